@@ -1,0 +1,1 @@
+"""The worker's side: sans-IO engine, kernels, transports and collectives."""

@@ -1,0 +1,1 @@
+"""The P4 program and its compiled builds."""

@@ -1,0 +1,1 @@
+"""What this machine can do for switchsum and what is missing."""

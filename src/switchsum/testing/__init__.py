@@ -1,0 +1,1 @@
+"""Kit for tests of programs that use switchsum."""

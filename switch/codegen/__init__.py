@@ -1,0 +1,1 @@
+"""From the verified IR to native code, split by P4 element."""
