@@ -1,1 +1,46 @@
-"""The P4 program and its compiled builds."""
+"""The P4 program, as sources and compiled for BMv2."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOURCES: Final = Path(__file__).parent
+COMPILED: Final = SOURCES / "compiled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledProgram:
+    """One lane build of the program, as p4c wrote it."""
+
+    lanes: int
+    """32-bit lanes in one packet."""
+    device_config: bytes
+    """BMv2 JSON."""
+    p4info: str
+    """P4Info in protobuf's text format."""
+
+
+def source_digest() -> str:
+    """Return the SHA-256 of all P4 sources, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.glob("*.p4")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def compiled_digest() -> str:
+    """Return the digest of the sources that the compiled builds came from."""
+    return (COMPILED / "sources.sha256").read_text().strip()
+
+
+def load(lanes: int) -> CompiledProgram:
+    """Read a compiled build; raises FileNotFoundError when there is none with that many lanes."""
+    stem = COMPILED / f"switchsum_{lanes}"
+    return CompiledProgram(
+        lanes=lanes,
+        device_config=stem.with_suffix(".json").read_bytes(),
+        p4info=stem.with_suffix(".p4info.txtpb").read_text(),
+    )

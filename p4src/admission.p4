@@ -1,0 +1,57 @@
+// Who may contribute: what a frame that is addressed to the switch must look like, and which member sent it.
+
+#ifndef ADMISSION_P4
+#define ADMISSION_P4
+
+#include "headers.p4"
+
+// Sets m.reason when the frame is refused, else what admission knows about its sender.
+control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
+    // member: this rank's bit. everybody: the bits of all members. first_slot, slot_count: the job's share of the
+    // switch. group: multicast group of the members, one replica each with the rank as its instance.
+    action admit(bit<32> member, bit<32> everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group) {
+        m.member = member;
+        m.everybody = everybody;
+        m.first_slot = first_slot;
+        m.slot_count = slot_count;
+        m.group = group;
+    }
+
+    action refuse() {
+        m.reason = REASON_NOT_ADMITTED;
+    }
+
+    // A sender's claim to be somebody counts only together with the address and the port it was learned at.
+    table members {
+        key = {
+            h.agg.job: exact @name("job");
+            h.agg.tree: exact @name("tree");
+            h.agg.rank: exact @name("rank");
+            h.agg.epoch: exact @name("epoch");
+            h.ipv4.source: exact @name("source_ip");
+            h.udp.source: exact @name("source_port");
+            standard.ingress_port: exact @name("ingress_port");
+        }
+        actions = { admit; refuse; }
+        const default_action = refuse();
+        size = 4096;
+    }
+
+    apply {
+        members.apply();
+        if (m.reason != 0) {
+            return;
+        }
+        if (h.agg.operator != OPERATOR_SUM) {
+            m.reason = REASON_OPERATOR;
+        } else if (h.agg.format != FORMAT_INT32 && h.agg.format != FORMAT_INT16 && h.agg.format != FORMAT_INT8) {
+            m.reason = REASON_FORMAT;
+        } else if (h.agg.slot >= m.slot_count) {
+            m.reason = REASON_SLOT;
+        } else if (!h.lanes.isValid() && !h.padding.isValid() && m.growth_bytes < PAYLOAD_BYTES) {
+            m.reason = REASON_PADDING;
+        }
+    }
+}
+
+#endif

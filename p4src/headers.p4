@@ -1,0 +1,132 @@
+// The frame, from outside in, and the metadata that travels with it through the switch.
+
+#ifndef HEADERS_P4
+#define HEADERS_P4
+
+#include "types.p4"
+
+header ethernet_t {
+    mac_t destination;
+    mac_t source;
+    bit<16> ethertype;
+}
+
+header arp_t {
+    bit<16> hardware_type;
+    bit<16> protocol_type;
+    bit<8> hardware_length;
+    bit<8> protocol_length;
+    bit<16> operation;
+    mac_t sender_mac;
+    ip_t sender_ip;
+    mac_t target_mac;
+    ip_t target_ip;
+}
+
+header ipv4_t {
+    bit<8> version_ihl;
+    bit<6> dscp;
+    bit<2> ecn;
+    bit<16> total_length;
+    bit<16> identification;
+    bit<3> flags;
+    bit<13> fragment_offset;
+    bit<8> ttl;
+    bit<8> protocol;
+    bit<16> checksum;
+    ip_t source;
+    ip_t destination;
+}
+
+header icmp_t {
+    bit<16> type_code;
+    bit<16> checksum;
+}
+
+header udp_t {
+    bit<16> source;
+    bit<16> destination;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+// The aggregation header, 40 bytes; protocol/wire.py documents each field.
+header aggregation_t {
+    bit<8> version;
+    kind_t kind;
+    operator_t operator;
+    format_t format;
+    flags_t flags;
+    reason_t reason;
+    bit<8> exponent;
+    bit<8> next_exponent;
+    bit<16> job;
+    bit<16> epoch;
+    bit<16> rank;
+    bit<16> tree;
+    bit<32> slot;
+    bit<32> number;
+    bit<32> block;
+    bit<32> next_block;
+    bit<32> digest;
+    bit<32> bitmap;
+}
+
+// The payload: LANES lanes of 32 bits, 64 to a chunk.
+#define CHUNK_FIELD(i) chunk_t c##i;
+header lanes_t {
+    EACH_CHUNK(CHUNK_FIELD)
+}
+
+// What a frame without payload carries instead on a switch that limits growth; all zero.
+header padding_t {
+    EACH_PADDING(CHUNK_FIELD)
+}
+
+@controller_header("packet_in")
+header packet_in_t {
+    port_t ingress_port;
+    bit<7> unused;
+}
+
+@controller_header("packet_out")
+header packet_out_t {
+    port_t egress_port;
+    bit<7> unused;
+}
+
+struct headers_t {
+    packet_in_t packet_in;
+    packet_out_t packet_out;
+    ethernet_t ethernet;
+    arp_t arp;
+    ipv4_t ipv4;
+    icmp_t icmp;
+    udp_t udp;
+    aggregation_t agg;
+    lanes_t lanes;
+    padding_t padding;
+}
+
+struct metadata_t {
+    // Who the switch is: its own address, and by how much its frames may grow (identity table).
+    mac_t own_mac;
+    ip_t own_ip;
+    bit<16> own_port;
+    bit<16> growth_bytes;
+
+    // What admission says about the sender: its bit, everybody's bits, where its slots lie, whom results go to.
+    bit<32> member;
+    bit<32> everybody;
+    bit<32> first_slot;
+    bit<32> slot_count;
+    bit<16> group;
+
+    reason_t reason;      // not 0: counted, and dropped or answered
+    bit<1> answered;      // the frame now comes from the switch: lengths and checksum must be its own
+    bit<1> to_members;    // egress addresses each replica to the member whose rank is its instance
+    bit<1> flooded;       // egress drops the replica that would go back
+    bit<16> zero;         // what a correct checksum adds up to
+}
+
+#endif

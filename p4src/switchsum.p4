@@ -1,0 +1,200 @@
+// switchsum: a v1model switch that adds the packets of distributed training while they pass.
+//
+// types.p4      widths, numbers, limits        admission.p4   who may contribute
+// headers.p4    the frame                      slot.p4        the slot machine
+// parser.p4     parser, checksums, deparser    lanes.p4       wide-lane arithmetic
+// loss.p4       the drop simulator             forwarding.p4  ARP, ping, ordinary traffic
+
+#include <core.p4>
+#include <v1model.p4>
+
+#include "types.p4"
+#include "headers.p4"
+#include "parser.p4"
+#include "loss.p4"
+#include "admission.p4"
+#include "slot.p4"
+#include "forwarding.p4"
+
+control Ingress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
+    counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
+    Loss() loss;
+    Admission() admission;
+    Slot() slot;
+    OwnAddress() own_address;
+    Forwarding() forwarding;
+
+    // Who this switch is. growth_bytes: by how much a frame may grow here (BMv2: 512).
+    action identify(mac_t mac, ip_t ip, bit<16> port, bit<16> growth_bytes) {
+        m.own_mac = mac;
+        m.own_ip = ip;
+        m.own_port = port;
+        m.growth_bytes = growth_bytes;
+    }
+
+    table identity {
+        actions = { identify; }
+        default_action = identify(0, 0, AGGREGATION_PORT, 512);
+    }
+
+    action to_controller() {
+        h.packet_in.setValid();
+        h.packet_in.ingress_port = standard.ingress_port;
+        h.packet_in.unused = 0;
+        standard.egress_spec = CPU_PORT;
+    }
+
+    // A frame of the switch's own: its lengths follow from its headers, its UDP checksum is left out.
+    action finish_answer() {
+        h.padding.setInvalid();
+        h.udp.length = h.lanes.isValid() ? UDP_PAYLOAD : UDP_EMPTY;
+        h.ipv4.total_length = IPV4_BYTES + h.udp.length;
+        h.udp.checksum = 0;
+        h.ipv4.ttl = 64;
+        h.ipv4.identification = 0;
+        h.ipv4.ecn = 0;
+        h.agg.reason = 0;
+    }
+
+    // Answers go back where the question came from; results to members are addressed in egress.
+    action return_to_sender() {
+        h.ethernet.destination = h.ethernet.source;
+        h.ipv4.destination = h.ipv4.source;
+        h.udp.destination = h.udp.source;
+        standard.egress_spec = standard.ingress_port;
+    }
+
+    action sign() {
+        h.ethernet.source = m.own_mac;
+        h.ipv4.source = m.own_ip;
+        h.udp.source = m.own_port;
+    }
+
+    action reject() {
+        h.lanes.setInvalid();
+        m.answered = 1;
+        h.agg.kind = KIND_REJECT;
+        h.agg.flags = 0;
+    }
+
+    apply {
+        bool lost;
+        bool from_controller = standard.ingress_port == CPU_PORT;
+        bit<32> frame_bytes = standard.packet_length;
+        identity.apply();
+        loss.apply(standard.ingress_port, lost);
+
+        if (lost) {
+            m.reason = REASON_LOST_INGRESS;
+        } else if (standard.parser_error != error.NoError) {
+            m.reason = REASON_TRUNCATED;
+        } else if (from_controller && h.packet_out.isValid() && !(h.agg.isValid() && h.ipv4.destination == m.own_ip)) {
+            standard.egress_spec = h.packet_out.egress_port;
+        } else if (h.agg.isValid() && h.ipv4.destination == m.own_ip) {
+            if (from_controller) {
+                frame_bytes = frame_bytes - PACKET_OUT_BYTES;
+            }
+            bool has_payload = h.agg.flags & FLAG_PAYLOAD != 0;
+            bit<16> fitting = has_payload ? UDP_PAYLOAD : h.padding.isValid() ? UDP_PADDED : UDP_EMPTY;
+            if (h.udp.length != fitting || h.ipv4.total_length != IPV4_BYTES + h.udp.length
+                    || frame_bytes != ETHERNET_BYTES + (bit<32>)h.ipv4.total_length) {
+                m.reason = REASON_LENGTH;
+            } else if (standard.checksum_error == 1) {
+                m.reason = REASON_CHECKSUM;
+            } else if (h.agg.version != WIRE_VERSION) {
+                m.reason = REASON_VERSION;
+            } else if (from_controller) {
+                if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
+                    m.reason = REASON_KIND;
+                } else {
+                    slot.apply(h, m);
+                }
+            } else if (h.agg.kind == KIND_HELLO) {
+                to_controller();
+            } else if (h.agg.kind != KIND_CONTRIBUTION) {
+                m.reason = REASON_KIND;
+            } else {
+                admission.apply(h, m, standard);
+                if (m.reason != 0) {
+                    reject();
+                } else {
+                    slot.apply(h, m);
+                }
+            }
+        } else if (h.arp.isValid() && h.arp.operation == ARP_REQUEST && h.arp.target_ip == m.own_ip
+                || h.icmp.isValid() && h.icmp.type_code == ICMP_ECHO_REQUEST && h.ipv4.destination == m.own_ip) {
+            own_address.apply(h, m, standard);
+        } else {
+            forwarding.apply(h, m, standard);
+        }
+
+        if (h.agg.isValid() && m.answered == 1) {
+            bit<8> why = m.reason;
+            finish_answer();
+            if (h.agg.kind == KIND_REJECT) {
+                h.agg.reason = why;
+            }
+            if (m.to_members == 1) {
+                standard.mcast_grp = m.group;
+                events.count((bit<32>)REASON_COMPLETED);
+            } else {
+                return_to_sender();
+            }
+            sign();
+            if (from_controller) {
+                to_controller();
+            }
+        } else if (m.reason != 0) {
+            mark_to_drop(standard);
+        }
+        if (m.reason != 0) {
+            events.count((bit<32>)m.reason);
+        }
+        h.packet_out.setInvalid();
+    }
+}
+
+control Egress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
+    counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
+    Loss() loss;
+
+    action address(mac_t mac, ip_t ip, bit<16> port) {
+        h.ethernet.destination = mac;
+        h.ipv4.destination = ip;
+        h.udp.destination = port;
+        h.agg.rank = standard.egress_rid;
+    }
+
+    action drop() {
+        mark_to_drop(standard);
+    }
+
+    // Where the member with this rank is; several may stand behind one port.
+    table members {
+        key = {
+            h.agg.job: exact @name("job");
+            standard.egress_rid: exact @name("rank");
+        }
+        actions = { address; drop; }
+        const default_action = drop();
+        size = 4096;
+    }
+
+    apply {
+        bool lost;
+        if (m.flooded == 1 && standard.egress_port == standard.ingress_port) {
+            drop();
+        } else {
+            if (m.to_members == 1) {
+                members.apply();
+            }
+            loss.apply(standard.egress_port, lost);
+            if (lost) {
+                events.count((bit<32>)REASON_LOST_EGRESS);
+                drop();
+            }
+        }
+    }
+}
+
+V1Switch(SwitchParser(), VerifyChecksums(), Ingress(), Egress(), ComputeChecksums(), SwitchDeparser()) main;

@@ -1,0 +1,98 @@
+"""Every error that switchsum raises, in one tree.
+
+Local errors say that the caller or this machine did something wrong; remote errors say what another member, the
+switch or the controller did.  Bytes off the wire never raise: they are dropped and counted under a named reason
+(`switchsum.protocol.wire.Reason`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class SwitchsumError(Exception):
+    """Base of every error that switchsum raises on purpose."""
+
+
+class LocalError(SwitchsumError):
+    """The caller, its arguments or this machine is at fault."""
+
+
+class UsageError(LocalError, ValueError):
+    """A call was made with arguments or in a state that it does not allow."""
+
+
+class UnsupportedDtype(LocalError, TypeError):
+    """The array's dtype cannot be reduced by the switch without loss that the caller did not allow."""
+
+
+class TransportError(LocalError):
+    """A link to the switch could not be opened or broke (no socket, no shared memory, no permission)."""
+
+
+class RemoteError(SwitchsumError):
+    """Another member, the controller or the switch is at fault."""
+
+
+class ControllerUnreachable(RemoteError):
+    """No controller answers at the given address."""
+
+
+class JoinRefused(RemoteError):
+    """The controller refused a member; subclasses say why."""
+
+
+class UnknownJob(JoinRefused):
+    """The controller has no job of that name."""
+
+
+class RankTaken(JoinRefused):
+    """Another live member holds this rank, or the rank is outside the job."""
+
+
+class WorldSizeMismatch(JoinRefused):
+    """The member's world size is not the job's."""
+
+
+class VersionMismatch(JoinRefused):
+    """The member speaks another wire version or was built for another lane count; the text names both sides."""
+
+
+class NoCapacity(JoinRefused):
+    """The switch has too few free slots, groups or table entries for the job."""
+
+
+class NotAdmitted(RemoteError):
+    """The switch refuses this member's contributions: its job was removed or went on under a new epoch."""
+
+
+class OperationMismatch(RemoteError):
+    """Ranks issued different operations (dtype, shape, operator or order) on the same communicator."""
+
+
+class SumOverflow(RemoteError, OverflowError):
+    """An integer sum does not fit its dtype; `blocks` are the indices of the blocks concerned."""
+
+    def __init__(self, message: str, blocks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.blocks = tuple(blocks)
+
+
+class CollectiveTimeout(RemoteError, TimeoutError):
+    """A collective did not finish in time; `missing` are the ranks that the switch was still waiting for."""
+
+    def __init__(self, message: str, missing: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.missing = tuple(missing)
+
+
+class WorkerLost(RemoteError):
+    """A member died or stopped answering; `rank` is its rank."""
+
+    def __init__(self, message: str, rank: int) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+class SwitchLost(RemoteError):
+    """The switch stopped answering."""
