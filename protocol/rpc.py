@@ -1,0 +1,333 @@
+"""What hosts, command line and controller say to each other: gRPC methods whose messages are JSON.
+
+Messages are flat dataclasses of JSON types; grpc's generic calls carry them, so no code is generated.  A refusal is a
+gRPC status whose details are `"<error class>: <text>"`; `error_from_details` turns it back into the error of
+`switchsum.protocol.errors` that the controller raised.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from switchsum.protocol import errors
+from switchsum.protocol.wire import AGGREGATION_PORT, WIRE_VERSION
+
+SERVICE: Final = "switchsum.Controller"
+DEFAULT_CONTROLLER: Final = "127.0.0.1:9560"
+
+Message = TypeVar("Message")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """A worker asks to become a member."""
+
+    job: str
+    """Name of the job."""
+    rank: int
+    """0 to world_size - 1."""
+    world_size: int
+    """Must be the job's."""
+    wire_version: int = WIRE_VERSION
+    """The wire version that the worker speaks."""
+    package_version: str = ""
+    """For the error text when wire versions differ."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinReply:
+    """The worker may go on: show itself to the switch with a hello frame, then call Ready."""
+
+    nonce: int
+    """64 bits; goes into the hello frame and names the membership in later calls."""
+    job_number: int
+    """The header's `job`."""
+    epoch: int
+    """The header's `epoch`."""
+    lanes: int
+    """32-bit lanes in one packet of the switch's program."""
+    growth_bytes: int | None
+    """By how much the switch's frames may grow; None: no limit."""
+    switch_mac: int
+    switch_ip: int
+    switch_port: int = AGGREGATION_PORT
+    timeout_s: float = 10.0
+    """The job's time-out for a silent member or switch."""
+    heartbeat_s: float = 1.0
+    """How often a member calls Heartbeat."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyRequest:
+    """Wait until all members are admitted; the call returns after `wait_s` at the latest, to be repeated."""
+
+    job: str
+    nonce: int
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyReply:
+    """How far the job's admission is."""
+
+    admitted: bool
+    """All members are admitted and the fields below are final."""
+    hello_seen: bool
+    """The switch has handed on this worker's hello; until then it repeats it."""
+    missing: list[int] = field(default_factory=list)
+    """Ranks that have not joined or not been seen yet."""
+    slot_count: int = 0
+    """Slots of the job, numbered from 0 in the header."""
+    first_number: int = 0
+    """Number of the first round in every slot."""
+    window_slots: int = 0
+    """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRequest:
+    """Leave and Heartbeat: names the membership."""
+
+    job: str
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """What a member must know about its job."""
+
+    epoch: int
+    lost: list[int] = field(default_factory=list)
+    """Ranks that left without a word or were declared lost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateJobRequest:
+    """Reserve slots for a new job."""
+
+    job: str
+    workers: int
+    """World size, 1 to 32."""
+    slots: int = 256
+    """Slots to reserve."""
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResizeJobRequest:
+    """Give a job another world size or slot count; it goes on under a new epoch, and every member joins again."""
+
+    job: str
+    workers: int | None = None
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """Show and Remove: names a job."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberInfo:
+    """One member as the controller knows it."""
+
+    rank: int
+    state: str
+    """`expected`, `joined` (has a nonce), `seen` (hello arrived), `admitted`, `left` or `lost`."""
+    address: str = ""
+    ingress_port: int = -1
+    last_heartbeat_s: float = -1.0
+    """Seconds since the last heartbeat; -1: none yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobInfo:
+    """One job as the controller knows it."""
+
+    job: str
+    number: int
+    epoch: int
+    state: str
+    """`waiting` for members, `running`, or `draining` (some have left)."""
+    workers: int
+    first_slot: int
+    slot_count: int
+    members: list[MemberInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobList:
+    jobs: list[JobInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotsRequest:
+    """Query the switch for the state of slots, both versions of each."""
+
+    job: str | None = None
+    """Only this job's slots; None: those of every job."""
+    limit: int = 64
+    """At most so many slots, from the first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotInfo:
+    """One version of one slot, read from the switch's registers by a query frame."""
+
+    slot: int
+    """Absolute index."""
+    version: int
+    number: int
+    seen: int
+    """Bitmap of contributors; 0: never used."""
+    flags: int
+    block: int
+    next_block: int
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotList:
+    slots: list[SlotInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empty:
+    """No fields."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterInfo:
+    """One of the switch's counters, named after `wire.Reason`."""
+
+    reason: str
+    packets: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    counters: list[CounterInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortInfo:
+    """One switch port that the controller has seen a member or a setting at."""
+
+    port: int
+    members: list[str] = field(default_factory=list)
+    """`job/rank` of each member behind it."""
+    ingress_loss: float = 0.0
+    egress_loss: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortList:
+    ports: list[PortInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossRequest:
+    """Set the drop simulator."""
+
+    port: int | None = None
+    """None: every port that a member is behind, now or later."""
+    ingress: float = 0.0
+    """Probability, 0 to 1."""
+    egress: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerInfo:
+    """Who the controller is and which switch it serves."""
+
+    package_version: str
+    wire_version: int
+    program_digest: str
+    lanes: int
+    switch: str
+    """P4Runtime address."""
+    free_slots: int
+
+
+METHODS: Final[dict[str, tuple[type, type]]] = {
+    "Join": (JoinRequest, JoinReply),
+    "Ready": (ReadyRequest, ReadyReply),
+    "Leave": (MemberRequest, Empty),
+    "Heartbeat": (MemberRequest, HeartbeatReply),
+    "CreateJob": (CreateJobRequest, JobInfo),
+    "ResizeJob": (ResizeJobRequest, JobInfo),
+    "ShowJob": (JobRequest, JobInfo),
+    "RemoveJob": (JobRequest, Empty),
+    "ListJobs": (Empty, JobList),
+    "Slots": (SlotsRequest, SlotList),
+    "Statistics": (Empty, Statistics),
+    "Ports": (Empty, PortList),
+    "SetLoss": (LossRequest, PortList),
+    "Info": (Empty, ControllerInfo),
+}
+"""Every method with its request and its reply."""
+
+
+def path(method: str) -> str:
+    """Return the gRPC path of a method."""
+    return f"/{SERVICE}/{method}"
+
+
+def encode(message: Any) -> bytes:
+    """Write a message as JSON."""
+    return json.dumps(dataclasses.asdict(message), separators=(",", ":")).encode()
+
+
+def decode(kind: type[Message], data: bytes) -> Message:
+    """Read a message; unknown fields, missing fields and wrong types raise ValueError."""
+    try:
+        return _from_json(kind, json.loads(data))
+    except (TypeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a {kind.__name__}: {error}") from error
+
+
+def _from_json(kind: type[Message], values: Any) -> Message:
+    if not isinstance(values, dict):
+        raise ValueError(f"not a {kind.__name__}: {type(values).__name__}")
+    hints = get_type_hints(kind)
+    if unknown := values.keys() - hints.keys():
+        raise ValueError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+    return kind(**{name: _value(f"{kind.__name__}.{name}", hints[name], value) for name, value in values.items()})
+
+
+def _value(name: str, hint: Any, value: Any) -> Any:
+    if get_origin(hint) is list:
+        if not isinstance(value, list):
+            raise ValueError(f"{name} is not a list")
+        return [_value(name, get_args(hint)[0], item) for item in value]
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return _from_json(hint, value)
+    allowed = get_args(hint) or (hint,)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if type(value) not in allowed:
+        raise ValueError(f"{name} is not {' or '.join(kind.__name__ for kind in allowed)}: {value!r}")
+    return value
+
+
+def details_of(error: errors.SwitchsumError) -> str:
+    """Write an error as gRPC status details."""
+    return f"{type(error).__name__}: {error}"
+
+
+def error_from_details(details: str) -> errors.SwitchsumError:
+    """Read an error back from gRPC status details; one that this side does not know becomes a RemoteError."""
+    name, _, text = details.partition(": ")
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, errors.SwitchsumError):
+        try:
+            return kind(text)
+        except TypeError:
+            pass  # an error whose constructor wants more than a text
+    return errors.RemoteError(details)
