@@ -162,6 +162,8 @@ class JobInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobList:
+    """Every job."""
+
     jobs: list[JobInfo] = field(default_factory=list)
 
 
@@ -193,6 +195,8 @@ class SlotInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotList:
+    """What the query frames brought back."""
+
     slots: list[SlotInfo] = field(default_factory=list)
 
 
@@ -212,6 +216,8 @@ class CounterInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
+    """The switch's counters."""
+
     counters: list[CounterInfo] = field(default_factory=list)
 
 
@@ -228,6 +234,8 @@ class PortInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortList:
+    """Every port that the controller knows."""
+
     ports: list[PortInfo] = field(default_factory=list)
 
 

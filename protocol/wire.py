@@ -175,7 +175,7 @@ class Header:
     """How lanes are combined, 8 bits."""
     format: LaneFormat | int = LaneFormat.INT32
     """How the payload is divided into lanes, 8 bits."""
-    flags: Flag | int = Flag(0)
+    flags: Flag | int = 0
     """8 bits."""
     reason: Reason | int = 0
     """Of a REJECT: why, 8 bits."""
@@ -308,14 +308,14 @@ def payload_bytes(lanes: int) -> int:
 
 
 def padding_bytes(lanes: int, growth_bytes: int | None) -> int:
-    """Padding a frame without payload needs on a switch whose frames may grow by `growth_bytes` (None: no limit)."""
+    """Return the padding of a frame without payload where frames may grow by `growth_bytes` (None: no limit)."""
     if growth_bytes is None or growth_bytes >= payload_bytes(lanes):
         return 0
     return payload_bytes(lanes) - PADDING_LESS_BYTES
 
 
 def internet_checksum(data: bytes | memoryview) -> int:
-    """The Internet checksum of RFC 1071."""
+    """Return the Internet checksum (RFC 1071)."""
     if len(data) % 2:
         data = bytes(data) + b"\0"
     # 2**16 is 1 modulo 65535, so the end-around-carry sum of 16-bit words is the whole number modulo 65535.
@@ -337,7 +337,7 @@ def lower_headers(source: Address, destination: Address, body_bytes: int) -> byt
 
 
 def udp_checksum(frame: bytes) -> int:
-    """The UDP checksum (RFC 768) that `frame`, whose UDP header is at its usual place, should carry; never 0."""
+    """Return the UDP checksum (RFC 768), never 0, of a frame whose UDP header is at its usual place."""
     ip = frame[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]
     udp = bytearray(frame[ETHERNET_BYTES + IPV4_BYTES :])
     udp[6:8] = b"\0\0"
