@@ -5,13 +5,10 @@
 
 #include "headers.p4"
 
-// The top bit of every lane of a chunk.
+// One word 64 times over: the top bit of every lane of a chunk, and all bits but those.
 #define TIMES_4(word) word ++ word ++ word ++ word
 #define TIMES_16(word) TIMES_4(word) ++ TIMES_4(word) ++ TIMES_4(word) ++ TIMES_4(word)
-#define TIMES_64(word) TIMES_16(word) ++ TIMES_16(word) ++ TIMES_16(word) ++ TIMES_16(word)
-#define TOP_OF_INT32 (TIMES_64(32w0x80000000))
-#define TOP_OF_INT16 (TIMES_64(32w0x80008000))
-#define TOP_OF_INT8 (TIMES_64(32w0x80808080))
+#define TIMES_64(word) (TIMES_16(word) ++ TIMES_16(word) ++ TIMES_16(word) ++ TIMES_16(word))
 
 enum bit<2> LaneStep {
     NONE = 0,
@@ -37,21 +34,30 @@ control Lanes(inout headers_t h, in bit<32> cell, in LaneStep step, in bool fetc
     }
 
     // Without the top bit of each lane no carry leaves a lane; the top bits are added by exclusive or. A lane
-    // overflowed where both summands have one sign and the sum the other.
+    // overflowed where the sum's sign is that of neither summand.
 #define ADD_CHUNK(i) \
         sums.read(old, cell * CHUNKS + i); \
-        sum = ((old & ~top) + (h.lanes.c##i & ~top)) ^ ((old ^ h.lanes.c##i) & top); \
-        carried = carried | (~(old ^ h.lanes.c##i) & (old ^ sum) & top); \
+        sum = ((old & low) + (h.lanes.c##i & low)) ^ ((old ^ h.lanes.c##i) & top); \
+        signs = signs | ((old ^ sum) & (h.lanes.c##i ^ sum)); \
         sums.write(cell * CHUNKS + i, sum);
     action add() {
-        chunk_t top = h.agg.format == FORMAT_INT32 ? TOP_OF_INT32
-                    : h.agg.format == FORMAT_INT16 ? TOP_OF_INT16
-                    : TOP_OF_INT8;
-        chunk_t carried = 0;
+        chunk_t top;
+        chunk_t low;
+        if (h.agg.format == FORMAT_INT32) {
+            top = TIMES_64(32w0x80000000);
+            low = TIMES_64(32w0x7FFFFFFF);
+        } else if (h.agg.format == FORMAT_INT16) {
+            top = TIMES_64(32w0x80008000);
+            low = TIMES_64(32w0x7FFF7FFF);
+        } else {
+            top = TIMES_64(32w0x80808080);
+            low = TIMES_64(32w0x7F7F7F7F);
+        }
         chunk_t old;
         chunk_t sum;
+        chunk_t signs = 0;
         EACH_CHUNK(ADD_CHUNK)
-        overflow = carried != 0;
+        overflow = signs & top != 0;
     }
 
     apply {

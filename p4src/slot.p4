@@ -75,8 +75,8 @@ control Slot(inout headers_t h, inout metadata_t m) {
     // The smallest next block wins, and with it the largest exponent that anybody named for it.
     action merge_next() {
         next_exponent = h.agg.next_block < next_block ? h.agg.next_exponent
-            : h.agg.next_block == next_block && h.agg.next_exponent > next_exponent ? h.agg.next_exponent
-            : next_exponent;
+            : (h.agg.next_block == next_block && h.agg.next_exponent > next_exponent ? h.agg.next_exponent
+            : next_exponent);
         next_block = h.agg.next_block < next_block ? h.agg.next_block : next_block;
     }
 

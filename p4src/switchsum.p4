@@ -16,7 +16,7 @@
 #include "slot.p4"
 #include "forwarding.p4"
 
-control Ingress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
+control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
     Loss() loss;
     Admission() admission;
@@ -95,7 +95,7 @@ control Ingress(inout headers_t h, inout metadata_t m, inout standard_metadata_t
                 frame_bytes = frame_bytes - PACKET_OUT_BYTES;
             }
             bool has_payload = h.agg.flags & FLAG_PAYLOAD != 0;
-            bit<16> fitting = has_payload ? UDP_PAYLOAD : h.padding.isValid() ? UDP_PADDED : UDP_EMPTY;
+            bit<16> fitting = has_payload ? UDP_PAYLOAD : (h.padding.isValid() ? UDP_PADDED : UDP_EMPTY);
             if (h.udp.length != fitting || h.ipv4.total_length != IPV4_BYTES + h.udp.length
                     || frame_bytes != ETHERNET_BYTES + (bit<32>)h.ipv4.total_length) {
                 m.reason = REASON_LENGTH;
@@ -103,21 +103,22 @@ control Ingress(inout headers_t h, inout metadata_t m, inout standard_metadata_t
                 m.reason = REASON_CHECKSUM;
             } else if (h.agg.version != WIRE_VERSION) {
                 m.reason = REASON_VERSION;
-            } else if (from_controller) {
-                if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
+            } else if (h.agg.kind == KIND_HELLO && !from_controller) {
+                to_controller();
+            } else {
+                if (from_controller) {
+                    if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
+                        m.reason = REASON_KIND;
+                    }
+                } else if (h.agg.kind != KIND_CONTRIBUTION) {
                     m.reason = REASON_KIND;
                 } else {
-                    slot.apply(h, m);
+                    admission.apply(h, m, standard);
+                    if (m.reason != 0) {
+                        reject();
+                    }
                 }
-            } else if (h.agg.kind == KIND_HELLO) {
-                to_controller();
-            } else if (h.agg.kind != KIND_CONTRIBUTION) {
-                m.reason = REASON_KIND;
-            } else {
-                admission.apply(h, m, standard);
-                if (m.reason != 0) {
-                    reject();
-                } else {
+                if (m.reason == 0) {
                     slot.apply(h, m);
                 }
             }
@@ -154,7 +155,7 @@ control Ingress(inout headers_t h, inout metadata_t m, inout standard_metadata_t
     }
 }
 
-control Egress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
+control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
     Loss() loss;
 
@@ -197,4 +198,4 @@ control Egress(inout headers_t h, inout metadata_t m, inout standard_metadata_t 
     }
 }
 
-V1Switch(SwitchParser(), VerifyChecksums(), Ingress(), Egress(), ComputeChecksums(), SwitchDeparser()) main;
+V1Switch(SwitchParser(), VerifyChecksums(), SwitchIngress(), SwitchEgress(), ComputeChecksums(), SwitchDeparser()) main;

@@ -80,9 +80,9 @@ const kind_t KIND_STATE = 8;
 // How contributions are combined.
 typedef bit<8> operator_t;
 const operator_t OPERATOR_SUM = 1;
-const operator_t OPERATOR_MAX = 2;
-const operator_t OPERATOR_MIN = 3;
-const operator_t OPERATOR_OR = 4;
+@noWarn("unused") const operator_t OPERATOR_MAX = 2;
+@noWarn("unused") const operator_t OPERATOR_MIN = 3;
+@noWarn("unused") const operator_t OPERATOR_OR = 4;
 
 // How a payload is divided into lanes.
 typedef bit<8> format_t;
@@ -98,7 +98,7 @@ const flags_t FLAG_PAYLOAD = 1;
 const flags_t FLAG_OVERFLOW = 2;
 const flags_t FLAG_MISMATCH = 4;
 const flags_t FLAG_MARK = 8;
-const flags_t FLAG_REPEAT = 16;
+@noWarn("unused") const flags_t FLAG_REPEAT = 16;
 
 // What happened to a packet that did not simply pass; the index of its counter.
 typedef bit<8> reason_t;
