@@ -1,0 +1,23 @@
+"""The committed builds are those of the committed sources."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from switchsum import p4src
+from switchsum.protocol.wire import LANE_BUILDS
+
+
+def test_the_compiled_builds_are_current() -> None:
+    assert p4src.compiled_digest() == p4src.source_digest(), "p4src has moved on: run make p4"
+
+
+@pytest.mark.parametrize("lanes", LANE_BUILDS)
+def test_a_build_has_its_lanes(lanes: int) -> None:
+    program = p4src.load(lanes)
+    document = json.loads(program.device_config)
+    widths = {kind["name"]: sum(field[1] for field in kind["fields"]) for kind in document["header_types"]}
+    assert widths["lanes_t"] == 32 * lanes
+    assert "SwitchIngress.admission.members" in program.p4info

@@ -1,0 +1,47 @@
+"""Block exponents: no sum overflows, and the stated error bound holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from switchsum.protocol import lanes
+from switchsum.protocol.errors import UsageError
+
+WORKERS = st.integers(1, 32)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.data(), WORKERS, st.sampled_from([8, 16, 32]))
+def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, lane_bits: int) -> None:
+    if ((1 << (lane_bits - 1)) - 1) // workers < 3:
+        with pytest.raises(UsageError):
+            lanes.full_scale(workers, lane_bits)
+        return
+    blocks = data.draw(hnp.arrays(np.float32, (workers, 5), elements=FLOATS))
+    exponent = max(lanes.block_exponent(block) for block in blocks)
+    sums = sum(lanes.quantise(block, exponent, workers, lane_bits) for block in blocks)
+    assert np.abs(sums).max() < 1 << (lane_bits - 1)
+    exact = blocks.astype(np.float64).sum(axis=0)
+    bound = workers / 2 * lanes.step(exponent, workers, lane_bits)
+    assert np.abs(lanes.dequantise(sums, exponent, workers, lane_bits) - exact).max() <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("value", "exponent"),
+    [(0.0, 0), (-0.0, 0), (1e-45, 0), (1.0, 127), (-2.0, 128), (3.4e38, 254), (np.inf, 255), (np.nan, 255)],
+)
+def test_the_exponent_is_the_biased_ieee_field(value: float, exponent: int) -> None:
+    assert lanes.block_exponent(np.array([0.0, value], dtype=np.float32)) == exponent
+
+
+def test_an_empty_block_has_exponent_zero() -> None:
+    assert lanes.block_exponent(np.zeros(0, dtype=np.float32)) == 0
+
+
+def test_the_largest_float_uses_the_full_scale() -> None:
+    largest = np.array([np.finfo(np.float32).max], dtype=np.float32)
+    assert lanes.quantise(largest, 254, 4, 32)[0] == pytest.approx(lanes.full_scale(4, 32), rel=1e-6)

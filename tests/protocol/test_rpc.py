@@ -1,0 +1,73 @@
+"""Messages between hosts and controller: both ways, and what is not one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from switchsum.protocol import errors, rpc
+
+EXAMPLES = [
+    rpc.JoinRequest(job="digits", rank=0, world_size=4),
+    rpc.JoinReply(
+        nonce=1 << 63, job_number=1, epoch=2, lanes=256, growth_bytes=None, switch_mac=1, switch_ip=2, timeout_s=3
+    ),
+    rpc.ReadyReply(admitted=False, hello_seen=True, missing=[1, 2]),
+    rpc.JobList(
+        jobs=[
+            rpc.JobInfo(
+                job="a",
+                number=1,
+                epoch=1,
+                state="running",
+                workers=1,
+                first_slot=0,
+                slot_count=8,
+                members=[rpc.MemberInfo(rank=0, state="admitted")],
+            )
+        ]
+    ),
+    rpc.Empty(),
+]
+
+
+@pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
+def test_a_message_survives(message: object) -> None:
+    assert rpc.decode(type(message), rpc.encode(message)) == message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"job": "a"}',
+        b'{"job": 1, "rank": 0, "world_size": 1}',
+        b'{"job": "a", "rank": true, "world_size": 1}',
+        b'{"job": "a", "rank": 0, "world_size": 1, "colour": "red"}',
+        b"[" * 100_000,
+    ],
+)
+def test_what_is_no_message_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 -- the text depends on what is wrong
+        rpc.decode(rpc.JoinRequest, data)
+
+
+def test_every_method_has_messages_that_can_be_decoded() -> None:
+    for request, reply in rpc.METHODS.values():
+        for kind in (request, reply):
+            with pytest.raises(ValueError, match=kind.__name__):
+                rpc.decode(kind, json.dumps({"no such field": 1}).encode())
+
+
+def test_an_error_comes_back_as_itself() -> None:
+    error = rpc.error_from_details(rpc.details_of(errors.RankTaken("rank 1 of digits is taken")))
+    assert type(error) is errors.RankTaken
+    assert str(error) == "rank 1 of digits is taken"
+
+
+@pytest.mark.parametrize("details", ["", "KeyError: x", "Sequence: x", "WorkerLost: gone", "no colon"])
+def test_details_that_are_no_error_become_a_remote_error(details: str) -> None:
+    assert isinstance(rpc.error_from_details(details), errors.RemoteError)
