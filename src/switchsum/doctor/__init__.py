@@ -1,1 +1,9 @@
-"""What this machine can do for switchsum and what is missing."""
+"""What this machine can do for switchsum and what is missing, each with the command that mends it."""
+
+from __future__ import annotations
+
+from switchsum.doctor.examine import examine
+from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.shell import find_shell_python
+
+__all__ = ["Finding", "State", "examine", "find_shell_python"]

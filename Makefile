@@ -1,0 +1,54 @@
+# Everything runs in .venv, which the first target that needs it creates; after that no target touches the network.
+# make PYTHON=python3.13 demo      another interpreter (remove .venv first)
+# make test ARGS='-k slot'         arguments for pytest
+# make bench ONLY=switch           one part of the benchmark
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/installed
+ARGS ?=
+ONLY ?=
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint p4 docs torch clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(STAMP) ## train a model with four workers whose gradients a P4 switch adds
+	$(BIN)/switchsum run -n 4 -- $(BIN)/python examples/digits.py $(ARGS)
+
+test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(STAMP) ## measure; ONLY=switch, allreduce or load for a part
+	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+lint: $(STAMP) ## ruff (rules and format) and mypy --strict
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m ruff format --check .
+	$(BIN)/python tools/typing_links.py
+	$(BIN)/python -m mypy
+
+p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled
+	$(BIN)/python tools/compile_p4.py $(ARGS)
+
+docs: $(STAMP) ## run the examples in README.md and docs/
+	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
+
+torch: $(STAMP) ## add PyTorch, which the benchmark then compares with
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+
+clean: ## remove caches and build products (.venv stays)
+	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
+
+# pip is looked for and not python: venv leaves a directory without pip behind where python3-venv is missing.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "switchsum needs Python 3.11 or newer: make PYTHON=python3.11")'
+	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --editable '.[dev,demo]'
+	@touch $@

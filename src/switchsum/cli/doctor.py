@@ -1,0 +1,45 @@
+"""`switchsum doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from switchsum.cli.output import JsonOption, print_json
+from switchsum.doctor import Finding, State, examine
+
+STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "yellow"}
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Say what this machine can do and what is missing, each with the command that mends it.
+
+    The exit code is 1 if something is missing without which switchsum cannot run.
+    """
+    findings = examine()
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print_findings(findings)
+    if any(finding.essential and finding.state is not State.OK for finding in findings):
+        raise typer.Exit(1)
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print a table, and below it the commands, unwrapped so that they can be copied."""
+    console = Console()
+    table = Table("check", "state", "found", "needed for", title="switchsum doctor", title_justify="left")
+    for finding in findings:
+        fatal = finding.essential and finding.state is not State.OK
+        style = "red" if fatal else STYLES[finding.state]
+        table.add_row(finding.name, f"[{style}]{finding.state}[/]", escape(finding.found), escape(finding.purpose))
+    console.print(table)
+    for finding in findings:
+        if finding.remedy:
+            console.print(f"\n[bold]{finding.name}[/] ({escape(finding.purpose)}):")
+            console.print(f"  {finding.remedy}", markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,33 @@
+"""All checks, in the order in which a newcomer meets what they are about."""
+
+from __future__ import annotations
+
+from switchsum.doctor.finding import Finding
+from switchsum.doctor.namespaces import check_rate, check_veth
+from switchsum.doctor.python import (
+    check_compiler,
+    check_interpreter,
+    check_packages,
+    check_scikit_learn,
+    check_torch,
+)
+from switchsum.doctor.shell import check_shell
+from switchsum.doctor.system import check_cores, check_program, check_raw_sockets, check_shared_memory, programs
+
+
+def examine() -> list[Finding]:
+    """Run every check; none changes anything that outlives it."""
+    return [
+        check_interpreter(),
+        check_packages(),
+        check_compiler(),
+        check_cores(),
+        check_shared_memory(),
+        check_scikit_learn(),
+        check_torch(),
+        check_shell(),
+        check_raw_sockets(),
+        check_veth(),
+        check_rate(),
+        *map(check_program, programs()),
+    ]

@@ -1,0 +1,133 @@
+"""Checks of the interpreter and of Python packages."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+import platform
+import shlex
+import sys
+
+from switchsum.doctor.finding import Finding, State
+
+OLDEST_PYTHON = (3, 11)
+TORCH_SERIES = "2.13."
+
+# Import name -> distribution. The generated modules of p4runtime cannot be imported beside a current protobuf, and
+# need not be: their descriptors are read as bytes. So that package is only looked for.
+IMPORTED = {
+    "numpy": "numpy",
+    "numba": "numba",
+    "llvmlite.binding": "llvmlite",
+    "ml_dtypes": "ml_dtypes",
+    "grpc": "grpcio",
+    "google.protobuf": "protobuf",
+    "google.rpc": "googleapis-common-protos",
+    "scapy": "scapy",
+}
+LOOKED_FOR = {"p4.v1.p4runtime_pb2": "p4runtime"}
+
+
+def pip_install(*requirements: str) -> str:
+    """Return the command that installs into this interpreter's environment."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
+
+
+def check_interpreter() -> Finding:
+    """Look at the Python version."""
+    oldest = ".".join(map(str, OLDEST_PYTHON))
+    will_do = sys.version_info >= OLDEST_PYTHON
+    return Finding(
+        name="Python",
+        state=State.OK if will_do else State.MISSING,
+        found=f"{platform.python_version()}, {platform.machine()}",
+        purpose="everything",
+        remedy="" if will_do else f"sudo apt install python{oldest}",
+        essential=True,
+    )
+
+
+def check_packages() -> Finding:
+    """Import what switchsum is built on."""
+    problems: dict[str, str] = {}
+    for module, distribution in IMPORTED.items():
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # a broken binary package may raise anything
+            problems[distribution] = f"{distribution}: {error}"
+    for module, distribution in LOOKED_FOR.items():
+        if not has_module(module):
+            problems[distribution] = f"{distribution}: no module {module}"
+    versions = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "numba", "grpcio", "protobuf"))
+    return Finding(
+        name="packages",
+        state=State.MISSING if problems else State.OK,
+        found="; ".join(problems.values()) or versions,
+        purpose="everything",
+        remedy=pip_install("--upgrade", *problems) if problems else "",
+        essential=True,
+    )
+
+
+def check_compiler() -> Finding:
+    """Let LLVM name this processor and make code for it."""
+    purpose, name = "native code of switch and hosts", "LLVM"
+    try:
+        llvm = importlib.import_module("llvmlite.binding")
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        processor = llvm.get_host_cpu_name()
+        llvm.Target.from_default_triple().create_target_machine(cpu=processor)
+        version = ".".join(map(str, llvm.llvm_version_info))
+    except Exception as error:  # whatever it is, it is the finding
+        return Finding(
+            name=name,
+            state=State.MISSING,
+            found=str(error),
+            purpose=purpose,
+            remedy=pip_install("--force-reinstall", "llvmlite"),
+            essential=True,
+        )
+    return Finding(name=name, state=State.OK, found=f"{version} for {processor}", purpose=purpose, essential=True)
+
+
+def check_scikit_learn() -> Finding:
+    """Look for the demo's data set."""
+    version = version_of("scikit-learn")
+    return Finding(
+        name="scikit-learn",
+        state=State.OK if version else State.MISSING,
+        found=version or "not installed",
+        purpose="the demo's data (make demo)",
+        remedy="" if version else pip_install("scikit-learn"),
+    )
+
+
+def check_torch() -> Finding:
+    """Look for PyTorch of the series that is supported, without importing it."""
+    version = version_of("torch")
+    will_do = version.startswith(TORCH_SERIES)
+    return Finding(
+        name="PyTorch",
+        state=State.OK if will_do else State.LIMITED if version else State.MISSING,
+        found=version or "not installed",
+        purpose=f"training with torch {TORCH_SERIES}x, comparison with gloo",
+        remedy="" if will_do else pip_install(f"torch=={TORCH_SERIES}*"),
+    )
+
+
+def version_of(distribution: str) -> str:
+    """Return the installed version, or an empty string."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def has_module(name: str) -> bool:
+    """Whether the module can be found; its parents are imported, it is not."""
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

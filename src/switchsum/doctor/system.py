@@ -1,0 +1,168 @@
+"""Checks of the kernel, of permissions and of programs on PATH."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchsum.doctor.finding import Finding, State
+
+PROBE_TIMEOUT_S = 10.0
+P4LANG_PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
+P4LANG_HELP = "https://github.com/p4lang/behavioral-model#installing-bmv2"
+
+
+def check_cores() -> Finding:
+    """Count the cores this process may use."""
+    allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    return Finding(
+        name="cores",
+        state=State.OK if allowed > 1 else State.LIMITED,
+        found=f"{allowed} of {present}",
+        purpose="switch and workers side by side",
+        remedy=f"taskset --pid --cpu-list 0-{present - 1} $$" if allowed == 1 < present else "",
+    )
+
+
+def check_shared_memory() -> Finding:
+    """Reserve a page in a memfd, as every shared-memory link does."""
+    name, purpose = "shared memory", "links between processes of one machine"
+    try:
+        descriptor = os.memfd_create("switchsum-doctor", os.MFD_CLOEXEC)
+        try:
+            os.posix_fallocate(descriptor, 0, os.sysconf("SC_PAGE_SIZE"))
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        remedy = (
+            "ulimit -n 4096" if error.errno == errno.EMFILE else "free -m; uname -r  # wants memory, and Linux 3.17"
+        )
+        return Finding(
+            name=name, state=State.MISSING, found=f"memfd: {error}", purpose=purpose, remedy=remedy, essential=True
+        )
+    return Finding(name=name, state=State.OK, found="memfd", purpose=purpose, essential=True)
+
+
+def check_raw_sockets() -> Finding:
+    """Open an AF_PACKET socket, which asks for CAP_NET_RAW."""
+    name, purpose = "raw sockets", "the switch or a worker on an interface (AF_PACKET)"
+    try:
+        socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
+    except OSError as error:
+        program = shutil.which("switchsum") or f"{sys.executable} -m switchsum"
+        return Finding(name=name, state=State.MISSING, found=str(error), purpose=purpose, remedy=f"sudo {program} ...")
+    return Finding(name=name, state=State.OK, found="CAP_NET_RAW", purpose=purpose)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A program that is looked for on PATH."""
+
+    name: str
+    """Name of the executable."""
+    version: str
+    """Option that prints the version."""
+    purpose: str
+    """What it is needed for."""
+    remedy: str
+    """Command that installs it."""
+
+
+def p4lang_install() -> str:
+    """Return how this distribution gets p4lang's published packages."""
+    try:
+        release = platform.freedesktop_os_release()
+    except OSError:
+        return P4LANG_HELP
+    name, version = release["ID"], release.get("VERSION_ID", "")
+    if name == "ubuntu":
+        folder = f"xUbuntu_{version}"
+    elif (name, version) == ("debian", "11"):
+        folder = "Debian_11"
+    else:
+        return P4LANG_HELP
+    keyring, address = "/usr/share/keyrings/p4lang.gpg", f"{P4LANG_PACKAGES}/{folder}"
+    return (
+        f"curl -fsSL {address}/Release.key | gpg --dearmor | sudo tee {keyring} >/dev/null && "
+        f"echo 'deb [signed-by={keyring}] {address}/ /' | sudo tee /etc/apt/sources.list.d/p4lang.list && "
+        "sudo apt update && sudo apt install p4lang-p4c p4lang-bmv2"
+    )
+
+
+def programs() -> list[Program]:
+    """Return the programs that switchsum can use, none of which it bundles."""
+    return [
+        Program(name="ip", version="-V", purpose="--links veth", remedy="sudo apt install iproute2"),
+        Program(name="tc", version="-V", purpose="--rate", remedy="sudo apt install iproute2"),
+        Program(
+            name="ethtool",
+            version="--version",
+            purpose="checksum and receive offload of veth links",
+            remedy="sudo apt install ethtool",
+        ),
+        Program(
+            name="tcpdump", version="--version", purpose="capture filters of scapy", remedy="sudo apt install tcpdump"
+        ),
+        Program(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install()),
+        Program(name="simple_switch_grpc", version="--version", purpose="--switch bmv2", remedy=p4lang_install()),
+        Program(name="mn", version="--version", purpose="Mininet topologies", remedy="sudo apt install mininet"),
+    ]
+
+
+def check_program(program: Program) -> Finding:
+    """Look for a program on PATH and ask for its version."""
+    path = shutil.which(program.name)
+    if path is None:
+        return Finding(
+            name=program.name,
+            state=State.MISSING,
+            found="not on PATH",
+            purpose=program.purpose,
+            remedy=program.remedy,
+        )
+    code, output = run_probe([path, program.version])
+    version = re.search(r"\d+\.\d[\w.+-]*", output)
+    if code != 0 and version is None:
+        return Finding(
+            name=program.name,
+            state=State.LIMITED,
+            found=f"{path} fails: {output.strip()[-200:]}",
+            purpose=program.purpose,
+            remedy=program.remedy,
+        )
+    found = f"{version[0]} ({path})" if version else path
+    return Finding(name=program.name, state=State.OK, found=found, purpose=program.purpose)
+
+
+def run_probe(command: list[str]) -> tuple[int, str]:
+    """Run a short command and return its exit code and everything it printed."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return -1, str(error)
+    return done.returncode, done.stdout
+
+
+def read_setting(name: str, root: Path = Path("/proc/sys")) -> str:
+    """Return a kernel setting (`kernel.pid_max`), or an empty string where the kernel has none of that name."""
+    try:
+        return (root / name.replace(".", "/")).read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,32 @@
+"""What all tests share: which of them this machine can run, and Hypothesis without a clock."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import settings
+
+# No deadline: the first example of a property may compile native code, and a shared machine is slow at times.
+settings.register_profile("switchsum", deadline=None, print_blob=True)
+settings.load_profile("switchsum")
+
+
+@functools.cache
+def reason_without_root() -> str:
+    """Say why network namespaces and raw sockets are out of reach here; empty if they are not."""
+    if shutil.which("ip") is None:
+        return "ip (iproute2) is not on PATH"
+    command = ["unshare", "--net", "ip", "link", "add", "swsum0", "type", "veth", "peer", "name", "swsum1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return "" if done.returncode == 0 else f"needs root: {done.stderr.strip()}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test whose marker names something that this machine does not have."""
+    if item.get_closest_marker("root") and (reason := reason_without_root()):
+        pytest.skip(reason)
+    if item.get_closest_marker("bmv2") and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("simple_switch_grpc is not on PATH")

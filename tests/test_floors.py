@@ -1,0 +1,99 @@
+"""Who may import whom: three floors and a roof, read from the source without importing anything."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FLOORS = {"p4src", "protocol", "switch", "controller", "host"}
+ALLOWED = {
+    "p4src": {"protocol"},
+    "protocol": set(),
+    "switch": {"protocol"},
+    "controller": {"protocol"},
+    "host": {"protocol"},
+}
+# p4runtime's generated modules fail beside a protobuf newer than 3.20: its descriptors are read as bytes instead.
+NEVER = {"p4"}
+# The ground decides nothing by the clock and moves no bytes: whatever it needs is an argument.
+NOT_IN_PROTOCOL = {"asyncio", "grpc", "logging", "socket", "threading", "time"}
+
+
+def modules(floor: str) -> list[Path]:
+    return sorted((ROOT / floor).rglob("*.py"))
+
+
+def imported_names(source: str, module: str) -> Iterator[str]:
+    """Yield the absolute name of everything that a module imports, wherever in it the import stands."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.split(".")[: -node.level]
+                base = ".".join([*package, *([base] if base else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def floors_reached(source: str, module: str) -> set[str]:
+    """Return the parts of switchsum that a module imports; `roof` is everything that is no floor."""
+    reached = set()
+    for name in imported_names(source, module):
+        top, _, rest = name.partition(".")
+        if top == "switchsum":
+            part = rest.partition(".")[0]
+            reached.add(part if part in FLOORS else "roof")
+    return reached
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    # A package's relative imports start from itself, hence the part that stands for its __init__.
+    return ".".join(("switchsum", *parts))
+
+
+@pytest.mark.parametrize("floor", sorted(FLOORS))
+def test_a_floor_imports_only_what_lies_below(floor: str) -> None:
+    assert modules(floor)
+    for path in modules(floor):
+        reached = floors_reached(path.read_text(), module_name(path))
+        assert reached <= ALLOWED[floor] | {floor}, f"{path.relative_to(ROOT)} reaches for {reached}"
+
+
+def test_nobody_imports_generated_p4runtime_modules() -> None:
+    for folder in [*FLOORS, "src"]:
+        for path in modules(folder):
+            tops = {name.partition(".")[0] for name in imported_names(path.read_text(), module_name(path))}
+            assert not tops & NEVER, path
+
+
+def test_protocol_has_no_clock_and_no_io() -> None:
+    for path in modules("protocol"):
+        tops = {name.partition(".")[0] for name in imported_names(path.read_text(), module_name(path))}
+        assert not tops & NOT_IN_PROTOCOL, path
+
+
+@pytest.mark.parametrize(
+    ("source", "reached"),
+    [
+        ("import switchsum.host.engine", {"host"}),
+        ("from switchsum import host", {"host"}),
+        ("from switchsum import connect", {"roof"}),
+        ("import switchsum", {"roof"}),
+        ("from switchsum.cli import app", {"roof"}),
+        ("from .. import host", {"host"}),
+        ("from ..protocol import wire", {"protocol"}),
+        ("from . import model", {"switch"}),
+        ("from .model import Table", {"switch"}),
+        ("def late():\n    from switchsum.controller import plan", {"controller"}),
+        ("if TYPE_CHECKING:\n    import switchsum.host", {"host"}),
+        ("import numpy.linalg, os.path", set()),
+    ],
+)
+def test_every_form_of_import_is_seen(source: str, reached: set[str]) -> None:
+    assert floors_reached(source, "switchsum.switch.load") == reached

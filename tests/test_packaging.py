@@ -1,0 +1,114 @@
+"""The package list is complete, and what is built from it holds every file."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import switchsum
+
+ROOT = Path(__file__).resolve().parent.parent
+PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+PACKAGE_DIR: dict[str, str] = SETUPTOOLS["package-dir"]
+
+
+def packages_on_disk() -> dict[str, Path]:
+    """Return package -> folder for every folder below a mapped one that holds Python modules."""
+    found = {}
+    for package, folder in PACKAGE_DIR.items():
+        for directory in {path.parent for path in (ROOT / folder).rglob("*.py")}:
+            found[".".join([package, *directory.relative_to(ROOT / folder).parts])] = directory
+    return found
+
+
+def files_that_ship() -> set[str]:
+    """Return the path in the wheel of every file on disk but notes and caches."""
+    return {
+        "/".join([*package.split("."), *path.relative_to(ROOT / folder).parts])
+        for package, folder in PACKAGE_DIR.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix not in {".md", ".pyc"}
+    }
+
+
+def test_package_list_is_complete() -> None:
+    assert sorted(SETUPTOOLS["packages"]) == sorted(packages_on_disk())
+
+
+def test_every_package_has_an_init_file() -> None:
+    # Without one the wheel works and the editable install does not.
+    for package, folder in packages_on_disk().items():
+        assert (folder / "__init__.py").is_file(), package
+
+
+def test_mininet_folder_does_not_shadow_mininet() -> None:
+    assert not (ROOT / "mininet" / "__init__.py").exists()
+
+
+def test_version_is_one_and_in_the_changelog() -> None:
+    assert importlib.metadata.version("switchsum") == switchsum.__version__
+    assert re.search(rf"^## {re.escape(switchsum.__version__)}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+
+
+def test_every_import_is_a_declared_dependency() -> None:
+    project = PYPROJECT["project"]
+    declared = [
+        *project["dependencies"],
+        *(line for extra in project["optional-dependencies"].values() for line in extra),
+    ]
+    declared_names = {re.split(r"[<>=!~\[; ]", line)[0].lower().replace("_", "-") for line in declared}
+    distributions = importlib.metadata.packages_distributions()
+    for folder in packages_on_disk().values():
+        for path in folder.glob("*.py"):
+            for top in third_party_imports(path):
+                names = {name.lower().replace("_", "-") for name in distributions.get(top, [top])}
+                assert names & declared_names, f"{path.relative_to(ROOT)} imports {top}"
+
+
+def third_party_imports(path: Path) -> set[str]:
+    """Return the top names of absolute imports that neither Python nor this project brings."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            names.add(node.module.partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {"switchsum"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    """Build a wheel, without the network, from a copy that leaves no build folder behind in the tree."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, copy)
+    for folder in PACKAGE_DIR.values():
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(copy)], cwd=copy, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return zipfile.ZipFile(next(copy.glob("*.whl")))
+
+
+def test_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> None:
+    shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert shipped == files_that_ship()
+
+
+def test_wheel_carries_licence_and_command(wheel: zipfile.ZipFile) -> None:
+    metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
+    assert b"Apache License" in wheel.read(metadata["licenses/LICENSE"])
+    assert b"switchsum = switchsum.cli:main" in wheel.read(metadata["entry_points.txt"])
