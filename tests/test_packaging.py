@@ -78,7 +78,7 @@ def test_every_import_is_a_declared_dependency() -> None:
 
 def third_party_imports(path: Path) -> set[str]:
     """Return the top names of absolute imports that neither Python nor this project brings."""
-    names = set()
+    names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names.update(alias.name.partition(".")[0] for alias in node.names)

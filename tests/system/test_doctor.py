@@ -1,0 +1,134 @@
+"""`switchsum doctor`: what it finds on machines that lack things, and how it reports it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import switchsum
+from switchsum.cli import app
+from switchsum.doctor import State, examine, namespaces, python, shell, system
+from switchsum.doctor.finding import Finding
+
+
+def write_program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_version() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "switchsum", "--version"], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.startswith(f"switchsum {switchsum.__version__}")
+
+
+def test_this_machine_has_the_essentials() -> None:
+    findings = examine()
+    assert [finding.name for finding in findings if finding.essential and finding.state is not State.OK] == []
+    assert len({finding.name for finding in findings}) == len(findings)
+
+
+def test_json_holds_every_finding_and_a_remedy_for_what_is_missing() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 0
+    records = json.loads(result.stdout)
+    assert [record["name"] for record in records] == [finding.name for finding in examine()]
+    assert all(record["remedy"] for record in records if record["state"] == "missing")
+
+
+def test_empty_path_is_reported_but_not_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 0
+    states = {record["name"]: record["state"] for record in json.loads(result.stdout)}
+    for name in ("ip", "tc", "ethtool", "p4c-bm2-ss", "simple_switch_grpc", "mn", "veth links", "rate limit"):
+        assert states[name] == "missing", name
+
+
+def test_missing_package_is_fatal_and_its_command_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(python.IMPORTED, "no_such_module", "no-such-distribution")
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == 1
+    assert f"{sys.executable} -m pip install --upgrade no-such-distribution" in result.stdout
+
+
+def test_version_of_a_program_is_found_in_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path / "simple_switch_grpc", "echo 1.15.0-0f4c5f1c")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    finding = check_program("simple_switch_grpc")
+    assert finding.state is State.OK
+    assert finding.found.startswith("1.15.0-0f4c5f1c ")
+
+
+def test_broken_program_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_program(tmp_path / "p4c-bm2-ss", "echo 'cannot open shared object file' >&2; exit 127")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    finding = check_program("p4c-bm2-ss")
+    assert finding.state is State.LIMITED
+    assert "shared object" in finding.found
+
+
+def check_program(name: str) -> Finding:
+    return next(system.check_program(program) for program in system.programs() if program.name == name)
+
+
+@pytest.mark.parametrize(
+    ("output", "as_root", "settings", "remedy"),
+    [
+        ("", False, {"kernel/apparmor_restrict_unprivileged_userns": "1"}, "apparmor_restrict_unprivileged_userns=0"),
+        ("", False, {"kernel/unprivileged_userns_clone": "0"}, "unprivileged_userns_clone=1"),
+        ("", False, {"user/max_user_namespaces": "0"}, "max_user_namespaces="),
+        ("unshare: Operation not permitted", False, {"user/max_user_namespaces": "9"}, "sudo switchsum run"),
+        ("unshare: Operation not permitted", True, {}, "--cap-add NET_ADMIN"),
+        ("Error: Unknown device type.", False, {}, "modprobe veth"),
+        ("Error: Specified qdisc kind is unknown.", True, {}, "modprobe sch_tbf"),
+    ],
+)
+def test_refused_namespace_is_explained(
+    output: str, as_root: bool, settings: dict[str, str], remedy: str, tmp_path: Path
+) -> None:
+    for name, value in settings.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"{value}\n")
+    reason, command = namespaces.explain_refusal(output, as_root=as_root, proc_sys=tmp_path)
+    assert reason
+    assert remedy in command
+
+
+@pytest.mark.root
+def test_root_can_make_limited_veth_links() -> None:
+    assert namespaces.check_veth().state is State.OK
+    assert namespaces.check_rate().state is State.OK
+
+
+def test_shell_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(shell, "has_module", lambda name: False)
+    assert shell.check_shell().state is State.MISSING
+    environment = shell.shell_environment()
+    assert str(environment) in shell.check_shell().remedy
+    package = environment / "lib/python3.11/site-packages/p4runtime_sh"
+    package.mkdir(parents=True)
+    (package / "__main__.py").touch()
+    assert shell.find_shell_python() == environment / "bin" / "python"
+
+
+@pytest.mark.parametrize(
+    ("protobuf", "state"), [("3.20.3", State.OK), ("3.21.0", State.LIMITED), ("7.36.2", State.LIMITED)]
+)
+def test_shell_conflicts_with_a_newer_protobuf(
+    protobuf: str, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(shell, "has_module", lambda name: True)
+    monkeypatch.setattr(shell, "version_of", lambda name: protobuf)
+    finding = shell.check_shell()
+    assert finding.state is state
+    assert bool(finding.remedy) == (state is State.LIMITED)
