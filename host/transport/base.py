@@ -1,0 +1,95 @@
+"""The seam between the worker engine and the links: whole frames in fixed rows, handed over in batches.
+
+A transport never blocks outside `wait`, has no Python per frame, and knows nothing about slots.  Each side of it is
+driven by one thread.  The engine may hand `tx_frames`, `Received.frames` and the index arrays straight to kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.rows import LEAD_BYTES
+from switchsum.protocol.wire import Address
+
+Frames = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """What one call of `receive` found; valid until `release`."""
+
+    frames: Frames
+    """All rows of the receiving side, `[n, stride]` and read-only; a frame starts at column `lead` of its row."""
+    rows: Indices
+    """Rows of the frames that came, in order of arrival, `[count]`."""
+    lengths: Indices
+    """Bytes of each of these frames, from the Ethernet header on, `[count]`; at most `max_frame_bytes`."""
+
+
+class Transport(Protocol):
+    """A link to the switch."""
+
+    @property
+    def address(self) -> Address:
+        """Return the worker's own addresses as the switch sees them: source of what it sends, destination of results."""
+        ...
+
+    @property
+    def lead(self) -> int:
+        """Return the column where a frame starts in its row; lanes then start on a cache line."""
+        ...
+
+    @property
+    def max_frame_bytes(self) -> int:
+        """Return the longest frame that fits a row, from the Ethernet header on."""
+        ...
+
+    @property
+    def tx_frames(self) -> Frames:
+        """Return the frame store, `[rows, stride]`; the engine packs frames in place, from column `lead` on."""
+        ...
+
+    @property
+    def pushed(self) -> int:
+        """Return how many frames have been handed over since the link was opened."""
+        ...
+
+    @property
+    def consumed(self) -> int:
+        """Return how many of these, in order, nobody reads any more.
+
+        The row of a frame that was handed over and is not consumed must not be written; it may be handed over again.
+        """
+        ...
+
+    def send(self, rows: Indices, lengths: Indices) -> int:
+        """Hand over the frames in `rows` of `tx_frames`, in order, as many as fit; return how many.
+
+        Raises SwitchLost when the link is down (as do `receive` and `wait`, some of them later than others).
+        """
+        ...
+
+    def receive(self) -> Received:
+        """Return the frames that have come; the next call comes after `release`."""
+        ...
+
+    def release(self) -> None:
+        """Give the rows of the last `receive` back."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something may be received, at most `timeout_s`; False when the time passed without."""
+        ...
+
+    def close(self) -> None:
+        """Close the link; the arrays must not be touched any more.  Calling it again does nothing."""
+        ...
+
+
+LEAD: Final = LEAD_BYTES
+"""`lead` of every transport here."""

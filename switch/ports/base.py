@@ -1,0 +1,143 @@
+"""The seam between the data plane and its ports: addresses of frames in, addresses of frames out, in batches.
+
+    while running:
+        batch = ports.poll()
+        if batch.count:
+            ... run the program over batch.addresses, batch.lengths, batch.ports ...
+            ports.transmit(out_ports, out_addresses, out_lengths)
+            ports.done()
+        else:
+            ports.wait(timeout_s)
+
+`PortSet` (port_set.py) is that object; it is made of port groups, one for each kind of link.  One thread drives it; others
+may read the counters.  Frames lie in memory of whoever received them and may change under the reader's hands when a
+worker misbehaves: whoever parses a header copies it out first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.errors import TransportError
+
+Addresses = npt.NDArray[np.uint64]
+Words = npt.NDArray[np.uint32]
+Counters = npt.NDArray[np.uint64]
+
+PORTS: Final = 512
+"""Port numbers are 9 bits wide."""
+CPU_PORT: Final = 255
+DROP_PORT: Final = 511
+"""Where v1model sends what it drops."""
+MAX_FRAME_BYTES: Final = 9216
+"""Longest frame that interfaces and UDP ports take; shared memory takes what the worker asks for, up to this."""
+
+
+class Counter(IntEnum):
+    """Columns of the port counters."""
+
+    RX_FRAMES = 0
+    RX_BYTES = 1
+    RX_DROPS = 2
+    """Came in and were unusable: longer than a row, or a descriptor that points nowhere."""
+    TX_FRAMES = 3
+    TX_BYTES = 4
+    TX_DROPS = 5
+    """Were to go out and found the queue full, the link down, or no such port."""
+
+
+class Batch:
+    """Frames that have come, as columns; the data plane reads the first `count` entries of each."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        """The most frames that one poll returns."""
+        self.count = 0
+        """Frames in this batch."""
+        self.addresses: Addresses = np.zeros(capacity, np.uint64)
+        """Address of each frame's first byte (Ethernet header)."""
+        self.lengths: Words = np.zeros(capacity, np.uint32)
+        """Bytes of each frame."""
+        self.ports: Words = np.zeros(capacity, np.uint32)
+        """Number of the port on which each came."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PortInfo:
+    """One port, for people and for P4Runtime's clients."""
+
+    number: int
+    """0 to 510."""
+    kind: str
+    """`shm`, `packet`, `udp` or `memory`."""
+    name: str
+    """Interface, socket address, or process that is connected."""
+
+
+class PortTable:
+    """Which port numbers are in use, and their counters; one for all groups of a switch."""
+
+    def __init__(self) -> None:
+        self.counters: Counters = np.zeros((PORTS, len(Counter)), np.uint64)
+        """`[PORTS, len(Counter)]`; a number that is used again goes on counting."""
+        self._ports: dict[int, PortInfo] = {}
+
+    def take(self, kind: str, name: str, number: int | None = None) -> int:
+        """Reserve `number`, or the lowest free one from 1 on, and return it; raises TransportError."""
+        if number is None:
+            number = next((n for n in range(1, DROP_PORT) if n not in self._ports and n != CPU_PORT), DROP_PORT)
+        if number in self._ports:
+            raise TransportError(f"port {number} is already {self._ports[number].name}")
+        if not 0 <= number < DROP_PORT or number == CPU_PORT:
+            raise TransportError(f"no port can have the number {number}")
+        self._ports[number] = PortInfo(number=number, kind=kind, name=name)
+        return number
+
+    def give_back(self, number: int) -> None:
+        """Free a number."""
+        del self._ports[number]
+
+    def ports(self) -> list[PortInfo]:
+        """Return the ports that are up, by number."""
+        return sorted(self._ports.values(), key=lambda port: port.number)
+
+
+class PortGroup(Protocol):
+    """All ports of one kind."""
+
+    def collect(self, batch: Batch) -> None:
+        """Append frames that have come to `batch`, at most as many as fit; their memory stays as it is until `done`."""
+        ...
+
+    def done(self) -> None:
+        """Give back the memory of the frames collected since the last call."""
+        ...
+
+    def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Send frames in order, copying them; drop and count what finds no room or no port of this group."""
+        ...
+
+    def descriptors(self) -> list[int]:
+        """Return the file descriptors that become readable when `collect` or `service` has something to do."""
+        ...
+
+    def prepare_sleep(self) -> bool:
+        """Ask to be woken through the descriptors from now on; False when frames have come already."""
+        ...
+
+    def awake(self) -> None:
+        """Take `prepare_sleep` back."""
+        ...
+
+    def service(self) -> None:
+        """Let ports appear and disappear; called now and then and after every sleep, between `done` and `collect`."""
+        ...
+
+    def close(self) -> None:
+        """Close every port of the group."""
+        ...
