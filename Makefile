@@ -2,9 +2,11 @@
 # make PYTHON=python3.13 demo      another interpreter (remove .venv first)
 # make test ARGS='-k slot'         arguments for pytest
 # make bench ONLY=switch           one part of the benchmark
+# make VENV=.venv-shell EXTRAS=dev,demo,shell test     with p4runtime-shell and the old protobuf that it pins
 
 PYTHON ?= python3
 VENV ?= .venv
+EXTRAS ?= dev,demo
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 ARGS ?=
@@ -44,11 +46,11 @@ torch: $(STAMP) ## add PyTorch, which the benchmark then compares with
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -print | xargs rm -rf
+	find . -name '.venv*' -prune -o -name __pycache__ -type d -print | xargs rm -rf
 
 # pip is looked for and not python: venv leaves a directory without pip behind where python3-venv is missing.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "switchsum needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[dev,demo]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
 	@touch $@
