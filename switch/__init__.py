@@ -1,1 +1,56 @@
 """The embedded switch: BMv2 JSON compiled to native code, behind ports and a P4Runtime server."""
+
+from __future__ import annotations
+
+from switchsum.switch.errors import (
+    BadEntry,
+    EntryExists,
+    EntryMissing,
+    ProgramError,
+    ReadOnly,
+    StateError,
+    TableFull,
+)
+from switchsum.switch.state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
+from switchsum.switch.tables import (
+    ActionSpec,
+    Entry,
+    Exact,
+    KeySpec,
+    Lpm,
+    Match,
+    MatchKind,
+    ParamSpec,
+    Range,
+    Table,
+    TableSpec,
+    Ternary,
+)
+
+__all__ = [
+    "ActionSpec",
+    "BadEntry",
+    "CloneSession",
+    "CloneSessions",
+    "Counter",
+    "Entry",
+    "EntryExists",
+    "EntryMissing",
+    "Exact",
+    "KeySpec",
+    "Lpm",
+    "Match",
+    "MatchKind",
+    "Multicast",
+    "ParamSpec",
+    "ProgramError",
+    "Range",
+    "ReadOnly",
+    "Register",
+    "Replica",
+    "StateError",
+    "Table",
+    "TableFull",
+    "TableSpec",
+    "Ternary",
+]

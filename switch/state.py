@@ -1,0 +1,225 @@
+"""What lives in the switch between packets, and what the control plane may touch: one object for each P4 object.
+
+Every method holds the pipeline's lock, so a change falls between two batches of packets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+
+import numpy as np
+
+from switchsum.switch.errors import BadEntry, EntryMissing
+from switchsum.switch.tables import Table
+
+MAX_GROUP = (1 << 16) - 1
+"""Largest multicast group: `standard_metadata.mcast_grp` has 16 bits."""
+
+MAX_SESSION = (1 << 15) - 1
+"""Largest clone session of simple_switch."""
+
+WIDE_BITS = 128
+"""Values from this width on live in memory in network byte order, not in machine words."""
+
+
+class Counter:
+    """An indexed array of packet and byte counts."""
+
+    def __init__(self, name: str, size: int, lock: RLock) -> None:
+        self.name = name
+        self.size = size
+        self._lock = lock
+        self.counts = np.zeros((size, 2), dtype=np.uint64)
+        """Packets and bytes by index; shared with the native engine."""
+
+    def read(self, index: int) -> tuple[int, int]:
+        """Return packets and bytes; raises BadEntry."""
+        with self._lock:
+            packets, count_bytes = self.counts[self._checked(index)]
+            return int(packets), int(count_bytes)
+
+    def write(self, index: int, packets: int, count_bytes: int) -> None:
+        """Set packets and bytes; raises BadEntry."""
+        with self._lock:
+            self.counts[self._checked(index)] = packets, count_bytes
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self.size:
+            raise BadEntry(f"counter {self.name} has {self.size} cells, none of index {index}")
+        return index
+
+
+class Register:
+    """An array of equally wide values, big-endian in one piece of memory that the native engine shares."""
+
+    def __init__(self, name: str, size: int, width: int, lock: RLock) -> None:
+        self.name = name
+        self.size = size
+        self.width = width
+        self.stride = cell_bytes(width)
+        self._lock = lock
+        self.memory = np.zeros(size * self.stride, dtype=np.uint8)
+
+    def read(self, index: int) -> int:
+        """Return a value; raises BadEntry."""
+        with self._lock:
+            start = self._checked(index) * self.stride
+            return int.from_bytes(self.memory[start : start + self.stride].tobytes(), "big")
+
+    def write(self, index: int, value: int) -> None:
+        """Set a value; raises BadEntry."""
+        if not 0 <= value < 1 << self.width:
+            raise BadEntry(f"register {self.name}: {value:#x} does not fit {self.width} bits")
+        with self._lock:
+            start = self._checked(index) * self.stride
+            cell = self.memory[start : start + self.stride]
+            cell[:] = np.frombuffer(value.to_bytes(self.stride, "big"), dtype=np.uint8)
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < self.size:
+            raise BadEntry(f"register {self.name} has {self.size} cells, none of index {index}")
+        return index
+
+
+def cell_bytes(width: int) -> int:
+    """Return the bytes that a register cell takes: a power of two below `WIDE_BITS`, else the width rounded up."""
+    count = (width + 7) // 8
+    return 1 << (count - 1).bit_length() if width < WIDE_BITS else count
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy that replication makes."""
+
+    port: int
+    """Egress port, 0 to 511."""
+    instance: int
+    """`standard_metadata.egress_rid` of the copy, 16 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloneSession:
+    """Where clones of a session go."""
+
+    replicas: tuple[Replica, ...]
+    length_limit: int = 0
+    """Clones are cut to this many bytes; 0 leaves them whole."""
+
+
+class Multicast:
+    """Multicast groups; replicas leave in the order given."""
+
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
+        self._groups: dict[int, tuple[Replica, ...]] = {}
+        self._cells: dict[int, np.ndarray] = {}
+        self.directory = np.zeros((MAX_GROUP + 1, 2), dtype=np.uint64)
+        """By group, for the native engine: address of its (port, instance) pairs of 32 bits, and their number."""
+
+    def set(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Create or replace a group of (port, instance) pairs; raises BadEntry."""
+        _check_number("multicast group", group, MAX_GROUP)
+        made = _replicas(replicas)
+        cells = np.array([(replica.port, replica.instance) for replica in made], dtype=np.uint32).reshape(-1, 2)
+        with self._lock:
+            self._groups[group] = made
+            self._cells[group] = cells
+            self.directory[group] = cells.ctypes.data, len(made)
+
+    def delete(self, group: int) -> None:
+        """Remove a group; raises EntryMissing."""
+        with self._lock:
+            self.get(group)
+            self.directory[group] = 0
+            del self._groups[group], self._cells[group]
+
+    def get(self, group: int) -> tuple[Replica, ...]:
+        """Return a group's replicas; raises EntryMissing."""
+        with self._lock:
+            if group not in self._groups:
+                raise EntryMissing(f"no multicast group {group}")
+            return self._groups[group]
+
+    def groups(self) -> dict[int, tuple[Replica, ...]]:
+        """Return all groups."""
+        with self._lock:
+            return dict(self._groups)
+
+
+class CloneSessions:
+    """Clone (mirroring) sessions."""
+
+    def __init__(self, lock: RLock) -> None:
+        self._lock = lock
+        self._sessions: dict[int, CloneSession] = {}
+
+    def set(self, session: int, replicas: Sequence[tuple[int, int]], length_limit: int = 0) -> None:
+        """Create or replace a session of (port, instance) pairs; raises BadEntry."""
+        _check_number("clone session", session, MAX_SESSION)
+        made = CloneSession(replicas=_replicas(replicas), length_limit=length_limit)
+        with self._lock:
+            self._sessions[session] = made
+
+    def delete(self, session: int) -> None:
+        """Remove a session; raises EntryMissing."""
+        with self._lock:
+            self.get(session)
+            del self._sessions[session]
+
+    def get(self, session: int) -> CloneSession:
+        """Return a session; raises EntryMissing."""
+        with self._lock:
+            if session not in self._sessions:
+                raise EntryMissing(f"no clone session {session}")
+            return self._sessions[session]
+
+    def sessions(self) -> dict[int, CloneSession]:
+        """Return all sessions."""
+        with self._lock:
+            return dict(self._sessions)
+
+
+def _replicas(pairs: Sequence[tuple[int, int]]) -> tuple[Replica, ...]:
+    made = tuple(Replica(port, instance) for port, instance in pairs)
+    for replica in made:
+        if not (0 <= replica.port < 512 and 0 <= replica.instance < 1 << 16):
+            raise BadEntry(f"replica to port {replica.port}, instance {replica.instance} is out of range")
+    if len(set(made)) != len(made):
+        raise BadEntry("a replica is named twice")
+    return made
+
+
+def _check_number(what: str, number: int, largest: int) -> None:
+    if not 1 <= number <= largest:
+        raise BadEntry(f"{what} {number} is not between 1 and {largest}")
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Everything of one loaded program that outlives a packet."""
+
+    lock: RLock
+    """Held by a batch of packets and by every change."""
+    tables: Mapping[str, Table]
+    counters: Mapping[str, Counter]
+    registers: Mapping[str, Register]
+    multicast: Multicast
+    clones: CloneSessions
+    random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
+    """State of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
+
+    def next_random(self) -> int:
+        """Advance the generator and return its next 64 bits."""
+        state = int(self.random[0])
+        state ^= state >> 12
+        state ^= (state << 25) & _WORD
+        state ^= state >> 27
+        self.random[0] = state
+        return (state * RANDOM_FACTOR) & _WORD
+
+
+RANDOM_SEED = 0x5DEECE66D1CE4E5B
+RANDOM_FACTOR = 0x2545F4914F6CDD1D
+_WORD = (1 << 64) - 1

@@ -1,0 +1,399 @@
+"""Match-action tables as the control plane sees them: specifications, entries, and the entries' life.
+
+A table's entries live in numbered rows; row 0 stands for the default action.  Direct counters are indexed by row, and a
+native engine keeps its copy of the entries by row (`Mirror`).
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from threading import RLock
+from typing import Protocol
+
+import numpy as np
+
+from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
+
+
+class MatchKind(Enum):
+    """How a key field is compared; P4Runtime's OPTIONAL is a TERNARY whose mask is all ones or zero."""
+
+    EXACT = "exact"
+    LPM = "lpm"
+    TERNARY = "ternary"
+    RANGE = "range"
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """Equal to `value`."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lpm:
+    """The first `prefix_len` bits are those of `value`, whose other bits are 0; length 0 matches everything."""
+
+    value: int
+    prefix_len: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ternary:
+    """Equal to `value` in the bits that `mask` has; `value` has no others."""
+
+    value: int
+    mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Between `low` and `high`, both included."""
+
+    low: int
+    high: int
+
+
+Match = Exact | Lpm | Ternary | Range
+
+_KINDS = {MatchKind.EXACT: Exact, MatchKind.LPM: Lpm, MatchKind.TERNARY: Ternary, MatchKind.RANGE: Range}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySpec:
+    """One field of a table's key."""
+
+    name: str
+    """Name in the P4 program or by its @name."""
+    width: int
+    """Bits."""
+    kind: MatchKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParamSpec:
+    """One parameter of an action that the control plane supplies."""
+
+    name: str
+    width: int
+    """Bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSpec:
+    """An action as the control plane sees it."""
+
+    name: str
+    """Fully qualified P4 name."""
+    params: tuple[ParamSpec, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSpec:
+    """What the program says about a table."""
+
+    name: str
+    """Fully qualified P4 name."""
+    keys: tuple[KeySpec, ...]
+    actions: tuple[ActionSpec, ...]
+    size: int
+    """Entries that fit, the default action not counted."""
+    const_entries: bool = False
+    """The entries come from the program and cannot be changed."""
+    const_default: bool = False
+    """The default action cannot be changed."""
+    has_counters: bool = False
+    """Each entry, and the default action, counts its packets and bytes."""
+
+    def action(self, name: str) -> ActionSpec:
+        """Return the action of that name; raises BadEntry."""
+        for action in self.actions:
+            if action.name == name:
+                return action
+        raise BadEntry(f"table {self.name} has no action {name}")
+
+    @property
+    def prioritised(self) -> bool:
+        """Whether entries carry a priority (some key field is ternary or range)."""
+        return any(key.kind in (MatchKind.TERNARY, MatchKind.RANGE) for key in self.keys)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One entry: what it matches and what it does."""
+
+    match: tuple[Match, ...]
+    """One for each key field, in the table's order."""
+    priority: int = 0
+    """Larger wins, equal ones by age; at least 1 where the table is prioritised, else 0."""
+    action: str
+    """Fully qualified P4 name."""
+    params: tuple[int, ...] = ()
+    is_const: bool = False
+    """From the program, not from the control plane."""
+
+
+class Mirror(Protocol):
+    """A native engine's copy of a table, told of every change under the pipeline's lock."""
+
+    def put(self, row: int, entry: Entry) -> None:
+        """Write an entry into a row, new or changed in its action alone."""
+
+    def remove(self, row: int, entry: Entry) -> None:
+        """Forget the entry of a row."""
+
+    def set_default(self, action: str, params: tuple[int, ...]) -> None:
+        """Write the default action."""
+
+    def order(self, rows: list[int]) -> None:
+        """Take over the order in which rows are tried, best first (tables that are not all exact)."""
+
+
+_Key = tuple[tuple[Match, ...], int]
+
+
+class Table:
+    """The entries of one table; every method holds the pipeline's lock, so a change falls between two batches."""
+
+    def __init__(self, spec: TableSpec, lock: RLock, default: tuple[str, tuple[int, ...]]) -> None:
+        self.spec = spec
+        self.default = default
+        """Name and parameters of the default action."""
+        self._initial_default = default
+        self._lock = lock
+        self._rows: dict[_Key, int] = {}
+        self._entries: dict[int, Entry] = {}
+        self._free: list[int] = []
+        self._exact = all(key.kind is MatchKind.EXACT for key in spec.keys)
+        self._by_value: dict[tuple[int, ...], int] = {}
+        self._ranked: list[tuple[int, int, int]] = []
+        self._ranks: dict[int, tuple[int, int, int]] = {}
+        self._age = 0
+        self._mirror: Mirror | None = None
+        self.counts = np.zeros((spec.size + 1 if spec.has_counters else 0, 2), dtype=np.uint64)
+        """Direct counters: packets and bytes by row."""
+
+    def attach(self, mirror: Mirror) -> None:
+        """Let a native engine follow this table from its present state on."""
+        with self._lock:
+            self._mirror = mirror
+            mirror.set_default(*self.default)
+            for row, entry in self._entries.items():
+                mirror.put(row, entry)
+            mirror.order([row for _, _, row in self._ranked])
+
+    def insert(self, entry: Entry) -> None:
+        """Add an entry; raises EntryExists, TableFull, ReadOnly or BadEntry."""
+        with self._lock:
+            self._writable()
+            self._check(entry)
+            self._add(entry)
+
+    def load(self, entry: Entry) -> None:
+        """Add an entry that the program itself declares."""
+        with self._lock:
+            self._check(entry)
+            self._add(entry)
+
+    def modify(self, entry: Entry) -> None:
+        """Change the action of the entry with this match and priority; raises EntryMissing, ReadOnly or BadEntry."""
+        with self._lock:
+            self._writable()
+            self._check(entry)
+            row = self._find(entry.match, entry.priority)
+            self._entries[row] = entry
+            if self._mirror:
+                self._mirror.put(row, entry)
+
+    def delete(self, match: tuple[Match, ...], priority: int = 0) -> None:
+        """Remove the entry with this match and priority; raises EntryMissing or ReadOnly."""
+        with self._lock:
+            self._writable()
+            row = self._find(match, priority)
+            entry = self._entries.pop(row)
+            del self._rows[match, priority]
+            self._free.append(row)
+            if self._mirror:
+                self._mirror.remove(row, entry)
+            if self._exact:
+                del self._by_value[_values(match)]
+            else:
+                self._ranked.remove(self._ranks.pop(row))
+                self._tell_order()
+
+    def get(self, match: tuple[Match, ...], priority: int = 0) -> Entry:
+        """Return the entry with this match and priority; raises EntryMissing."""
+        with self._lock:
+            return self._entries[self._find(match, priority)]
+
+    def entries(self) -> list[Entry]:
+        """Return all entries, in the order of insertion."""
+        with self._lock:
+            return [self._entries[row] for row in self._rows.values()]
+
+    def set_default(self, action: str, params: tuple[int, ...] = ()) -> None:
+        """Change the default action; raises ReadOnly or BadEntry."""
+        with self._lock:
+            if self.spec.const_default:
+                raise ReadOnly(f"the default action of table {self.spec.name} is const")
+            self._check_action(action, params)
+            self._put_default((action, params))
+
+    def reset_default(self) -> None:
+        """Go back to the program's default action; raises ReadOnly."""
+        self.set_default(*self._initial_default)
+
+    def direct_counter(self, entry: Entry | None = None) -> tuple[int, int]:
+        """Return packets and bytes of an entry, or of the default action; raises EntryMissing or BadEntry."""
+        with self._lock:
+            packets, count_bytes = self.counts[self._counted_row(entry)]
+            return int(packets), int(count_bytes)
+
+    def set_direct_counter(self, entry: Entry | None, packets: int, count_bytes: int) -> None:
+        """Set packets and bytes of an entry, or of the default action; raises EntryMissing or BadEntry."""
+        with self._lock:
+            self.counts[self._counted_row(entry)] = packets, count_bytes
+
+    def lookup(self, key: tuple[int, ...]) -> int:
+        """Return the row that matches a key, 0 for none."""
+        if self._exact:
+            return self._by_value.get(key, 0)
+        for _, _, row in self._ranked:
+            entry = self._entries[row]
+            if all(
+                _matches(match, value, spec.width)
+                for match, value, spec in zip(entry.match, key, self.spec.keys, strict=True)
+            ):
+                return row
+        return 0
+
+    def action_of(self, row: int) -> tuple[str, tuple[int, ...]]:
+        """Return action and parameters of a row."""
+        if not row:
+            return self.default
+        entry = self._entries[row]
+        return entry.action, entry.params
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _writable(self) -> None:
+        if self.spec.const_entries:
+            raise ReadOnly(f"the entries of table {self.spec.name} are const")
+        if not self.spec.keys:
+            raise BadEntry(f"table {self.spec.name} has no key: it has only a default action")
+
+    def _find(self, match: tuple[Match, ...], priority: int) -> int:
+        row = self._rows.get((match, priority))
+        if row is None:
+            raise EntryMissing(f"table {self.spec.name} has no entry {_text(match, priority)}")
+        return row
+
+    def _counted_row(self, entry: Entry | None) -> int:
+        if not self.spec.has_counters:
+            raise BadEntry(f"table {self.spec.name} has no direct counter")
+        return self._find(entry.match, entry.priority) if entry else 0
+
+    def _add(self, entry: Entry) -> None:
+        key = (entry.match, entry.priority)
+        if key in self._rows:
+            raise EntryExists(f"table {self.spec.name} already has an entry {_text(*key)}")
+        if len(self._rows) >= self.spec.size:
+            raise TableFull(f"table {self.spec.name} is full ({self.spec.size} entries)")
+        row = self._free.pop() if self._free else len(self._rows) + 1
+        self._rows[key] = row
+        self._entries[row] = entry
+        if self.spec.has_counters:
+            self.counts[row] = 0
+        if self._mirror:
+            self._mirror.put(row, entry)
+        if self._exact:
+            self._by_value[_values(entry.match)] = row
+            return
+        self._age += 1
+        longest = max((match.prefix_len for match in entry.match if isinstance(match, Lpm)), default=0)
+        rank = (-(entry.priority if self.spec.prioritised else longest), self._age, row)
+        self._ranks[row] = rank
+        bisect.insort(self._ranked, rank)
+        self._tell_order()
+
+    def _tell_order(self) -> None:
+        if self._mirror:
+            self._mirror.order([row for _, _, row in self._ranked])
+
+    def _put_default(self, default: tuple[str, tuple[int, ...]]) -> None:
+        self.default = default
+        if self._mirror:
+            self._mirror.set_default(*default)
+
+    def _check(self, entry: Entry) -> None:
+        spec = self.spec
+        if len(entry.match) != len(spec.keys):
+            raise BadEntry(f"table {spec.name} has {len(spec.keys)} key fields, the entry {len(entry.match)}")
+        for match, key in zip(entry.match, spec.keys, strict=True):
+            if type(match) is not _KINDS[key.kind]:
+                raise BadEntry(f"key {key.name} of table {spec.name} is {key.kind.value}, not {match}")
+            problem = _problem(match, key.width)
+            if problem:
+                raise BadEntry(f"key {key.name} of table {spec.name}: {problem}")
+        if spec.prioritised != (entry.priority > 0):
+            need = "needs a priority above 0" if spec.prioritised else "has no priorities"
+            raise BadEntry(f"table {spec.name} {need}, the entry has {entry.priority}")
+        self._check_action(entry.action, entry.params)
+
+    def _check_action(self, name: str, params: tuple[int, ...]) -> None:
+        action = self.spec.action(name)
+        if len(params) != len(action.params):
+            raise BadEntry(f"action {name} has {len(action.params)} parameters, {len(params)} given")
+        for value, param in zip(params, action.params, strict=True):
+            if not 0 <= value < 1 << param.width:
+                raise BadEntry(f"parameter {param.name} of action {name}: {value:#x} does not fit {param.width} bits")
+
+
+def _values(match: tuple[Match, ...]) -> tuple[int, ...]:
+    return tuple(field.value for field in match if isinstance(field, Exact))
+
+
+def _text(match: tuple[Match, ...], priority: int) -> str:
+    fields = ", ".join(map(repr, match))
+    return f"({fields}) of priority {priority}" if priority else f"({fields})"
+
+
+def _problem(match: Match, width: int) -> str:
+    """Return what is wrong with a match of a field of that width, or nothing."""
+    full = (1 << width) - 1
+    match match:
+        case Exact(value) if not 0 <= value <= full:
+            return f"{value:#x} does not fit {width} bits"
+        case Lpm(value, length) if not (0 <= length <= width and 0 <= value <= full):
+            return f"{value:#x}/{length} does not fit {width} bits"
+        case Lpm(value, length) if value & (full >> length):
+            return f"{value:#x} has bits beyond its prefix of {length}"
+        case Ternary(value, mask) if not (0 <= value <= full and 0 <= mask <= full):
+            return f"{value:#x} &&& {mask:#x} does not fit {width} bits"
+        case Ternary(value, mask) if value & ~mask:
+            return f"{value:#x} has bits outside its mask {mask:#x}"
+        case Range(low, high) if low < 0 or high > full:
+            return f"{low:#x} .. {high:#x} does not fit {width} bits"
+        case Range(low, high) if low > high:
+            return f"{low:#x} .. {high:#x} is empty"
+    return ""
+
+
+def _matches(match: Match, value: int, width: int) -> bool:
+    match match:
+        case Exact(wanted):
+            return value == wanted
+        case Lpm(wanted, length):
+            return value >> (width - length) == wanted >> (width - length)
+        case Ternary(wanted, mask):
+            return value & mask == wanted
+        case Range(low, high):
+            return low <= value <= high
