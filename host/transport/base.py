@@ -36,7 +36,7 @@ class Transport(Protocol):
 
     @property
     def address(self) -> Address:
-        """Return the worker's own addresses as the switch sees them: source of what it sends, destination of results."""
+        """Return the worker's own addresses as the switch sees them: source of its frames, destination of results."""
         ...
 
     @property

@@ -9,9 +9,9 @@
         else:
             ports.wait(timeout_s)
 
-`PortSet` (port_set.py) is that object; it is made of port groups, one for each kind of link.  One thread drives it; others
-may read the counters.  Frames lie in memory of whoever received them and may change under the reader's hands when a
-worker misbehaves: whoever parses a header copies it out first.
+`PortSet` (port_set.py) is that object; it is made of port groups, one for each kind of link.  One thread drives it;
+others may read the counters.  Frames lie in memory of whoever received them and may change under the reader's hands
+when a worker misbehaves: whoever parses a header copies it out first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from switchsum.protocol.errors import TransportError
 
 Addresses = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint32]
-Counters = npt.NDArray[np.uint64]
+Counters = npt.NDArray[np.int64]
 
 PORTS: Final = 512
 """Port numbers are 9 bits wide."""
@@ -83,7 +83,7 @@ class PortTable:
     """Which port numbers are in use, and their counters; one for all groups of a switch."""
 
     def __init__(self) -> None:
-        self.counters: Counters = np.zeros((PORTS, len(Counter)), np.uint64)
+        self.counters: Counters = np.zeros((PORTS, len(Counter)), np.int64)
         """`[PORTS, len(Counter)]`; a number that is used again goes on counting."""
         self._ports: dict[int, PortInfo] = {}
 
