@@ -1,0 +1,132 @@
+"""Child processes: started together, watched together, ended together."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import IO
+
+STOP_S = 3.0
+"""How long a child may take to end after SIGTERM before it is killed."""
+POLL_S = 0.05
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """One child process."""
+
+    name: str
+    """What messages and output prefixes call it."""
+    process: subprocess.Popen[bytes]
+    pumps: list[threading.Thread] = field(default_factory=list)
+    """Threads that copy its output."""
+
+
+class Children:
+    """Starts processes that cannot outlive this one, and ends all of them when the block is left.
+
+    Each child leads a process group of its own, so that what it starts ends with it; `setpriv` has the kernel kill it
+    when this process dies, however it dies.
+    """
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._output = threading.Lock()
+
+    def __enter__(self) -> Children:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        prefix: bool = False,
+        pass_fds: Sequence[int] = (),
+    ) -> Child:
+        """Start a child; with `prefix` its output lines carry its name.  Call it from the main thread only.
+
+        Raises FileNotFoundError when `setpriv` (util-linux) is missing; a missing command shows in the exit code, 127.
+        """
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", *command],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if prefix else None,
+            stderr=subprocess.PIPE if prefix else None,
+            pass_fds=pass_fds,
+            process_group=0,
+        )
+        child = Child(name=name, process=process)
+        self._children.append(child)
+        for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
+            if source is not None:
+                pump = threading.Thread(target=self._copy, args=(name, source, sink), daemon=True)
+                pump.start()
+                child.pumps.append(pump)
+        return child
+
+    def _copy(self, name: str, source: IO[bytes], sink: IO[str]) -> None:
+        """Copy lines with a prefix; one line at a time, so that those of several children never mix."""
+        for line in source:
+            text = line.decode(errors="replace").rstrip("\n")
+            with self._output:
+                sink.write(f"[{name}] {text}\n")
+                sink.flush()
+
+    def wait(self, workers: Sequence[Child]) -> tuple[Child | None, int]:
+        """Wait until all `workers` have ended well, or any child has failed.
+
+        Returns (None, 0), or the first child that failed and its exit code as a shell gives it.  A child that is not a
+        worker fails by ending at all.
+        """
+        while True:
+            for child in self._children:
+                code = child.process.poll()
+                if code is not None and (code != 0 or child not in workers):
+                    return child, shell_code(code)
+            if all(child.process.poll() == 0 for child in workers):
+                return None, 0
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        """End every child that still runs, with all that it started, and hand on the rest of their output."""
+        for child in reversed(self._children):
+            _signal_group(child, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        for child in self._children:
+            try:
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+            _signal_group(child, signal.SIGKILL)  # also what the child has left behind in its group
+            child.process.wait()
+        for child in self._children:
+            for pump in child.pumps:
+                pump.join(timeout=1.0)
+        self._children.clear()
+
+
+def shell_code(code: int) -> int:
+    """Turn subprocess's exit code into a shell's: 128 + number for a signal."""
+    return 128 - code if code < 0 else code
+
+
+def _signal_group(child: Child, number: signal.Signals) -> None:
+    try:
+        os.killpg(child.process.pid, number)
+    except ProcessLookupError:
+        pass

@@ -1,0 +1,81 @@
+"""What `switchsum run` is asked for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import LANE_BUILDS, MAX_WORKERS
+
+_RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
+_RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+
+
+class Links(StrEnum):
+    """How workers reach the switch."""
+
+    SHM = "shm"
+    """Shared memory: one machine, no root, no sockets."""
+    VETH = "veth"
+    """A network namespace and a veth pair for each worker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """One job on one machine."""
+
+    workers: int
+    """World size, 1 to 32."""
+    command: tuple[str, ...]
+    """What every worker runs."""
+    switch: str = "embedded"
+    """`embedded`, `bmv2` (found on PATH), or the path of a simple_switch_grpc."""
+    links: Links = Links.SHM
+    lanes: int = 256
+    """32-bit lanes in one packet."""
+    slots: int = 256
+    """Slots of the job."""
+    loss: float = 0.0
+    """Probability that the switch loses a frame, on arrival and again on departure."""
+    rate: str | None = None
+    """Rate of every link and direction, as tc writes it (`200mbit`); veth only."""
+    pcap: str | None = None
+    """File that gets every frame of the embedded switch."""
+    terminal: bool = False
+    """Rank 0 keeps the terminal; the other ranks' lines are prefixed all the same."""
+    timeout_s: float = 10.0
+    """The job's time-out."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be; raises UsageError."""
+        if not 1 <= self.workers <= MAX_WORKERS:
+            raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
+        if not self.command:
+            raise UsageError("no command: switchsum run -n 4 -- python train.py")
+        if self.lanes not in LANE_BUILDS:
+            raise UsageError(f"the switch is built for {LANE_BUILDS} lanes, not {self.lanes}")
+        if not 0 <= self.loss < 1:
+            raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
+        if self.rate is not None:
+            rate_bits(self.rate)
+            if self.links is not Links.VETH:
+                raise UsageError("--rate needs links that have one: --links veth")
+        if not self.is_embedded and self.links is not Links.VETH:
+            raise UsageError("BMv2 has no shared memory: --links veth")
+        if not self.is_embedded and self.pcap is not None:
+            raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether the switch is ours."""
+        return self.switch == "embedded"
+
+
+def rate_bits(rate: str) -> float:
+    """Read a rate like `200mbit` or `1gbit` in bits a second; raises UsageError."""
+    match = _RATE.fullmatch(rate)
+    if match is None or float(match[1]) == 0:
+        raise UsageError(f"not a rate: {rate!r} (200mbit, 1gbit)")
+    return float(match[1]) * _RATE_UNITS[match[2]]
