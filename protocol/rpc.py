@@ -157,6 +157,8 @@ class JobInfo:
     workers: int
     first_slot: int
     slot_count: int
+    timeout_s: float = 10.0
+    """After how long a silence a member is declared lost."""
     members: list[MemberInfo] = field(default_factory=list)
 
 
@@ -322,6 +324,16 @@ def _value(name: str, hint: Any, value: Any) -> Any:
     if type(value) not in allowed:
         raise ValueError(f"{name} is not {' or '.join(kind.__name__ for kind in allowed)}: {value!r}")
     return value
+
+
+def nonce_fields(nonce: int) -> tuple[int, int]:
+    """Return the hello header's `number` (the nonce's high 32 bits) and `digest` (its low 32 bits)."""
+    return nonce >> 32, nonce & 0xFFFF_FFFF
+
+
+def nonce_from_fields(number: int, digest: int) -> int:
+    """Return the nonce that a hello header carries."""
+    return number << 32 | digest
 
 
 def details_of(error: errors.SwitchsumError) -> str:

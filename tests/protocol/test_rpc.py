@@ -71,3 +71,9 @@ def test_an_error_comes_back_as_itself() -> None:
 @pytest.mark.parametrize("details", ["", "KeyError: x", "Sequence: x", "WorkerLost: gone", "no colon"])
 def test_details_that_are_no_error_become_a_remote_error(details: str) -> None:
     assert isinstance(rpc.error_from_details(details), errors.RemoteError)
+
+
+def test_a_hello_carries_the_nonce_in_number_and_digest() -> None:
+    assert rpc.nonce_fields(0x0123_4567_89AB_CDEF) == (0x0123_4567, 0x89AB_CDEF)
+    for nonce in (0, 1, 1 << 32, (1 << 64) - 1):
+        assert rpc.nonce_from_fields(*rpc.nonce_fields(nonce)) == nonce
