@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench` prints tables and writes bench/results/bench.json."""

@@ -1,0 +1,110 @@
+"""What a benchmark leaves behind: records with stable names, a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results" / "bench.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One figure, with what it was measured under and, where a peer ran in the same run, the peer's."""
+
+    name: str
+    """Stable, dotted: `switch.contributions.256.native`."""
+    value: float
+    """Median of the runs."""
+    unit: str
+    conditions: str
+    """What it takes to repeat the figure."""
+    spread: float = 0.0
+    """Half the distance between the best and the worst run, as a share of the median."""
+    peer: str | None = None
+    """Who ran beside it: `bmv2`, `gloo`."""
+    peer_value: float | None = None
+    ratio: float | None = None
+    """How many times better than the peer, the better way round for the unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Samples:
+    """The figures of several runs of one thing."""
+
+    values: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, measure: Callable[[], float], runs: int) -> Samples:
+        """Measure so many times."""
+        return cls(values=[measure() for _ in range(runs)])
+
+    @property
+    def median(self) -> float:
+        """The figure to quote."""
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the extremes, as a share of the median."""
+        return (max(self.values) - min(self.values)) / 2 / self.median
+
+
+def record(name: str, samples: Samples, unit: str, conditions: str) -> Record:
+    """Make a record of what ran alone."""
+    return Record(name=name, value=samples.median, unit=unit, conditions=conditions, spread=round(samples.spread, 4))
+
+
+def beside(alone: Record, peer: str, peer_samples: Samples, *, smaller_is_better: bool = False) -> Record:
+    """Add the peer's figure of the same run."""
+    theirs = peer_samples.median
+    ratio = theirs / alone.value if smaller_is_better else alone.value / theirs
+    return dataclasses.replace(alone, peer=peer, peer_value=theirs, ratio=ratio)
+
+
+def show(console: Console, title: str, records: Iterable[Record]) -> None:
+    """Print records as a table."""
+    table = Table(title=title)
+    for name, justify in (
+        ("name", "left"),
+        ("median", "right"),
+        ("spread", "right"),
+        ("peer", "right"),
+        ("ratio", "right"),
+    ):
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for item in records:
+        peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {item.peer_value:,.4g}"
+        ratio = "" if item.ratio is None else f"{item.ratio:.2f}"
+        table.add_row(item.name, f"{item.value:,.4g} {item.unit}", f"{item.spread:.0%}", peer, ratio)
+    console.print(table)
+
+
+def machine() -> str:
+    """Describe what the figures were measured on."""
+    cpu = "unknown CPU"
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    cores = sum(line.startswith("processor") for line in Path("/proc/cpuinfo").read_text().splitlines())
+    packages = ", ".join(f"{name} {version(name)}" for name in ("switchsum", "numpy", "numba", "llvmlite"))
+    return f"{cpu}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, {packages}"
+
+
+def save(records: Sequence[Record], path: Path = RESULTS) -> None:
+    """Write records; those of other names that the file already has stay."""
+    kept = json.loads(path.read_text()) if path.exists() else []
+    names = {item.name for item in records}
+    rows = [row for row in kept if row["name"] not in names] + [dataclasses.asdict(item) for item in records]
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(sorted(rows, key=lambda row: str(row["name"])), indent=1) + "\n")

@@ -1,0 +1,125 @@
+"""One job on one machine: a switch, a controller and the workers, from start to end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from switchsum.controller.rpc_client import ControllerClient
+from switchsum.launch import bmv2, wires
+from switchsum.launch.children import Child, Children
+from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.ready import READY_FD, await_ready
+from switchsum.protocol import rpc
+
+JOB = "run"
+READY_S = 30.0
+"""How long switch and controller may take to start; compiling the program cold takes a few seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """A running switch, as the rest of the session needs to know it."""
+
+    p4runtime: str
+    """Address of its P4Runtime server."""
+    link: str | None
+    """How a worker reaches it, as `switchsum.connect` takes it; None: by the worker's own wire."""
+    growth_bytes: int | None
+    """By how much its frames may grow."""
+
+
+def run(options: RunOptions) -> int:
+    """Run the job; returns the exit code of the first process that failed, or 0."""
+    if options.links is Links.VETH:
+        wires.enter_namespace()
+    with tempfile.TemporaryDirectory(prefix="switchsum-") as scratch, Children() as children:
+        laid = []
+        if options.links is Links.VETH:
+            laid = [
+                wires.lay(children, rank, lanes=options.lanes, rate=options.rate) for rank in range(options.workers)
+            ]
+        switch = _start_switch(children, options, laid, Path(scratch))
+        controller = _start_controller(children, options, switch, Path(scratch))
+        with ControllerClient(controller) as client:
+            client.create_job(
+                rpc.CreateJobRequest(job=JOB, workers=options.workers, slots=options.slots, timeout_s=options.timeout_s)
+            )
+            if options.loss:
+                client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
+        workers = [
+            _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None)
+            for rank in range(options.workers)
+        ]
+        failed, code = children.wait(workers)
+        if failed is not None:
+            sys.stderr.write(f"switchsum: {failed.name} ended with exit code {code}; the job is over\n")
+            return code or 1
+        return 0
+
+
+def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child, dict[str, object]]:
+    """Start one of our own commands and wait until it is ready; raises LocalError."""
+    reading, writing = os.pipe()
+    try:
+        child = children.start(
+            name,
+            [sys.executable, "-m", "switchsum", *command],
+            environment={**os.environ, READY_FD: str(writing)},
+            prefix=True,
+            pass_fds=[writing],
+        )
+        os.close(writing)
+        return child, await_ready(child, reading, READY_S)
+    finally:
+        os.close(reading)
+
+
+def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.Wire], scratch: Path) -> Switch:
+    if not options.is_embedded:
+        address = bmv2.start(children, options.switch, laid, scratch)
+        return Switch(p4runtime=address, link=None, growth_bytes=bmv2.GROWTH_BYTES)
+    command = ["switch", "--listen", "127.0.0.1:0"]
+    if options.links is Links.SHM:
+        command += ["--shm", f"switchsum-{os.getpid()}"]
+    for wire in laid:
+        command += ["--interface", f"{wire.port}@{wire.interface}"]
+    if options.pcap is not None:
+        command += ["--pcap", options.pcap]
+    _, facts = daemon(children, "switch", command)
+    link = f"shm:switchsum-{os.getpid()}" if options.links is Links.SHM else None
+    return Switch(p4runtime=str(facts["p4runtime"]), link=link, growth_bytes=None)
+
+
+def _start_controller(children: Children, options: RunOptions, switch: Switch, scratch: Path) -> str:
+    command = ["controller", "--listen", f"unix:{scratch}/controller", "--switch", switch.p4runtime]
+    command += ["--lanes", str(options.lanes)]
+    if switch.growth_bytes is not None:
+        command += ["--growth-bytes", str(switch.growth_bytes), "--port-frames", str(bmv2.PORT_FRAMES)]
+    _, facts = daemon(children, "controller", command)
+    return str(facts["controller"])
+
+
+def _start_worker(
+    children: Children, options: RunOptions, rank: int, controller: str, switch: Switch, wire: wires.Wire | None
+) -> Child:
+    environment = {
+        **os.environ,
+        "SWITCHSUM_CONTROLLER": controller,
+        "SWITCHSUM_JOB": JOB,
+        "SWITCHSUM_LINK": switch.link or f"packet:{wires.WORKER_INTERFACE}",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(options.workers),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(options.workers),
+    }
+    # Several workers share the cores: as torchrun does, each gets one thread for its numerics unless told otherwise.
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    command = wire.inside(options.command) if wire is not None else list(options.command)
+    prefix = not (options.terminal and rank == 0)
+    return children.start(f"rank {rank}" if prefix else "rank 0", command, environment=environment, prefix=prefix)
