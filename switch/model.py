@@ -1,0 +1,333 @@
+"""A BMv2 program as it stands in the JSON that p4c writes, typed and checked for form but not yet for meaning.
+
+The format is documented in p4lang/behavioral-model, docs/JSON_format.md; `reader.read_program` makes these objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from switchsum.switch.errors import ProgramError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where something stands in the P4 source."""
+
+    file: str
+    line: int
+    fragment: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.fragment}"
+
+
+def refusal(what: str, source: Source | None) -> ProgramError:
+    """Return the error that refuses `what`, with its place in the P4 source where the JSON tells it."""
+    return ProgramError(f"{what} ({source})" if source else what)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldName:
+    """A field of a header instance; the field `$valid$` is the header's validity."""
+
+    header: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A constant; negative ones occur."""
+
+    value: int
+    width: int | None = None
+    """Bits, where the JSON says (in calculations)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A boolean constant."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A parameter of the enclosing action, by index."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class StackField:
+    """A field of the last extracted member of a header stack."""
+
+    stack: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peek:
+    """Bits of the packet ahead of the parser."""
+
+    offset: int
+    """Bits from the first that is not extracted yet."""
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A reference by name to a header, stack, calculation, register, counter or meter array, extern or string."""
+
+    kind: str
+    """The JSON's type: header, header_stack, calculation, register_array, ..."""
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """Several operands (of log_msg)."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator and its operands; `left` is missing for unary ones, `condition` is there for `?` alone."""
+
+    operator: str
+    left: Operand | None
+    right: Operand | int
+    """An int only for access_field, a field's offset in its header."""
+    condition: Operand | None = None
+
+
+Operand = FieldName | Number | Truth | Argument | StackField | Peek | Named | Vector | Operation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldType:
+    """A field of a header type."""
+
+    name: str
+    width: int
+    """Bits; the maximum where the field is variable."""
+    signed: bool = False
+    variable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderType:
+    """A header or metadata type."""
+
+    name: str
+    fields: tuple[FieldType, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderInstance:
+    """A header or metadata instance."""
+
+    name: str
+    type: HeaderType
+    metadata: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderStack:
+    """A header stack and the instances that are its members, in order."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Primitive:
+    """A step of an action, or an operation of a parser state."""
+
+    operation: str
+    operands: tuple[Operand, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An action: parameters (name, bits) and steps."""
+
+    name: str
+    id: int
+    params: tuple[tuple[str, int], ...]
+    primitives: tuple[Primitive, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """A case of a parser state's select."""
+
+    value: int | None
+    """None for the default; the key's fields side by side, each rounded up to whole bytes."""
+    mask: int | None
+    next_state: str | None
+    value_set: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParserState:
+    """A parser state."""
+
+    name: str
+    operations: tuple[Primitive, ...]
+    key: tuple[Operand, ...]
+    transitions: tuple[Transition, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parser:
+    """A parser; the start state is None when there is nothing to parse."""
+
+    start: str | None
+    states: tuple[ParserState, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableKey:
+    """One field of a table's key."""
+
+    name: str
+    kind: str
+    """exact, lpm, ternary, range, valid or selector."""
+    operand: FieldName
+    mask: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableEntry:
+    """An entry that the program declares."""
+
+    match: tuple[tuple[str, int, int], ...]
+    """For each key field: kind, and value and mask, value and prefix length, or low and high."""
+    action_id: int
+    arguments: tuple[int, ...]
+    priority: int
+    """BMv2's sense: smaller wins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefaultEntry:
+    """The default action that the program names."""
+
+    action_id: int
+    arguments: tuple[int, ...]
+    const: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A match-action table, those included that p4c makes of plain statements."""
+
+    name: str
+    kind: str
+    """simple, indirect or indirect_ws."""
+    size: int
+    keys: tuple[TableKey, ...]
+    action_ids: tuple[int, ...]
+    next_by_action: dict[int, str | None]
+    next_by_hit: tuple[str | None, str | None] | None
+    """Next nodes on hit and on miss, where the program asks for that instead."""
+    next_default: str | None
+    """Where an action leads that `next_by_action` does not list."""
+    default: DefaultEntry | None
+    entries: tuple[TableEntry, ...]
+    const_entries: bool
+    counters: bool
+    meter: str | None
+    timeout: bool
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditional:
+    """A branch of a control."""
+
+    name: str
+    condition: Operand
+    true_next: str | None
+    false_next: str | None
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """Ingress or egress: a graph of tables and conditionals, entered at `start`."""
+
+    name: str
+    start: str | None
+    tables: tuple[Table, ...]
+    conditionals: tuple[Conditional, ...]
+    profiles: tuple[str, ...]
+    """Names of action profiles."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calculation:
+    """A named hash or checksum over a list of fields."""
+
+    name: str
+    algorithm: str
+    inputs: tuple[Operand, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checksum:
+    """A field that is verified after parsing or updated before deparsing, if the condition holds."""
+
+    target: FieldName
+    calculation: str
+    verify: bool
+    update: bool
+    condition: Operand | None
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """A register, counter or meter array; direct ones belong to a table."""
+
+    name: str
+    size: int
+    width: int
+    """Bits of a register's cell, else 0."""
+    direct: bool
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """Everything in the JSON that this switch looks at."""
+
+    name: str
+    headers: tuple[HeaderInstance, ...]
+    stacks: tuple[HeaderStack, ...]
+    unions: tuple[str, ...]
+    """Names of header unions."""
+    field_lists: dict[int, tuple[Operand, ...]]
+    """What resubmit, recirculate and clone preserve, by identifier."""
+    errors: dict[str, int]
+    parser: Parser
+    value_sets: tuple[str, ...]
+    deparser: tuple[str, ...]
+    """Headers in the order in which they leave."""
+    registers: tuple[Array, ...]
+    counters: tuple[Array, ...]
+    meters: tuple[Array, ...]
+    calculations: tuple[Calculation, ...]
+    checksums: tuple[Checksum, ...]
+    actions: tuple[Action, ...]
+    ingress: Control
+    egress: Control
+    externs: tuple[str, ...]
+    aliases: dict[str, FieldName]
+    """Names that simple_switch knows standard fields by."""

@@ -1,0 +1,406 @@
+"""From the text of a BMv2 JSON file to the typed model; whatever does not have the format's form is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from switchsum.switch import model
+from switchsum.switch.errors import ProgramError
+
+_T = TypeVar("_T")
+
+_NAMED = {
+    *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
+    *("register_array", "counter_array", "meter_array", "extern", "string"),
+}
+
+
+class _Node:
+    """A JSON value that knows its path, for error texts."""
+
+    def __init__(self, value: object, path: str) -> None:
+        self.value = value
+        self.path = path
+
+    def _expect(self, kind: type[_T], what: str) -> _T:
+        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
+            raise ProgramError(f"no BMv2 program: {self.path} is not {what}")
+        return self.value
+
+    def __getitem__(self, key: str) -> _Node:
+        made = self.get(key)
+        if made is None:
+            raise ProgramError(f"no BMv2 program: {self.path} has no {key}")
+        return made
+
+    def get(self, key: str) -> _Node | None:
+        """Return a member, None when it is missing or null."""
+        value = self._expect(dict, "an object").get(key)
+        return None if value is None else _Node(value, f"{self.path}.{key}")
+
+    def items(self) -> Iterator[_Node]:
+        """Walk an array."""
+        for index, value in enumerate(self._expect(list, "an array")):
+            yield _Node(value, f"{self.path}[{index}]")
+
+    def list(self, key: str, read: Callable[[_Node], _T]) -> tuple[_T, ...]:
+        """Read every item of an array, none when it is missing."""
+        found = self.get(key)
+        return tuple(read(item) for item in found.items()) if found else ()
+
+    def pairs(self) -> dict[str, object]:
+        """Return an object's members."""
+        return self._expect(dict, "an object")
+
+    def text(self) -> str:
+        return self._expect(str, "a string")
+
+    def text_or_none(self, key: str) -> str | None:
+        found = self.get(key)
+        return found.text() if found else None
+
+    def integer(self) -> int:
+        return self._expect(int, "a number")
+
+    def truth(self, key: str, default: bool = False) -> bool:
+        found = self.get(key)
+        return found._expect(bool, "true or false") if found else default
+
+    def hexadecimal(self) -> int:
+        try:
+            return int(self.text(), 16)
+        except ValueError:
+            raise ProgramError(f"no BMv2 program: {self.path} is no hexadecimal number") from None
+
+    def source(self) -> model.Source | None:
+        info = self.get("source_info")
+        if info is None:
+            return None
+        return model.Source(
+            file=info["filename"].text(), line=info["line"].integer(), fragment=info["source_fragment"].text()
+        )
+
+
+def read_program(text: str | bytes) -> model.Program:
+    """Read a BMv2 JSON file's text; raises ProgramError."""
+    try:
+        root = _Node(json.loads(text), "root")
+    except ValueError as error:
+        raise ProgramError(f"no BMv2 program: not JSON ({error})") from None
+    version = [item.integer() for item in root["__meta__"]["version"].items()]
+    if not version or version[0] != 2:
+        raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
+    types = {header.name: header for header in root.list("header_types", _header_type)}
+    headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
+    actions = root.list("actions", _action)
+    return model.Program(
+        name=root.text_or_none("program") or "",
+        headers=tuple(headers.values()),
+        stacks=root.list("header_stacks", lambda node: _stack(node, headers)),
+        unions=root.list("header_unions", _name) + root.list("header_union_stacks", _name),
+        field_lists={
+            node["id"].integer(): node.list("elements", _operand)
+            for node in (root.get("field_lists") or _EMPTY).items()
+        },
+        errors=dict(root.list("errors", _error)),
+        parser=_named(root, "parsers", "parser", _parser),
+        value_sets=root.list("parse_vsets", _name),
+        deparser=_named(root, "deparsers", "deparser", _deparser),
+        registers=root.list("register_arrays", _array),
+        counters=root.list("counter_arrays", _array),
+        meters=root.list("meter_arrays", _array),
+        calculations=root.list("calculations", _calculation),
+        checksums=root.list("checksums", _checksum),
+        actions=actions,
+        ingress=_named(root, "pipelines", "ingress", lambda node: _control(node, actions)),
+        egress=_named(root, "pipelines", "egress", lambda node: _control(node, actions)),
+        externs=root.list("extern_instances", _name),
+        aliases=dict(root.list("field_aliases", _alias)),
+    )
+
+
+_EMPTY = _Node([], "empty")
+
+
+def _named(root: _Node, key: str, name: str, read: Callable[[_Node], _T]) -> _T:
+    for node in root[key].items():
+        if node["name"].text() == name:
+            return read(node)
+    raise ProgramError(f"no v1model program: {key} has no {name}")
+
+
+def _name(node: _Node) -> str:
+    return node["name"].text()
+
+
+def _error(node: _Node) -> tuple[str, int]:
+    name, number = node.items()
+    return name.text(), number.integer()
+
+
+def _alias(node: _Node) -> tuple[str, model.FieldName]:
+    name, target = node.items()
+    return name.text(), _field_name(target)
+
+
+def _field_name(node: _Node) -> model.FieldName:
+    parts = [item.text() for item in node.items()]
+    if len(parts) != 2:
+        raise ProgramError(f"no BMv2 program: {node.path} does not name a field")
+    return model.FieldName(parts[0], parts[1])
+
+
+def _header_type(node: _Node) -> model.HeaderType:
+    variable_bits = 8 * length.integer() if (length := node.get("max_length")) else 0
+    fields = node.list("fields", lambda field: _field_type(field, variable_bits))
+    return model.HeaderType(name=_name(node), fields=fields)
+
+
+def _field_type(node: _Node, variable_bits: int) -> model.FieldType:
+    name, width, *rest = node.items()
+    signed = bool(rest and rest[0].value)
+    if width.value == "*":
+        return model.FieldType(name=name.text(), width=variable_bits, signed=signed, variable=True)
+    return model.FieldType(name=name.text(), width=width.integer(), signed=signed)
+
+
+def _header(node: _Node, types: dict[str, model.HeaderType]) -> model.HeaderInstance:
+    type_name = node["header_type"].text()
+    if type_name not in types:
+        raise ProgramError(f"no BMv2 program: {node.path} has the unknown type {type_name}")
+    return model.HeaderInstance(name=_name(node), type=types[type_name], metadata=node.truth("metadata"))
+
+
+def _stack(node: _Node, headers: dict[int, model.HeaderInstance]) -> model.HeaderStack:
+    members = node.list("header_ids", lambda item: headers[item.integer()].name)
+    return model.HeaderStack(name=_name(node), members=members)
+
+
+def _operand(node: _Node) -> model.Operand:
+    kind = node["type"].text()
+    if kind == "field":
+        return _field_name(node["value"])
+    if kind == "hexstr":
+        width = node.get("bitwidth")
+        return model.Number(node["value"].hexadecimal(), width.integer() if width else None)
+    if kind == "expression":
+        return _expression(node["value"])
+    if kind in ("runtime_data", "local"):
+        return model.Argument(node["value"].integer())
+    if kind == "bool":
+        return model.Truth(node.truth("value"))
+    if kind == "stack_field":
+        name = _field_name(node["value"])
+        return model.StackField(name.header, name.field)
+    if kind == "lookahead":
+        offset, bits = node["value"].items()
+        return model.Peek(offset.integer(), bits.integer())
+    if kind in ("regular", "stack"):
+        return model.Named("header" if kind == "regular" else "header_stack", node["value"].text())
+    if kind in _NAMED:
+        return model.Named(kind, node["value"].text())
+    if kind == "parameters_vector":
+        return model.Vector(node.list("value", _operand))
+    value = node.get("value")
+    return model.Named(kind, str(value.value) if value else "")
+
+
+def _expression(node: _Node) -> model.Operand:
+    operator = node.get("op")
+    if operator is None:
+        return _operand(node)
+    left, right, condition = node.get("left"), node["right"], node.get("cond")
+    return model.Operation(
+        operator.text(),
+        _operand(left) if left else None,
+        right.integer() if operator.value in ("access_field", "access_union_header") else _operand(right),
+        _operand(condition) if condition else None,
+    )
+
+
+def _primitive(node: _Node) -> model.Primitive:
+    return model.Primitive(
+        operation=node["op"].text(), operands=node.list("parameters", _operand), source=node.source()
+    )
+
+
+def _action(node: _Node) -> model.Action:
+    return model.Action(
+        name=_name(node),
+        id=node["id"].integer(),
+        params=node.list("runtime_data", lambda item: (_name(item), item["bitwidth"].integer())),
+        primitives=node.list("primitives", _primitive),
+        source=node.source(),
+    )
+
+
+def _parser(node: _Node) -> model.Parser:
+    return model.Parser(start=node.text_or_none("init_state"), states=node.list("parse_states", _parser_state))
+
+
+def _parser_state(node: _Node) -> model.ParserState:
+    return model.ParserState(
+        name=_name(node),
+        operations=node.list("parser_ops", _parser_operation),
+        key=node.list("transition_key", _operand),
+        transitions=node.list("transitions", _transition),
+        source=node.source(),
+    )
+
+
+def _parser_operation(node: _Node) -> model.Primitive:
+    operation = node["op"].text()
+    if operation == "primitive":
+        return _primitive(next(node["parameters"].items()))
+    if operation == "shift":
+        count = next(node["parameters"].items())
+        return model.Primitive(operation="advance", operands=(model.Number(8 * count.integer()),), source=node.source())
+    return _primitive(node)
+
+
+def _transition(node: _Node) -> model.Transition:
+    kind = node["type"].text()
+    mask = node.get("mask")
+    return model.Transition(
+        value=node["value"].hexadecimal() if kind == "hexstr" else None,
+        mask=mask.hexadecimal() if mask else None,
+        next_state=node.text_or_none("next_state"),
+        value_set=node["value"].text() if kind == "parse_vset" else None,
+    )
+
+
+def _deparser(node: _Node) -> tuple[str, ...]:
+    if node.list("primitives", lambda item: item):
+        raise ProgramError("statements in the deparser are not supported")
+    return node.list("order", lambda item: item.text())
+
+
+def _array(node: _Node) -> model.Array:
+    width = node.get("bitwidth")
+    size = node.get("size")
+    return model.Array(
+        name=_name(node),
+        size=size.integer() if size else 0,
+        width=width.integer() if width else 0,
+        direct=node.truth("is_direct"),
+        source=node.source(),
+    )
+
+
+def _calculation(node: _Node) -> model.Calculation:
+    return model.Calculation(
+        name=_name(node), algorithm=node["algo"].text(), inputs=node.list("input", _operand), source=node.source()
+    )
+
+
+def _checksum(node: _Node) -> model.Checksum:
+    condition = node.get("if_cond")
+    return model.Checksum(
+        target=_field_name(node["target"]),
+        calculation=node["calculation"].text(),
+        verify=node.truth("verify", True),
+        update=node.truth("update", True),
+        condition=_operand(condition) if condition else None,
+        source=node.source(),
+    )
+
+
+def _control(node: _Node, actions: tuple[model.Action, ...]) -> model.Control:
+    return model.Control(
+        name=_name(node),
+        start=node.text_or_none("init_table"),
+        tables=node.list("tables", lambda item: _table(item, actions)),
+        conditionals=node.list("conditionals", _conditional),
+        profiles=node.list("action_profiles", _name),
+    )
+
+
+def _conditional(node: _Node) -> model.Conditional:
+    return model.Conditional(
+        name=_name(node),
+        condition=_operand(node["expression"]),
+        true_next=node.text_or_none("true_next"),
+        false_next=node.text_or_none("false_next"),
+        source=node.source(),
+    )
+
+
+def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
+    action_ids = node.list("action_ids", lambda item: item.integer())
+    known = {action.id for action in actions}
+    if not set(action_ids) <= known:
+        raise ProgramError(f"no BMv2 program: {node.path} names unknown actions")
+    names = node.list("actions", lambda item: item.text())
+    following = {
+        key: _Node(value, f"{node.path}.next_tables").text() if value is not None else None
+        for key, value in node["next_tables"].pairs().items()
+    }
+    by_hit = None
+    if "__HIT__" in following or "__MISS__" in following:
+        by_hit = following.get("__HIT__"), following.get("__MISS__")
+    default = node.get("default_entry")
+    entries = node.get("entries")
+    return model.Table(
+        name=_name(node),
+        kind=node["type"].text(),
+        size=node["max_size"].integer(),
+        keys=node.list("key", _table_key),
+        action_ids=action_ids,
+        next_by_action={
+            number: following[name] for number, name in zip(action_ids, names, strict=True) if name in following
+        },
+        next_by_hit=by_hit,
+        next_default=node.text_or_none("base_default_next"),
+        default=_default_entry(default) if default else None,
+        entries=tuple(_table_entry(item) for item in entries.items()) if entries else (),
+        const_entries=entries is not None,
+        counters=node.truth("with_counters"),
+        meter=node.text_or_none("direct_meters"),
+        timeout=node.truth("support_timeout"),
+        source=node.source(),
+    )
+
+
+def _table_key(node: _Node) -> model.TableKey:
+    kind = node["match_type"].text()
+    mask = node.get("mask")
+    target = node["target"]
+    operand = model.FieldName(target.text(), "$valid$") if kind == "valid" else _field_name(target)
+    return model.TableKey(
+        name=node.text_or_none("name") or f"{operand.header}.{operand.field}",
+        kind=kind,
+        operand=operand,
+        mask=mask.hexadecimal() if mask else None,
+    )
+
+
+def _default_entry(node: _Node) -> model.DefaultEntry:
+    return model.DefaultEntry(
+        action_id=node["action_id"].integer(),
+        arguments=node.list("action_data", lambda item: item.hexadecimal()),
+        const=node.truth("action_entry_const"),
+    )
+
+
+def _table_entry(node: _Node) -> model.TableEntry:
+    action = node["action_entry"]
+    return model.TableEntry(
+        match=node.list("match_key", _entry_match),
+        action_id=action["action_id"].integer(),
+        arguments=action.list("action_data", lambda item: item.hexadecimal()),
+        priority=node["priority"].integer(),
+    )
+
+
+def _entry_match(node: _Node) -> tuple[str, int, int]:
+    kind = node["match_type"].text()
+    if kind == "range":
+        return kind, node["start"].hexadecimal(), node["end"].hexadecimal()
+    if kind == "valid":
+        return "exact", int(node.truth("key")), 0
+    key = node["key"].hexadecimal()
+    if kind == "lpm":
+        return kind, key, node["prefix_length"].integer()
+    return kind, key, node["mask"].hexadecimal() if kind == "ternary" else 0
