@@ -1,0 +1,104 @@
+"""Indexed counters and registers: CounterEntry and RegisterEntry (P4Runtime specification, 9.4.2 and 9.8).
+
+simple_switch_grpc answers UNIMPLEMENTED for registers; this switch reads and writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from switchsum.protocol.p4runtime import Code, v1
+from switchsum.switch.p4runtime.refusal import Refused, invalid
+from switchsum.switch.p4runtime.schema import Schema, lookup
+from switchsum.switch.p4runtime.tables import MODIFY, Undo, decode_counts, encode_counts
+from switchsum.switch.p4runtime.translate import decode_register, encode_register
+
+Array = TypeVar("Array")
+
+
+class Counters:
+    """The indexed counters of one program; every method is called under the program's lock."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._counters = schema.counters
+
+    def write(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a CounterEntry; without an index, of all cells."""
+        _require_modify("counters", kind)
+        counter = lookup("counter", self._counters, message.counter_id)
+        cells = _cells(message, counter.size, counter.name)
+        old = counter.counts[cells.start : cells.stop].copy()
+        if message.HasField("data"):
+            counter.counts[cells.start : cells.stop] = decode_counts(message.data)
+
+        def undo() -> None:
+            counter.counts[cells.start : cells.stop] = old
+
+        return undo
+
+    def read(self, query: Any) -> Iterator[Any]:
+        """Yield the counter cells that a CounterEntry selects."""
+        for identifier, counter in _selected("counter", self._counters, query.counter_id, query):
+            for index in _cells(query, counter.size, counter.name):
+                message = v1.CounterEntry(counter_id=identifier, data=encode_counts(*counter.read(index)))
+                message.index.index = index
+                yield message
+
+
+class Registers:
+    """The registers of one program; every method is called under the program's lock."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._registers = schema.registers
+
+    def write(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a RegisterEntry; without an index, of all cells."""
+        _require_modify("registers", kind)
+        schema = lookup("register", self._registers, message.register_id)
+        register = schema.register
+        cells = _cells(message, register.size, register.name)
+        value = decode_register(schema, message.data)
+        memory = register.memory[cells.start * register.stride : cells.stop * register.stride]
+        old = memory.copy()
+        for index in cells:
+            register.write(index, value)
+
+        def undo() -> None:
+            memory[:] = old
+
+        return undo
+
+    def read(self, query: Any) -> Iterator[Any]:
+        """Yield the register cells that a RegisterEntry selects."""
+        for identifier, schema in _selected("register", self._registers, query.register_id, query):
+            register = schema.register
+            for index in _cells(query, register.size, register.name):
+                message = v1.RegisterEntry(register_id=identifier, data=encode_register(schema, register.read(index)))
+                message.index.index = index
+                yield message
+
+
+def _require_modify(what: str, kind: int) -> None:
+    if kind != MODIFY:
+        raise invalid(f"{what} can only be modified")
+
+
+def _selected(what: str, by_id: Mapping[int, Array], identifier: int, query: Any) -> list[tuple[int, Array]]:
+    if identifier:
+        return [(identifier, lookup(what, by_id, identifier))]
+    if query.HasField("index"):
+        raise invalid(f"an index needs a {what} id")
+    return list(by_id.items())
+
+
+def _cells(message: Any, size: int, name: str) -> range:
+    """Return the indices that a message's index names: one, or all where it is left out."""
+    if not message.HasField("index"):
+        return range(size)
+    index = message.index.index
+    if index < 0:
+        raise invalid(f"{name}: the index {index} is negative")
+    if index >= size:
+        raise Refused(Code.OUT_OF_RANGE, f"{name} has {size} cells, none of index {index}")
+    return range(index, index + 1)

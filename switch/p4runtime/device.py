@@ -1,0 +1,113 @@
+"""The switch as a P4Runtime device: which program is saved, which one runs, and how one becomes the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from switchsum.protocol.p4runtime import Code, v1
+from switchsum.switch.p4runtime.program import Program
+from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
+from switchsum.switch.state import State
+
+Action = v1.SetForwardingPipelineConfigRequest
+Response = v1.GetForwardingPipelineConfigRequest
+
+
+class HasState(Protocol):
+    """What the server needs of a loaded pipeline."""
+
+    @property
+    def state(self) -> State:
+        """The tables, counters, registers and groups of its program."""
+
+
+Pipeline = TypeVar("Pipeline", bound=HasState)
+
+
+class Device(Generic[Pipeline]):
+    """The programs of one device.
+
+    Reads and writes refer to the program that was saved last, as the specification wants it; packets to the one that
+    was committed last.  A saved program has its own state, so what is written to it takes effect with its commit.
+    """
+
+    def __init__(self, load: Callable[[bytes], Pipeline]) -> None:
+        self._load = load
+        """Turns a BMv2 JSON into a pipeline; raises ProgramError."""
+        self._saved: tuple[Program, Pipeline] | None = None
+        self._committed: tuple[Program, Pipeline] | None = None
+
+    @property
+    def pipeline(self) -> Pipeline | None:
+        """The committed pipeline, which packets go through."""
+        return self._committed[1] if self._committed else None
+
+    @property
+    def committed(self) -> Program | None:
+        """The program of the committed pipeline."""
+        return self._committed[0] if self._committed else None
+
+    @property
+    def current(self) -> Program:
+        """The program that reads and writes refer to; Refused before there is one."""
+        newest = self._saved or self._committed
+        if newest is None:
+            raise Refused(Code.FAILED_PRECONDITION, "no forwarding pipeline config has been set")
+        return newest[0]
+
+    def prepare(self, action: int, config: Any) -> tuple[Program, Pipeline] | None:
+        """Do the slow part of setting a config, which changes nothing; Refused where it cannot be realized."""
+        given = bool(config.p4_device_config) or config.HasField("p4info")
+        if action == Action.COMMIT:
+            if given:
+                raise invalid("COMMIT realizes the saved config and takes none")
+            return None
+        if not given:
+            raise invalid("no config is given")
+        if action == Action.RECONCILE_AND_COMMIT:
+            self._require_same(config)
+            return None
+        if action not in (Action.VERIFY, Action.VERIFY_AND_SAVE, Action.VERIFY_AND_COMMIT):
+            raise invalid("no action is given")
+        with refusals():
+            pipeline = self._load(config.p4_device_config)
+        return Program(config, pipeline.state), pipeline
+
+    def apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:
+        """Do the quick part, with what `prepare` returned; Refused where the saved config it needs is missing."""
+        if action == Action.VERIFY_AND_SAVE:
+            self._saved = prepared
+        elif action == Action.VERIFY_AND_COMMIT:
+            self._committed, self._saved = prepared, None
+        elif action == Action.COMMIT:
+            if self._saved is None:
+                raise Refused(Code.NOT_FOUND, "no config has been saved since the last commit")
+            self._committed, self._saved = self._saved, None
+        elif action == Action.RECONCILE_AND_COMMIT:
+            self._require_same(config).config.CopyFrom(config)
+            self._saved = None
+
+    def config(self, response_type: int) -> Any:
+        """Return the parts of the config that a response type asks for; None before there is one."""
+        newest = self._saved or self._committed
+        if newest is None:
+            return None
+        config, answer = newest[0].config, v1.ForwardingPipelineConfig()
+        if config.HasField("cookie"):
+            answer.cookie.CopyFrom(config.cookie)
+        if response_type in (Response.ALL, Response.P4INFO_AND_COOKIE):
+            answer.p4info.CopyFrom(config.p4info)
+        if response_type in (Response.ALL, Response.DEVICE_CONFIG_AND_COOKIE):
+            answer.p4_device_config = config.p4_device_config
+        return answer
+
+    def _require_same(self, config: Any) -> Program:
+        """Return the committed program where a config differs from its own at most in the cookie."""
+        program = self.committed
+        if program is None or (config.p4info, config.p4_device_config) != (
+            program.config.p4info,
+            program.config.p4_device_config,
+        ):
+            raise invalid("the forwarding state can only be preserved for the program that is running")
+        return program

@@ -1,0 +1,92 @@
+"""One loaded program as P4Runtime's entities: updates into it, entities out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from switchsum.protocol.p4runtime import Code, Outcome, v1
+from switchsum.switch.p4runtime.arrays import Counters, Registers
+from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
+from switchsum.switch.p4runtime.replication import ReplicationEngine
+from switchsum.switch.p4runtime.schema import bind
+from switchsum.switch.p4runtime.tables import DELETE, INSERT, MODIFY, TableEntries, Undo
+from switchsum.switch.state import State
+
+Writer = Callable[[int, Any], Undo]
+Reader = Callable[[Any], Iterator[Any]]
+
+_ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this atomic batch failed")
+
+
+class Program:
+    """The entities of one loaded program."""
+
+    def __init__(self, config: Any, state: State) -> None:
+        self.config = config
+        """The ForwardingPipelineConfig it was loaded from."""
+        self.state = state
+        self.schema = bind(config.p4info, state)
+        tables, counters = TableEntries(self.schema), Counters(self.schema)
+        registers, replication = Registers(self.schema), ReplicationEngine(state)
+        self._handlers: dict[str, tuple[Writer, Reader]] = {
+            "table_entry": (tables.write, tables.read),
+            "direct_counter_entry": (tables.write_counter, tables.read_counter),
+            "counter_entry": (counters.write, counters.read),
+            "register_entry": (registers.write, registers.read),
+            "packet_replication_engine_entry": (replication.write, replication.read),
+        }
+
+    def write(self, updates: Sequence[Any], atomicity: int) -> list[Outcome]:
+        """Carry out a batch of updates and return what became of each.
+
+        An atomic batch is all or nothing, and no packet sees a part of it; otherwise packets may come between any
+        two updates, and those that fail do not stop the others.
+        """
+        if atomicity == v1.WriteRequest.CONTINUE_ON_ERROR:
+            return [self._attempt(update)[0] for update in updates]
+        with self.state.lock:
+            return self._write_atomically(updates)
+
+    def read(self, query: Any) -> list[Any]:
+        """Return the entities that an entity selects; Refused where it is no valid query."""
+        kind = query.WhichOneof("entity")
+        _, read = self._handler(kind)
+        with self.state.lock, refusals():
+            return [v1.Entity(**{kind: message}) for message in read(getattr(query, kind))]
+
+    def _write_atomically(self, updates: Sequence[Any]) -> list[Outcome]:
+        undos: list[Undo] = []
+        for index, update in enumerate(updates):
+            outcome, undo = self._attempt(update)
+            if outcome.code is not Code.OK:
+                for step in reversed(undos):
+                    step()
+                return [outcome if position == index else _ABORTED for position in range(len(updates))]
+            undos.append(undo)
+        return [Outcome()] * len(updates)
+
+    def _attempt(self, update: Any) -> tuple[Outcome, Undo]:
+        try:
+            with self.state.lock, refusals():
+                return Outcome(), self._write(update)
+        except Refused as refused:
+            return Outcome(code=refused.code, message=refused.message), _nothing
+
+    def _write(self, update: Any) -> Undo:
+        if update.type not in (INSERT, MODIFY, DELETE):
+            raise invalid("the update is neither INSERT, MODIFY nor DELETE")
+        kind = update.entity.WhichOneof("entity")
+        write, _ = self._handler(kind)
+        return write(update.type, getattr(update.entity, kind))
+
+    def _handler(self, kind: str | None) -> tuple[Writer, Reader]:
+        if kind is None:
+            raise invalid("no entity is given")
+        if kind not in self._handlers:
+            raise Refused(Code.UNIMPLEMENTED, f"{kind} is not supported")
+        return self._handlers[kind]
+
+
+def _nothing() -> None:
+    """Undo an update that was refused."""

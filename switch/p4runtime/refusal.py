@@ -1,0 +1,43 @@
+"""How the server says no: a canonical code and a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.p4runtime import Code
+from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, StateError, TableFull
+
+_CODES: Final[dict[type[SwitchsumError], Code]] = {
+    BadEntry: Code.INVALID_ARGUMENT,
+    EntryExists: Code.ALREADY_EXISTS,
+    EntryMissing: Code.NOT_FOUND,
+    TableFull: Code.RESOURCE_EXHAUSTED,
+    ReadOnly: Code.PERMISSION_DENIED,
+    ProgramError: Code.INVALID_ARGUMENT,
+}
+
+
+class Refused(SwitchsumError):
+    """A request, or one update or entity of it, that the server does not carry out."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Give what the switch itself refuses its canonical code."""
+    try:
+        yield
+    except (StateError, ProgramError) as error:
+        raise Refused(_CODES.get(type(error), Code.FAILED_PRECONDITION), str(error)) from error
+
+
+def invalid(message: str) -> Refused:
+    """Return a refusal with the code that most of them have."""
+    return Refused(Code.INVALID_ARGUMENT, message)

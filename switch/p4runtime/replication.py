@@ -1,0 +1,174 @@
+"""Multicast groups and clone sessions: PacketReplicationEngineEntry (P4Runtime specification, 9.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from switchsum.protocol.p4runtime import Code, encode_uint, v1
+from switchsum.switch.errors import EntryExists, EntryMissing
+from switchsum.switch.p4runtime.refusal import Refused, invalid
+from switchsum.switch.p4runtime.tables import DELETE, INSERT, Undo
+from switchsum.switch.p4runtime.translate import decode_value
+from switchsum.switch.state import CloneSession, Replica, State
+
+PORT_BITS = 9
+Stored = TypeVar("Stored")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What a client wrote of a group or session that the switch has no use for."""
+
+    port_numbers: bool = False
+    """Ports came in the deprecated field `egress_port`, and are read back there."""
+    metadata: bytes = b""
+
+
+class ReplicationEngine:
+    """The replication engine of one program; every method is called under the program's lock."""
+
+    def __init__(self, state: State) -> None:
+        self._multicast = state.multicast
+        self._clones = state.clones
+        self._forms: dict[tuple[str, int], Form] = {}
+
+    def write(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a PacketReplicationEngineEntry."""
+        match message.WhichOneof("type"):
+            case "multicast_group_entry":
+                return self._write_group(kind, message.multicast_group_entry)
+            case "clone_session_entry":
+                return self._write_session(kind, message.clone_session_entry)
+        raise invalid("neither a multicast group nor a clone session is given")
+
+    def read(self, query: Any) -> Iterator[Any]:
+        """Yield the groups or sessions that a PacketReplicationEngineEntry selects; id 0 stands for all."""
+        match query.WhichOneof("type"):
+            case "multicast_group_entry":
+                group = query.multicast_group_entry.multicast_group_id
+                groups = {group: self._multicast.get(group)} if group else self._multicast.groups()
+                for number, replicas in groups.items():
+                    yield self._encode_group(number, replicas)
+            case "clone_session_entry":
+                session = query.clone_session_entry.session_id
+                sessions = {session: self._clones.get(session)} if session else self._clones.sessions()
+                for number, stored in sessions.items():
+                    yield self._encode_session(number, stored)
+            case _:
+                raise invalid("neither multicast groups nor clone sessions are asked for")
+
+    def _write_group(self, kind: int, message: Any) -> Undo:
+        group, multicast = message.multicast_group_id, self._multicast
+        old = _current("multicast group", kind, group, multicast.get)
+        if kind == DELETE:
+            multicast.delete(group)
+            form = Form()
+        else:
+            pairs, port_numbers = _decode_replicas(message.replicas)
+            multicast.set(group, pairs)
+            form = Form(port_numbers=port_numbers, metadata=message.metadata)
+        restore_form = self._remember(("group", group), form)
+
+        def undo() -> None:
+            restore_form()
+            if old is None:
+                multicast.delete(group)
+            else:
+                multicast.set(group, _pairs(old))
+
+        return undo
+
+    def _write_session(self, kind: int, message: Any) -> Undo:
+        session, clones = message.session_id, self._clones
+        old = _current("clone session", kind, session, clones.get)
+        if kind == DELETE:
+            clones.delete(session)
+            form = Form()
+        else:
+            if message.class_of_service:
+                raise invalid("the switch has one class of service, 0")
+            if message.packet_length_bytes < 0:
+                raise invalid("packet_length_bytes is negative")
+            pairs, port_numbers = _decode_replicas(message.replicas)
+            clones.set(session, pairs, message.packet_length_bytes)
+            form = Form(port_numbers=port_numbers)
+        restore_form = self._remember(("session", session), form)
+
+        def undo() -> None:
+            restore_form()
+            if old is None:
+                clones.delete(session)
+            else:
+                clones.set(session, _pairs(old.replicas), old.length_limit)
+
+        return undo
+
+    def _remember(self, place: tuple[str, int], form: Form) -> Undo:
+        """Keep the form of an entry and return what puts the old one back."""
+        old = self._forms.get(place, Form())
+        self._put_form(place, form)
+        return lambda: self._put_form(place, old)
+
+    def _put_form(self, place: tuple[str, int], form: Form) -> None:
+        if form == Form():
+            self._forms.pop(place, None)
+        else:
+            self._forms[place] = form
+
+    def _encode_group(self, group: int, replicas: Iterable[Replica]) -> Any:
+        form = self._forms.get(("group", group), Form())
+        message = v1.PacketReplicationEngineEntry()
+        entry = message.multicast_group_entry
+        entry.multicast_group_id, entry.metadata = group, form.metadata
+        entry.replicas.extend(_encode_replicas(replicas, form))
+        return message
+
+    def _encode_session(self, session: int, stored: CloneSession) -> Any:
+        form = self._forms.get(("session", session), Form())
+        message = v1.PacketReplicationEngineEntry()
+        entry = message.clone_session_entry
+        entry.session_id, entry.packet_length_bytes = session, stored.length_limit
+        entry.replicas.extend(_encode_replicas(stored.replicas, form))
+        return message
+
+
+def _current(what: str, kind: int, number: int, get: Callable[[int], Stored]) -> Stored | None:
+    """Return what is stored under a number, None where nothing is, or refuse what the kind of update forbids."""
+    if not number:
+        raise invalid(f"no {what} has the number 0")
+    try:
+        stored = get(number)
+    except EntryMissing:
+        if kind == INSERT:
+            return None
+        raise
+    if kind == INSERT:
+        raise EntryExists(f"{what} {number} is there already")
+    return stored
+
+
+def _decode_replicas(messages: Iterable[Any]) -> tuple[list[tuple[int, int]], bool]:
+    """Read replicas as (port, instance) pairs; also tell whether all name their port in the deprecated field."""
+    pairs, kinds = [], set()
+    for message in messages:
+        if len(getattr(message, "backup_replicas", ())):  # a field since P4Runtime 1.5
+            raise Refused(Code.UNIMPLEMENTED, "backup replicas are not supported")
+        kind = message.WhichOneof("port_kind")
+        if kind is None:
+            raise invalid("a replica names no port")
+        port = message.egress_port if kind == "egress_port" else decode_value(message.port, PORT_BITS, "port")
+        pairs.append((port, message.instance))
+        kinds.add(kind)
+    return pairs, kinds == {"egress_port"}
+
+
+def _encode_replicas(replicas: Iterable[Replica], form: Form) -> list[Any]:
+    if form.port_numbers:
+        return [v1.Replica(egress_port=replica.port, instance=replica.instance) for replica in replicas]
+    return [v1.Replica(port=encode_uint(replica.port), instance=replica.instance) for replica in replicas]
+
+
+def _pairs(replicas: Iterable[Replica]) -> list[tuple[int, int]]:
+    return [(replica.port, replica.instance) for replica in replicas]

@@ -1,0 +1,224 @@
+"""P4Info bound to a loaded program: numbers and wire types on one side, the switch's own objects on the other.
+
+Everything that P4Info names must exist in the program with the same widths and match kinds, else it is refused;
+the program may have more (the compiler hides tables of its own from P4Info).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from switchsum.protocol.p4runtime import config
+from switchsum.switch.p4runtime.packet_io import ControllerHeader
+from switchsum.switch.p4runtime.refusal import invalid
+from switchsum.switch.state import Counter, Register, State
+from switchsum.switch.tables import ActionSpec, KeySpec, MatchKind, Table
+
+MatchType = config.MatchField
+_KINDS: Final = {
+    MatchType.EXACT: MatchKind.EXACT,
+    MatchType.LPM: MatchKind.LPM,
+    MatchType.TERNARY: MatchKind.TERNARY,
+    MatchType.RANGE: MatchKind.RANGE,
+    MatchType.OPTIONAL: MatchKind.TERNARY,
+}
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSchema:
+    """One match field of a table."""
+
+    identifier: int
+    name: str
+    width: int
+    """Bits."""
+    kind: MatchKind
+    optional: bool
+    """P4Runtime's OPTIONAL, which the switch keeps as a ternary match of all bits or none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionSchema:
+    """One action of a table."""
+
+    identifier: int
+    spec: ActionSpec
+    param_ids: tuple[int, ...]
+    """In the order of the action's parameters."""
+    in_entries: bool
+    """Whether entries may use it."""
+    as_default: bool
+    """Whether it may be the default action."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSchema:
+    """One table."""
+
+    identifier: int
+    table: Table
+    fields: tuple[FieldSchema, ...]
+    actions: Mapping[int, ActionSchema]
+    """By id."""
+    ages: bool
+    """P4Info says that entries may have an idle timeout."""
+
+    @property
+    def name(self) -> str:
+        """The table's P4 name."""
+        return self.table.spec.name
+
+    def action_named(self, name: str) -> ActionSchema | None:
+        """Return an action by P4 name; None for one that P4Info does not show."""
+        return next((action for action in self.actions.values() if action.spec.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisterSchema:
+    """One register array."""
+
+    register: Register
+    signed: bool
+    """Values are int<W> and travel in two's complement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    """Everything that clients may address, by P4Info id."""
+
+    tables: Mapping[int, TableSchema]
+    counters: Mapping[int, Counter]
+    registers: Mapping[int, RegisterSchema]
+    packet_in: ControllerHeader
+    packet_out: ControllerHeader
+
+
+def lookup(what: str, by_id: Mapping[int, Found], identifier: int) -> Found:
+    """Return an object by id; Refused where P4Info has none of that id."""
+    if not identifier:
+        raise invalid(f"no {what} id is given")
+    if identifier not in by_id:
+        raise invalid(f"P4Info has no {what} {identifier}")
+    return by_id[identifier]
+
+
+def bind(p4info: Any, state: State) -> Schema:
+    """Check a P4Info against a program and return what it addresses; Refused says where they differ."""
+    _refuse_unsupported(p4info)
+    actions = {action.preamble.id: action for action in p4info.actions}
+    return Schema(
+        tables=_by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, state.tables)),
+        counters=_by_id("counter", p4info.counters, lambda info: _array("counter", info, state.counters)),
+        registers=_by_id("register", p4info.registers, lambda info: _register(info, state.registers)),
+        packet_in=ControllerHeader.named(p4info, "packet_in"),
+        packet_out=ControllerHeader.named(p4info, "packet_out"),
+    )
+
+
+def _refuse_unsupported(p4info: Any) -> None:
+    for kind in ("action_profiles", "meters", "direct_meters", "value_sets", "digests", "externs"):
+        for item in getattr(p4info, kind):
+            name = item.preamble.name if kind != "externs" else item.extern_type_name
+            raise invalid(f"P4Info: {kind} are not supported ({name})")
+
+
+def _by_id(what: str, infos: Iterable[Any], make: Callable[[Any], Found]) -> dict[int, Found]:
+    found: dict[int, Found] = {}
+    for info in infos:
+        if not info.preamble.id or info.preamble.id in found:
+            raise invalid(f"P4Info: {what} {info.preamble.name} has no id of its own")
+        found[info.preamble.id] = make(info)
+    return found
+
+
+def _named(what: str, info: Any, objects: Mapping[str, Found]) -> Found:
+    name = info.preamble.name
+    if name not in objects:
+        raise invalid(f"P4Info has {what} {name}, the program does not")
+    return objects[name]
+
+
+def _table(info: Any, p4info: Any, actions: Mapping[int, Any], tables: Mapping[str, Table]) -> TableSchema:
+    table, counters = _named("table", info, tables), p4info.direct_counters
+    spec, name = table.spec, info.preamble.name
+    if len(info.match_fields) != len(spec.keys):
+        raise invalid(
+            f"table {name} has {len(info.match_fields)} match fields in P4Info, {len(spec.keys)} in the program"
+        )
+    fields = tuple(_field(name, field, key) for field, key in zip(info.match_fields, spec.keys, strict=True))
+    if len({field.identifier for field in fields} - {0}) != len(fields):
+        raise invalid(f"P4Info: match fields of table {name} share an id")
+    if any(counter.direct_table_id == info.preamble.id for counter in counters) != spec.has_counters:
+        raise invalid(f"table {name} has a direct counter in {'the program' if spec.has_counters else 'P4Info'} alone")
+    if info.is_const_table != spec.const_entries:
+        raise invalid(f"table {name} is const in {'P4Info' if info.is_const_table else 'the program'} alone")
+    return TableSchema(
+        identifier=info.preamble.id,
+        table=table,
+        fields=fields,
+        actions={ref.id: _action(table, ref, actions) for ref in info.action_refs},
+        ages=info.idle_timeout_behavior != config.Table.NO_TIMEOUT,
+    )
+
+
+def _field(table: str, info: Any, key: KeySpec) -> FieldSchema:
+    place = f"match field {info.name} of table {table}"
+    kind = _KINDS.get(info.match_type)
+    if kind is None:
+        raise invalid(f"P4Info: {place} has a match type that is not supported")
+    if (kind, info.bitwidth) != (key.kind, key.width):
+        raise invalid(
+            f"{place} is {kind.value} of {info.bitwidth} bits in P4Info, "
+            f"{key.kind.value} of {key.width} bits in the program"
+        )
+    return FieldSchema(
+        identifier=info.id,
+        name=info.name,
+        width=info.bitwidth,
+        kind=kind,
+        optional=info.match_type == MatchType.OPTIONAL,
+    )
+
+
+def _action(table: Table, ref: Any, actions: Mapping[int, Any]) -> ActionSchema:
+    info = actions.get(ref.id)
+    if info is None:
+        raise invalid(f"P4Info: table {table.spec.name} refers to action {ref.id}, which is not there")
+    name = info.preamble.name
+    spec = next((action for action in table.spec.actions if action.name == name), None)
+    if spec is None:
+        raise invalid(f"table {table.spec.name} has action {name} in P4Info, not in the program")
+    widths = [param.bitwidth for param in info.params]
+    if widths != [param.width for param in spec.params]:
+        raise invalid(f"action {name} has parameters of {widths} bits in P4Info, others in the program")
+    return ActionSchema(
+        identifier=ref.id,
+        spec=spec,
+        param_ids=tuple(param.id for param in info.params),
+        in_entries=ref.scope != config.ActionRef.DEFAULT_ONLY,
+        as_default=ref.scope != config.ActionRef.TABLE_ONLY,
+    )
+
+
+ArrayType = TypeVar("ArrayType", Counter, Register)
+
+
+def _array(what: str, info: Any, arrays: Mapping[str, ArrayType]) -> ArrayType:
+    array = _named(what, info, arrays)
+    if info.size != array.size:
+        raise invalid(f"{what} {array.name} has {info.size} cells in P4Info, {array.size} in the program")
+    return array
+
+
+def _register(info: Any, registers: Mapping[str, Register]) -> RegisterSchema:
+    register = _array("register", info, registers)
+    bits = info.type_spec.bitstring
+    kind = bits.WhichOneof("type_spec")
+    width = getattr(bits, kind).bitwidth if kind in ("bit", "int") else 0
+    if width != register.width:
+        raise invalid(f"register {register.name} has values of {width} bits in P4Info, {register.width} in the program")
+    return RegisterSchema(register=register, signed=kind == "int")

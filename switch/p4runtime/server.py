@@ -1,0 +1,48 @@
+"""The gRPC server that carries the service."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+import grpc
+
+from switchsum.protocol.errors import TransportError
+from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
+from switchsum.switch.p4runtime.arbitration import MAX_STREAMS
+from switchsum.switch.p4runtime.device import Pipeline
+from switchsum.switch.p4runtime.service import Service
+
+UNARY_THREADS: Final = 16
+"""For calls other than streams, so that these cannot keep them out."""
+
+
+class Server:
+    """Listens from the start until `close`; usable in a `with` block."""
+
+    def __init__(self, service: Service[Pipeline], address: str = "127.0.0.1:0") -> None:
+        """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError."""
+        self._pool = ThreadPoolExecutor(MAX_STREAMS + UNARY_THREADS, thread_name_prefix="p4runtime")
+        self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        self._server.add_generic_rpc_handlers((service.handler(),))
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise TransportError(f"cannot listen on {address}: {error}") from error
+        if not port:
+            raise TransportError(f"cannot listen on {address}")
+        host = address if address.startswith("unix:") else address.rpartition(":")[0]
+        self.address = host if address.startswith("unix:") else f"{host}:{port}"
+        """Where it listens, with the port that it really has."""
+        self._server.start()
+
+    def close(self, grace_s: float = 0.5) -> None:
+        """Stop taking calls, end those that run after `grace_s` seconds, and wait until all threads are done."""
+        self._server.stop(grace_s).wait()
+        self._pool.shutdown()
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

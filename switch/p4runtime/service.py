@@ -1,0 +1,260 @@
+"""The P4Runtime service: gRPC on one side, arbitration and the device on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from threading import RLock, Thread
+from typing import Any, Final, Generic
+
+import grpc
+
+from switchsum.protocol.p4runtime import (
+    METHODS,
+    SERVICE,
+    STATUS_DETAILS_KEY,
+    Code,
+    Outcome,
+    decode_election_id,
+    encode_details,
+    encode_election_id,
+    v1,
+)
+from switchsum.switch.p4runtime.arbitration import DEFAULT_ROLE, Arbitration, Bid, Notification
+from switchsum.switch.p4runtime.device import Device, Pipeline
+from switchsum.switch.p4runtime.refusal import Refused, invalid
+from switchsum.switch.p4runtime.stream import Stream
+
+API_VERSION: Final = "1.4.1"
+"""The version of P4Runtime whose messages are understood whatever release of them is installed."""
+
+RESPONSE_BYTES: Final = 1 << 20
+"""A Read's answer is cut into messages of about this size; clients take 4 MB by default."""
+
+_STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
+_REASONS: Final = {Code.OK: "primary", Code.ALREADY_EXISTS: "another client is primary", Code.NOT_FOUND: "no primary"}
+
+
+class Service(Generic[Pipeline]):
+    """One device as a P4Runtime service; its methods are called from gRPC's threads."""
+
+    def __init__(self, device_id: int, device: Device[Pipeline], packet_out: Callable[[bytes], None]) -> None:
+        self.device = device
+        self._device_id = device_id
+        self._packet_out = packet_out
+        """Takes a frame that is to enter at the CPU port, its controller header first."""
+        self._lock = RLock()
+        """Held through a Write, so that no primary is replaced before its writes are done."""
+        self._arbitration: Arbitration[Stream] = Arbitration(device_id)
+        self._primaries: tuple[Stream, ...] = ()
+
+    def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
+        """Return what a gRPC server needs to offer this service."""
+        behaviours: dict[str, Callable[..., Any]] = {
+            "Write": _answering(self.write),
+            "Read": self.read,
+            "SetForwardingPipelineConfig": _answering(self.set_config),
+            "GetForwardingPipelineConfig": _answering(self.get_config),
+            "StreamChannel": self.stream_channel,
+            "Capabilities": _answering(self.capabilities),
+        }
+        makers: dict[tuple[bool, bool], Callable[..., Any]] = {
+            (False, False): grpc.unary_unary_rpc_method_handler,
+            (False, True): grpc.unary_stream_rpc_method_handler,
+            (True, True): grpc.stream_stream_rpc_method_handler,
+        }
+        return grpc.method_handlers_generic_handler(
+            SERVICE,
+            {
+                name: makers[method.client_streams, method.server_streams](
+                    behaviours[name],
+                    request_deserializer=method.request.FromString,
+                    response_serializer=method.response.SerializeToString,
+                )
+                for name, method in METHODS.items()
+            },
+        )
+
+    def packet_in(self, frame: bytes) -> None:
+        """Pass a frame that left through the CPU port to the primaries; callable from the data plane's thread."""
+        program = self.device.committed
+        message = program.schema.packet_in.packet_in(frame) if program else None
+        if message is not None:
+            for stream in self._primaries:
+                stream.offer(v1.StreamMessageResponse(packet=message))
+
+    def write(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Serve Write."""
+        with self._lock:
+            self._require_primary(request)
+            outcomes = self.device.current.write(request.updates, request.atomicity)
+        _report("updates", outcomes, context)
+        return v1.WriteResponse()
+
+    def read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        """Serve Read."""
+        entities: list[Any] = []
+        outcomes = []
+        try:
+            with self._lock:
+                self._require_device(request.device_id)
+                program = self.device.current
+                for query in request.entities:
+                    try:
+                        entities += program.read(query)
+                        outcomes.append(Outcome())
+                    except Refused as refused:
+                        outcomes.append(Outcome(code=refused.code, message=refused.message))
+        except Refused as refused:
+            context.abort(_STATUS[refused.code], refused.message)
+        yield from _responses(entities)
+        _report("entities", outcomes, context)
+
+    def set_config(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Serve SetForwardingPipelineConfig; other calls go on while a program is compiled."""
+        with self._lock:
+            self._require_primary(request)
+        prepared = self.device.prepare(request.action, request.config)
+        with self._lock:
+            self._require_primary(request)
+            self.device.apply(request.action, request.config, prepared)
+        return v1.SetForwardingPipelineConfigResponse()
+
+    def get_config(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Serve GetForwardingPipelineConfig."""
+        with self._lock:
+            self._require_device(request.device_id)
+            return v1.GetForwardingPipelineConfigResponse(config=self.device.config(request.response_type))
+
+    def capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:
+        """Serve Capabilities."""
+        if getattr(request, "device_id", 0):  # a field since P4Runtime 1.5
+            self._require_device(request.device_id)
+        return v1.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
+
+    def stream_channel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        """Serve StreamChannel: this thread sends, another one listens."""
+        stream = Stream()
+        if not context.add_callback(lambda: self._end(stream)):
+            return
+        Thread(target=self._listen, args=(stream, requests), name="p4runtime-stream", daemon=True).start()
+        try:
+            yield from stream
+        except Refused as refused:
+            context.abort(_STATUS[refused.code], refused.message)
+
+    def _listen(self, stream: Stream, requests: Iterator[Any]) -> None:
+        reason = None
+        try:
+            for request in requests:
+                self._receive(stream, request)
+        except Refused as refused:
+            reason = refused
+        except grpc.RpcError:
+            pass  # the client is gone
+        self._end(stream, reason)
+
+    def _end(self, stream: Stream, reason: Refused | None = None) -> None:
+        """Forget a client before its stream ends, so that another one can take its election id at once."""
+        with self._lock:
+            self._tell(self._arbitration.leave(stream))
+        stream.close(reason)
+
+    def _receive(self, stream: Stream, request: Any) -> None:
+        match request.WhichOneof("update"):
+            case "arbitration":
+                self._arbitrate(stream, request.arbitration)
+            case "packet":
+                self._send_out(stream, request.packet)
+            case "digest_ack":
+                error = v1.StreamError(canonical_code=Code.INVALID_ARGUMENT, message="P4Info has no digests")
+                error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
+                stream.send(v1.StreamMessageResponse(error=error))
+            case _:
+                error = v1.StreamError(canonical_code=Code.UNIMPLEMENTED, message="no such message is known here")
+                error.other.other.CopyFrom(request.other)
+                stream.send(v1.StreamMessageResponse(error=error))
+
+    def _arbitrate(self, stream: Stream, message: Any) -> None:
+        if message.role.id:
+            raise invalid("roles have names since P4Runtime 1.4, numbers are not supported")
+        if message.role.HasField("config"):
+            raise invalid("no scheme of role configs is agreed upon: every role has full access")
+        bid = Bid(device_id=message.device_id, role=message.role.name, election_id=_election_id(message))
+        with self._lock:
+            self._tell(self._arbitration.update(stream, bid))
+
+    def _tell(self, notifications: Iterable[Notification[Stream]]) -> None:
+        self._primaries = tuple(self._arbitration.primaries())
+        for notification in notifications:
+            notification.stream.send(v1.StreamMessageResponse(arbitration=self._encode(notification)))
+
+    def _encode(self, notification: Notification[Stream]) -> Any:
+        message = v1.MasterArbitrationUpdate(device_id=self._device_id)
+        if notification.role != DEFAULT_ROLE:
+            message.role.name = notification.role
+        if notification.highest is not None:
+            message.election_id.CopyFrom(encode_election_id(notification.highest))
+        message.status.code, message.status.message = notification.code, _REASONS[notification.code]
+        return message
+
+    def _send_out(self, stream: Stream, message: Any) -> None:
+        try:
+            with self._lock:
+                if not self._arbitration.is_primary(stream):
+                    raise Refused(Code.PERMISSION_DENIED, "only the primary may send packets")
+            program = self.device.committed
+            if program is None:
+                raise Refused(Code.FAILED_PRECONDITION, "no forwarding pipeline config has been set")
+            self._packet_out(program.schema.packet_out.packet_out(message))
+        except Refused as refused:
+            error = v1.StreamError(canonical_code=refused.code, message=refused.message)
+            error.packet_out.packet_out.CopyFrom(message)
+            stream.send(v1.StreamMessageResponse(error=error))
+
+    def _require_primary(self, request: Any) -> None:
+        if request.role_id:
+            raise invalid("roles have names since P4Runtime 1.4, numbers are not supported")
+        self._arbitration.require_primary(request.device_id, request.role, _election_id(request))
+
+    def _require_device(self, device_id: int) -> None:
+        if device_id != self._device_id:
+            raise Refused(Code.NOT_FOUND, f"this is device {self._device_id}, not {device_id}")
+
+
+def _election_id(message: Any) -> int | None:
+    return decode_election_id(message.election_id) if message.HasField("election_id") else None
+
+
+def _answering(method: Callable[[Any, grpc.ServicerContext], Any]) -> Callable[[Any, grpc.ServicerContext], Any]:
+    """Return a method that ends the call with a status where the given one raises Refused."""
+
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return method(request, context)
+        except Refused as refused:
+            context.abort(_STATUS[refused.code], refused.message)
+
+    return answer
+
+
+def _responses(entities: Iterable[Any]) -> Iterator[Any]:
+    """Pack entities into ReadResponse messages of bounded size."""
+    response, size = v1.ReadResponse(), 0
+    for entity in entities:
+        response.entities.append(entity)
+        size += entity.ByteSize()
+        if size > RESPONSE_BYTES:
+            yield response
+            response, size = v1.ReadResponse(), 0
+    if response.entities:
+        yield response
+
+
+def _report(what: str, outcomes: list[Outcome], context: grpc.ServicerContext) -> None:
+    """End a call in which some updates or entities failed with a status that tells of each of them."""
+    failed = sum(outcome.code is not Code.OK for outcome in outcomes)
+    if failed:
+        message = f"{failed} of {len(outcomes)} {what} failed"
+        details = encode_details(Code.UNKNOWN, message, outcomes)
+        context.set_trailing_metadata(((STATUS_DETAILS_KEY, details),))
+        context.abort(grpc.StatusCode.UNKNOWN, message)

@@ -1,0 +1,283 @@
+"""Table entries and direct counters: TableEntry and DirectCounterEntry (P4Runtime specification, 9.1 and 9.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from switchsum.protocol.p4runtime import Code, v1
+from switchsum.switch.errors import ReadOnly
+from switchsum.switch.p4runtime.refusal import Refused, invalid
+from switchsum.switch.p4runtime.schema import Schema, TableSchema, lookup
+from switchsum.switch.p4runtime.translate import decode_action, decode_key, encode_action, encode_key
+from switchsum.switch.tables import Entry, Match
+
+INSERT, MODIFY, DELETE = v1.Update.INSERT, v1.Update.MODIFY, v1.Update.DELETE
+
+MAX_COUNT: Final = (1 << 63) - 1
+"""Counts travel as int64."""
+
+Undo = Callable[[], object]
+"""Takes a write back; called under the same lock, newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What a controller keeps at an entry; the switch only stores it."""
+
+    metadata: bytes = b""
+    controller_metadata: int = 0
+    """The older form, 64 bits."""
+
+
+Place = tuple[int, tuple[Match, ...] | None, int]
+"""Table id, match and priority; a match of None stands for the default action."""
+
+
+def decode_counts(data: Any) -> tuple[int, int]:
+    """Read CounterData as packets and bytes."""
+    if data.packet_count < 0 or data.byte_count < 0:
+        raise invalid("counts are not negative")
+    return data.packet_count, data.byte_count
+
+
+def encode_counts(packets: int, count_bytes: int) -> Any:
+    """Write CounterData."""
+    return v1.CounterData(packet_count=packets & MAX_COUNT, byte_count=count_bytes & MAX_COUNT)
+
+
+class TableEntries:
+    """The tables of one program; every method is called under the program's lock."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._tables = schema.tables
+        self._notes: dict[Place, Note] = {}
+
+    def write(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a TableEntry."""
+        schema = lookup("table", self._tables, message.table_id)
+        if message.is_const:
+            raise invalid("is_const is the switch's to set")
+        if message.is_default_action:
+            return self._write_default(kind, schema, message)
+        key = decode_key(schema, message.match)
+        if kind == DELETE:
+            return self._delete(schema, key, message.priority)
+        _check_resources(schema, message)
+        if kind == INSERT:
+            return self._insert(schema, key, message)
+        return self._modify(schema, key, message)
+
+    def read(self, query: Any) -> Iterator[Any]:
+        """Yield the table entries that a TableEntry selects (section 9.1.6)."""
+        for schema in self._selected(query):
+            _check_idle(schema, query)
+            for entry in self._matching(schema, query):
+                message = self._encode(schema, entry)
+                if query.HasField("counter_data") and schema.table.spec.has_counters:
+                    message.counter_data.CopyFrom(encode_counts(*schema.table.direct_counter(entry)))
+                if _passes(message, query):
+                    yield message
+
+    def write_counter(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a DirectCounterEntry."""
+        if kind != MODIFY:
+            raise invalid("direct counters can only be modified; they come and go with their entries")
+        query = message.table_entry
+        schema = lookup("table", self._tables, query.table_id)
+        _require_counter(schema)
+        entry = self._one(schema, query)
+        if not message.HasField("data"):
+            return _nothing
+        return _set_counts(schema, entry, message.data)
+
+    def read_counter(self, query: Any) -> Iterator[Any]:
+        """Yield the direct counters that a DirectCounterEntry selects; without a match, those of whole tables."""
+        wanted = query.table_entry
+        for schema in self._selected(wanted):
+            if wanted.table_id:
+                _require_counter(schema)
+            elif not schema.table.spec.has_counters:
+                continue
+            entries = [self._one(schema, wanted)] if wanted.match else self._matching(schema, wanted)
+            for entry in entries:
+                message = v1.DirectCounterEntry(table_entry=self._encode(schema, entry))
+                message.data.CopyFrom(encode_counts(*schema.table.direct_counter(entry)))
+                yield message
+
+    def _insert(self, schema: TableSchema, key: tuple[Match, ...], message: Any) -> Undo:
+        if not message.HasField("action"):
+            raise invalid("a new entry needs an action")
+        action, params = decode_action(schema, message.action, as_default=False)
+        entry = Entry(match=key, priority=message.priority, action=action, params=params)
+        counts = decode_counts(message.counter_data)
+        schema.table.insert(entry)
+        if message.HasField("counter_data"):
+            schema.table.set_direct_counter(entry, *counts)
+        restore_note = self._note((schema.identifier, key, message.priority), message)
+
+        def undo() -> None:
+            restore_note()
+            schema.table.delete(key, message.priority)
+
+        return undo
+
+    def _modify(self, schema: TableSchema, key: tuple[Match, ...], message: Any) -> Undo:
+        old = schema.table.get(key, message.priority)
+        if old.is_const and (message.HasField("action") or message.metadata or message.controller_metadata):
+            raise ReadOnly(f"this entry of table {schema.name} is const")
+        undo: list[Undo] = []
+        if message.HasField("action"):
+            action, params = decode_action(schema, message.action, as_default=False)
+            decode_counts(message.counter_data)
+            schema.table.modify(replace(old, action=action, params=params))
+            undo.append(lambda: schema.table.modify(old))
+        if message.HasField("counter_data"):
+            undo.append(_set_counts(schema, old, message.counter_data))
+        undo.append(self._note((schema.identifier, key, message.priority), message))
+        return lambda: [step() for step in undo]
+
+    def _delete(self, schema: TableSchema, key: tuple[Match, ...], priority: int) -> Undo:
+        table = schema.table
+        if table.spec.const_entries:
+            raise ReadOnly(f"the entries of table {schema.name} are const")
+        old = table.get(key, priority)
+        if old.is_const:
+            raise ReadOnly(f"this entry of table {schema.name} is const")
+        counts = table.direct_counter(old) if table.spec.has_counters else None
+        table.delete(key, priority)
+        restore_note = self._note((schema.identifier, key, priority), Note())
+
+        def undo() -> None:
+            table.insert(old)
+            if counts is not None:
+                table.set_direct_counter(old, *counts)
+            restore_note()
+
+        return undo
+
+    def _write_default(self, kind: int, schema: TableSchema, message: Any) -> Undo:
+        if kind != MODIFY:
+            raise invalid(f"the default action of table {schema.name} is always there; it can only be modified")
+        if message.match or message.priority:
+            raise invalid("the default action has no match and no priority")
+        _check_resources(schema, message)
+        table = schema.table
+        counts = decode_counts(message.counter_data)
+        old, old_counts = table.default, table.direct_counter() if table.spec.has_counters else None
+        place = (schema.identifier, None, 0)
+        if message.HasField("action"):
+            table.set_default(*decode_action(schema, message.action, as_default=True))
+            restore_note = self._note(place, message)
+        else:
+            table.reset_default()
+            restore_note = self._note(place, Note())
+        if old_counts is not None and (message.HasField("counter_data") or not message.HasField("action")):
+            table.set_direct_counter(None, *counts)
+
+        def undo() -> None:
+            table.set_default(*old)
+            if old_counts is not None:
+                table.set_direct_counter(None, *old_counts)
+            restore_note()
+
+        return undo
+
+    def _note(self, place: Place, source: Any) -> Undo:
+        """Keep what `source` (a TableEntry or a Note) has for the controller, and return what puts the old one back."""
+        old = self._notes.get(place)
+        new = Note(metadata=source.metadata, controller_metadata=source.controller_metadata)
+        self._put_note(place, new)
+        return lambda: self._put_note(place, old)
+
+    def _put_note(self, place: Place, note: Note | None) -> None:
+        if note is None or note == Note():
+            self._notes.pop(place, None)
+        else:
+            self._notes[place] = note
+
+    def _selected(self, query: Any) -> list[TableSchema]:
+        if query.table_id:
+            return [lookup("table", self._tables, query.table_id)]
+        if query.match or query.priority or query.HasField("action") or query.metadata or query.controller_metadata:
+            raise invalid("a read of all tables takes no other filter")
+        return list(self._tables.values())
+
+    def _matching(self, schema: TableSchema, query: Any) -> list[Entry | None]:
+        """Return the entries with the query's match and priority, where it has one; None is the default action."""
+        if query.is_default_action:
+            if query.match or query.priority:
+                raise invalid("the default action has no match and no priority")
+            return [None]
+        key = decode_key(schema, query.match) if query.match else None
+        return [
+            entry
+            for entry in schema.table.entries()
+            if key in (None, entry.match) and query.priority in (0, entry.priority)
+        ]
+
+    def _one(self, schema: TableSchema, query: Any) -> Entry | None:
+        """Return the one entry that a message names; None is the default action."""
+        if query.is_default_action:
+            return self._matching(schema, query)[0]
+        return schema.table.get(decode_key(schema, query.match), query.priority)
+
+    def _encode(self, schema: TableSchema, entry: Entry | None) -> Any:
+        table = schema.table
+        if entry is None:
+            place: Place = (schema.identifier, None, 0)
+            message = v1.TableEntry(is_default_action=True, is_const=table.spec.const_default)
+            action = encode_action(schema, *table.default)
+        else:
+            place = (schema.identifier, entry.match, entry.priority)
+            message = v1.TableEntry(match=encode_key(schema, entry.match), priority=entry.priority)
+            message.is_const = entry.is_const
+            action = encode_action(schema, entry.action, entry.params)
+        message.table_id = schema.identifier
+        if action is not None:
+            message.action.CopyFrom(action)
+        note = self._notes.get(place, Note())
+        message.metadata, message.controller_metadata = note.metadata, note.controller_metadata
+        return message
+
+
+def _check_resources(schema: TableSchema, message: Any) -> None:
+    if message.HasField("meter_config") or message.HasField("meter_counter_data"):
+        raise invalid(f"table {schema.name} has no direct meter")
+    if message.HasField("counter_data"):
+        _require_counter(schema)
+    if message.HasField("time_since_last_hit"):
+        raise invalid("time_since_last_hit is the switch's to set")
+    _check_idle(schema, message)
+
+
+def _check_idle(schema: TableSchema, message: Any) -> None:
+    if message.idle_timeout_ns or message.HasField("time_since_last_hit"):
+        if schema.ages and not message.is_default_action:
+            raise Refused(Code.UNIMPLEMENTED, "idle timeouts are not supported")
+        raise invalid(f"table {schema.name} has no idle timeout")
+
+
+def _require_counter(schema: TableSchema) -> None:
+    if not schema.table.spec.has_counters:
+        raise invalid(f"table {schema.name} has no direct counter")
+
+
+def _set_counts(schema: TableSchema, entry: Entry | None, data: Any) -> Undo:
+    counts, old = decode_counts(data), schema.table.direct_counter(entry)
+    schema.table.set_direct_counter(entry, *counts)
+    return lambda: schema.table.set_direct_counter(entry, *old)
+
+
+def _passes(message: Any, query: Any) -> bool:
+    """Whether an entry has the action and the notes that a query asks for."""
+    if query.HasField("action") and message.action.action.action_id != query.action.action.action_id:
+        return False
+    if query.metadata and message.metadata != query.metadata:
+        return False
+    return not query.controller_metadata or bool(message.controller_metadata == query.controller_metadata)
+
+
+def _nothing() -> None:
+    """Undo a write that changed nothing."""

@@ -1,0 +1,172 @@
+"""Match keys, actions and register values: P4Runtime messages to the switch's own types and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
+from switchsum.switch.p4runtime.refusal import Refused, invalid
+from switchsum.switch.p4runtime.schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
+from switchsum.switch.tables import Exact, Lpm, Match, MatchKind, Range, Ternary
+
+
+def decode_value(data: bytes, width: int, what: str) -> int:
+    """Read a byte string of a value of that width; Refused with OUT_OF_RANGE (section 8.4)."""
+    try:
+        return decode_uint(data, width)
+    except ValueError as error:
+        raise Refused(Code.OUT_OF_RANGE, f"{what}: {error}") from error
+
+
+def decode_key(schema: TableSchema, matches: Sequence[Any]) -> tuple[Match, ...]:
+    """Read a table entry's match, don't-care fields left out, into one match for each key field."""
+    given: dict[int, Any] = {}
+    for match in matches:
+        if match.field_id in given:
+            raise invalid(f"match field {match.field_id} is there twice")
+        given[match.field_id] = match
+    key = tuple(_decode_field(schema, field, given.pop(field.identifier, None)) for field in schema.fields)
+    if given:
+        raise invalid(f"table {schema.name} has no match field {min(given)}")
+    return key
+
+
+def _decode_field(schema: TableSchema, field: FieldSchema, message: Any) -> Match:
+    what = f"match field {field.name} of table {schema.name}"
+    full = (1 << field.width) - 1
+    if message is None:
+        if field.kind is MatchKind.EXACT:
+            raise invalid(f"{what} is exact and not given")
+        return _dont_care(field)
+    wanted = "optional" if field.optional else field.kind.value
+    given = message.WhichOneof("field_match_type")
+    if given != wanted:
+        raise invalid(f"{what} is {wanted}, not {given}")
+    value = getattr(message, given)
+    match given:
+        case "exact":
+            return Exact(decode_value(value.value, field.width, what))
+        case "optional":
+            return Ternary(decode_value(value.value, field.width, what), full)
+        case "lpm":
+            return _decode_lpm(value, field.width, what)
+        case "ternary":
+            number, mask = (decode_value(part, field.width, what) for part in (value.value, value.mask))
+            if number & ~mask:
+                raise invalid(f"{what} has bits outside its mask")
+            return _given(Ternary(number, mask), field, what)
+        case _:
+            low, high = (decode_value(part, field.width, what) for part in (value.low, value.high))
+            if low > high:
+                raise invalid(f"{what} is an empty range")
+            return _given(Range(low, high), field, what)
+
+
+def _decode_lpm(message: Any, width: int, what: str) -> Lpm:
+    length = message.prefix_len
+    if not 0 < length <= width:
+        raise invalid(f"{what} has a prefix of {length} bits; it is to be between 1 and {width}, or left out")
+    value = decode_value(message.value, width, what)
+    if value & ((1 << (width - length)) - 1):
+        raise invalid(f"{what} has bits beyond its prefix")
+    return Lpm(value, length)
+
+
+def _dont_care(field: FieldSchema) -> Match:
+    """Return the match that every value passes; exact fields have none."""
+    match field.kind:
+        case MatchKind.LPM:
+            return Lpm(0, 0)
+        case MatchKind.RANGE:
+            return Range(0, (1 << field.width) - 1)
+        case _:
+            return Ternary(0, 0)
+
+
+def _given(match: Match, field: FieldSchema, what: str) -> Match:
+    if match == _dont_care(field):
+        raise invalid(f"{what} matches everything; it is to be left out")
+    return match
+
+
+def encode_key(schema: TableSchema, key: Sequence[Match]) -> list[Any]:
+    """Write a match, don't-care fields left out."""
+    messages = []
+    for field, match in zip(schema.fields, key, strict=True):
+        if field.kind is not MatchKind.EXACT and match == _dont_care(field):
+            continue
+        message = v1.FieldMatch(field_id=field.identifier)
+        match match:
+            case Exact(value):
+                message.exact.value = encode_uint(value)
+            case Lpm(value, length):
+                message.lpm.value, message.lpm.prefix_len = encode_uint(value), length
+            case Ternary(value, _) if field.optional:
+                message.optional.value = encode_uint(value)
+            case Ternary(value, mask):
+                message.ternary.value, message.ternary.mask = encode_uint(value), encode_uint(mask)
+            case Range(low, high):
+                message.range.low, message.range.high = encode_uint(low), encode_uint(high)
+        messages.append(message)
+    return messages
+
+
+def decode_action(schema: TableSchema, message: Any, *, as_default: bool) -> tuple[str, tuple[int, ...]]:
+    """Read a TableAction into an action's name and parameters."""
+    if message.WhichOneof("type") != "action":
+        raise invalid(f"table {schema.name} takes actions directly, not {message.WhichOneof('type')}")
+    action = schema.actions.get(message.action.action_id)
+    if action is None:
+        raise invalid(f"table {schema.name} has no action {message.action.action_id}")
+    if not (action.as_default if as_default else action.in_entries):
+        use = "the default action" if as_default else "an entry's action"
+        raise Refused(Code.PERMISSION_DENIED, f"{action.spec.name} may not be {use} of table {schema.name}")
+    return action.spec.name, _decode_params(action, message.action.params)
+
+
+def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ...]:
+    name = action.spec.name
+    given = {param.param_id: param.value for param in params}
+    if len(given) != len(params) or set(given) != set(action.param_ids):
+        raise invalid(f"action {name} takes the parameters {list(action.param_ids)}, {sorted(given)} are given")
+    values = []
+    for identifier, spec in zip(action.param_ids, action.spec.params, strict=True):
+        values.append(decode_value(given[identifier], spec.width, f"parameter {spec.name} of action {name}"))
+    return tuple(values)
+
+
+def encode_action(schema: TableSchema, name: str, params: Sequence[int]) -> Any:
+    """Write a TableAction; None for an action that P4Info does not show."""
+    action = schema.action_named(name)
+    if action is None:
+        return None
+    message = v1.TableAction()
+    message.action.action_id = action.identifier
+    for identifier, value in zip(action.param_ids, params, strict=True):
+        message.action.params.add(param_id=identifier, value=encode_uint(value))
+    return message
+
+
+def decode_register(schema: RegisterSchema, data: Any) -> int:
+    """Read a P4Data of a register's type into the bits of a cell."""
+    register = schema.register
+    what = f"register {register.name}"
+    if data.WhichOneof("data") != "bitstring":
+        raise invalid(f"{what} holds bit strings, not {data.WhichOneof('data')}")
+    if not schema.signed:
+        return decode_value(data.bitstring, register.width, what)
+    value = int.from_bytes(data.bitstring, "big", signed=True)
+    if not data.bitstring or not -1 << register.width - 1 <= value < 1 << register.width - 1:
+        raise Refused(Code.OUT_OF_RANGE, f"{what}: 0x{data.bitstring.hex()} is no int<{register.width}>")
+    return value & (1 << register.width) - 1
+
+
+def encode_register(schema: RegisterSchema, bits: int) -> Any:
+    """Write a cell as P4Data."""
+    if not schema.signed:
+        return v1.P4Data(bitstring=encode_uint(bits))
+    width = schema.register.width
+    value = bits - (bits >> width - 1 << width)
+    size = (value if value >= 0 else ~value).bit_length() // 8 + 1
+    return v1.P4Data(bitstring=value.to_bytes(size, "big", signed=True))
