@@ -34,6 +34,10 @@ class RemoteError(SwitchsumError):
     """Another member, the controller or the switch is at fault."""
 
 
+class ProtocolError(RemoteError):
+    """A peer did what the protocol does not allow in the state that it is in."""
+
+
 class ControllerUnreachable(RemoteError):
     """No controller answers at the given address."""
 
