@@ -64,6 +64,8 @@ class TableSchema:
     fields: tuple[FieldSchema, ...]
     actions: Mapping[int, ActionSchema]
     """By id."""
+    const: bool
+    """Entries come from the program alone."""
     ages: bool
     """P4Info says that entries may have an idle timeout."""
 
@@ -154,13 +156,12 @@ def _table(info: Any, p4info: Any, actions: Mapping[int, Any], tables: Mapping[s
         raise invalid(f"P4Info: match fields of table {name} share an id")
     if any(counter.direct_table_id == info.preamble.id for counter in counters) != spec.has_counters:
         raise invalid(f"table {name} has a direct counter in {'the program' if spec.has_counters else 'P4Info'} alone")
-    if info.is_const_table != spec.const_entries:
-        raise invalid(f"table {name} is const in {'P4Info' if info.is_const_table else 'the program'} alone")
     return TableSchema(
         identifier=info.preamble.id,
         table=table,
         fields=fields,
         actions={ref.id: _action(table, ref, actions) for ref in info.action_refs},
+        const=info.is_const_table or spec.const_entries,
         ages=info.idle_timeout_behavior != config.Table.NO_TIMEOUT,
     )
 

@@ -61,6 +61,8 @@ class TableEntries:
             raise invalid("is_const is the switch's to set")
         if message.is_default_action:
             return self._write_default(kind, schema, message)
+        if schema.const and kind != MODIFY:
+            raise ReadOnly(f"the entries of table {schema.name} are const")
         key = decode_key(schema, message.match)
         if kind == DELETE:
             return self._delete(schema, key, message.priority)
@@ -140,8 +142,6 @@ class TableEntries:
 
     def _delete(self, schema: TableSchema, key: tuple[Match, ...], priority: int) -> Undo:
         table = schema.table
-        if table.spec.const_entries:
-            raise ReadOnly(f"the entries of table {schema.name} are const")
         old = table.get(key, priority)
         if old.is_const:
             raise ReadOnly(f"this entry of table {schema.name} is const")
