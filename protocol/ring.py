@@ -71,6 +71,8 @@ MALFORMED: Final = 13
 """Descriptors of the peer's that were skipped."""
 BROKEN: Final = 14
 """1: the peer's head or tail made no sense."""
+PUBLISHED: Final = 15
+"""How many of the frames in the own outbox the peer can see."""
 LINK_FIELDS: Final = 16
 
 
@@ -151,6 +153,7 @@ def put_descriptor(link: Link, row: int, length: int) -> None:
 def publish(link: Link) -> None:
     """Let the peer see the frames that were put into the own outbox."""
     store_release(link[OWN] + HEAD_WORD, link[HEAD])
+    link[PUBLISHED] = link[HEAD]
 
 
 @kernel

@@ -66,6 +66,11 @@ class Batch:
         self.ports: Words = np.zeros(capacity, np.uint32)
         """Number of the port on which each came."""
 
+    def append(self, port: int, address: int, length: int) -> None:
+        """Add one frame; there must be room."""
+        self.ports[self.count], self.addresses[self.count], self.lengths[self.count] = port, address, length
+        self.count += 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortInfo:
@@ -110,6 +115,11 @@ class PortTable:
 class PortGroup(Protocol):
     """All ports of one kind."""
 
+    @property
+    def owned(self) -> npt.NDArray[np.bool_]:
+        """Return, `[PORTS]`, which numbers are ports of this group."""
+        ...
+
     def collect(self, batch: Batch) -> None:
         """Append frames that have come to `batch`, at most as many as fit; their memory stays as it is until `done`."""
         ...
@@ -119,7 +129,7 @@ class PortGroup(Protocol):
         ...
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames in order, copying them; drop and count what finds no room or no port of this group."""
+        """Send frames to ports of this group, in order, copying them; drop and count what finds no room."""
         ...
 
     def descriptors(self) -> list[int]:

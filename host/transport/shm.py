@@ -1,0 +1,166 @@
+"""The link to a switch on the same machine: frames stay where they are, descriptors travel through shared memory."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from typing import Final
+
+import numpy as np
+
+from switchsum.host.transport.base import Frames, Indices, Received
+from switchsum.protocol import ring
+from switchsum.protocol.errors import SwitchLost, TransportError
+from switchsum.protocol.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.protocol.rows import LEAD_BYTES
+from switchsum.protocol.shm import (
+    DESCRIPTORS_PASSED,
+    MESSAGE_BYTES,
+    Answer,
+    Hello,
+    SharedMemory,
+    check_peer,
+    socket_address,
+)
+from switchsum.protocol.wire import Address
+
+OPEN_TIMEOUT_S: Final = 5.0
+"""A switch that listens answers at once, or after the batch that it is working on."""
+
+
+class ShmTransport:
+    """A `Transport` over two shared outboxes; the memory goes when the last array that shows it does."""
+
+    lead = LEAD_BYTES
+
+    def __init__(
+        self, name: str, *, rows: int, frame_bytes: int, answer_rows: int | None = None, spins: int = 50
+    ) -> None:
+        """Connect to the switch called `name`; raises TransportError.
+
+        `answer_rows` frames may wait for this worker before the switch drops more (a power of two; as many as the
+        slots of `rows` rows, if not given).  `spins` is how often `wait` looks before it goes to sleep.
+        """
+        hello = Hello(rows=rows, answer_rows=answer_rows or next_power_of_two(rows) // 2 or 1, frame_bytes=frame_bytes)
+        answer, descriptors, self._connection = _shake_hands(name, hello)
+        own_layout, peer_layout = hello.outboxes()
+        self._own = SharedMemory(descriptors[0], own_layout.total_bytes, writable=True)
+        self._peer = SharedMemory(descriptors[1], peer_layout.total_bytes, writable=False)
+        self._bell, self._switch_bell = descriptors[2:]
+        self._spins = spins
+        self._link = np.zeros(LINK_FIELDS, np.int64)
+        fill_link(self._link, own_layout, self._own.address, peer_layout, self._peer.address)
+        self._rows = np.zeros(hello.answer_rows, np.int32)
+        self._lengths = np.zeros(hello.answer_rows, np.int32)
+        self._answers = _frames(self._peer, peer_layout)
+        self._poll = select.poll()
+        for descriptor in (self._bell, self._connection.fileno()):
+            self._poll.register(descriptor, select.POLLIN)
+        self.max_frame_bytes = frame_bytes
+        self.port = answer.port
+        self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
+        self.tx_frames: Frames = _frames(self._own, own_layout)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
+        self.send(np.zeros(0, np.int32), np.zeros(0, np.int32))
+        self.receive()
+        self.release()
+        self.wait(0.0)
+
+    @property
+    def pushed(self) -> int:
+        """Return how many frames have been handed over."""
+        return int(self._link[ring.HEAD])
+
+    @property
+    def consumed(self) -> int:
+        """Return how many frames the switch has processed."""
+        return ring.consumed(self._link)
+
+    @property
+    def malformed(self) -> int:
+        """Return how many frames came with a row or a length that cannot be."""
+        return int(self._link[ring.MALFORMED])
+
+    def send(self, rows: Indices, lengths: Indices) -> int:
+        """Hand over the frames in `rows`, as many as fit."""
+        count, asleep = ring.push(self._link, rows, lengths)
+        if asleep:
+            os.eventfd_write(self._switch_bell, 1)
+        return count
+
+    def receive(self) -> Received:
+        """Return the frames that have come."""
+        count = ring.take(self._link, self._rows, self._lengths)
+        return Received(self._answers, self._rows[:count], self._lengths[:count])
+
+    def release(self) -> None:
+        """Give the rows of the last `receive` back."""
+        ring.release(self._link)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Look for frames for a short while, then sleep until the switch rings; raises SwitchLost."""
+        if not ring.fall_asleep(self._link, self._spins):
+            return True
+        try:
+            events = self._poll.poll(timeout_s * 1e3)
+        finally:
+            ring.set_sleeping(self._link, 0)
+        for descriptor, _ in events:
+            if descriptor == self._bell:
+                os.eventfd_read(self._bell)
+            else:
+                raise SwitchLost("the switch closed the shared-memory link")
+        if self._link[ring.BROKEN]:
+            raise SwitchLost("the switch's side of the shared-memory link makes no sense")
+        return ring.waiting(self._link) > 0
+
+    def close(self) -> None:
+        """Close the link."""
+        if self._bell < 0:
+            return
+        self._connection.close()
+        os.close(self._bell)
+        os.close(self._switch_bell)
+        self._bell = -1
+        del self._answers, self.tx_frames
+        self._own.close()
+        self._peer.close()
+
+
+def _frames(memory: SharedMemory, layout: OutboxLayout) -> Frames:
+    """Return an outbox's rows."""
+    rows = memory.bytes[layout.frames_offset : layout.total_bytes]
+    return rows.reshape(layout.rows, layout.stride)
+
+
+def _shake_hands(name: str, hello: Hello) -> tuple[Answer, list[int], socket.socket]:
+    """Connect; return the switch's answer, the descriptors that came with it and the connection."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    descriptors: list[int] = []
+    try:
+        connection.settimeout(OPEN_TIMEOUT_S)
+        connection.connect(socket_address(name))
+        check_peer(connection)
+        connection.send(hello.encode())
+        data, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, DESCRIPTORS_PASSED)
+        if not data:
+            raise TransportError(f"the switch {name!r} closed the shared-memory link without a word")
+        answer = Answer.decode(data)
+        if answer.error or len(descriptors) != DESCRIPTORS_PASSED:
+            raise TransportError(
+                f"the switch {name!r} refuses a shared-memory link: {answer.error or 'no memory came'}"
+            )
+    except BaseException as error:
+        connection.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if isinstance(error, ConnectionRefusedError):
+            raise TransportError(f"no switch here has shared-memory links under the name {name!r}") from None
+        if isinstance(error, TimeoutError):
+            raise TransportError(f"the switch {name!r} does not answer") from None
+        raise
+    return answer, descriptors, connection

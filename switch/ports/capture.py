@@ -1,0 +1,76 @@
+"""Record every frame that a switch receives or sends in a pcapng file: one interface per port, with the direction.
+
+The format: https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/ (Wireshark, tcpdump and scapy read it).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import time
+from pathlib import Path
+from typing import Final
+
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Words
+
+_SECTION: Final = 0x0A0D0D0A
+_INTERFACE: Final = 1
+_PACKET: Final = 6
+_BYTE_ORDER: Final = 0x1A2B3C4D
+_ETHERNET: Final = 1
+_NAME: Final = 2
+_RESOLUTION: Final = 9
+_FLAGS: Final = 2
+_INBOUND: Final = 1
+_OUTBOUND: Final = 2
+
+
+class Capture:
+    """A pcapng file that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        """Create `path`, or write it anew; raises OSError."""
+        self._file = path.open("wb")
+        self._interfaces: dict[int, int] = {}
+        self._block(_SECTION, struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1))
+
+    def received(self, batch: Batch) -> None:
+        """Record a batch that has come in."""
+        count = batch.count
+        self._record(batch.ports[:count], batch.addresses[:count], batch.lengths[:count], _INBOUND)
+
+    def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Record frames that are to go out (those that a full port then drops as well)."""
+        self._record(ports, addresses, lengths, _OUTBOUND)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _record(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
+        now_ns = time.time_ns()
+        for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
+            head = struct.pack("<IIIII", self._interface(port), now_ns >> 32, now_ns & 0xFFFF_FFFF, length, length)
+            frame = ctypes.string_at(address, length)
+            self._block(_PACKET, head + _padded(frame) + _option(_FLAGS, struct.pack("<I", direction)) + _option(0))
+        self._file.flush()
+
+    def _interface(self, port: int) -> int:
+        """Return the file's number of a port, describing it at its first frame."""
+        if port not in self._interfaces:
+            self._interfaces[port] = len(self._interfaces)
+            options = _option(_NAME, f"port {port}".encode()) + _option(_RESOLUTION, b"\x09") + _option(0)
+            self._block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, MAX_FRAME_BYTES) + options)
+        return self._interfaces[port]
+
+    def _block(self, kind: int, body: bytes) -> None:
+        length = struct.pack("<I", len(body) + 12)
+        self._file.write(struct.pack("<I", kind) + length + body + length)
+
+
+def _option(code: int, value: bytes = b"") -> bytes:
+    return struct.pack("<HH", code, len(value)) + _padded(value)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)

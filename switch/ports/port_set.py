@@ -1,0 +1,118 @@
+"""All ports of a switch as one: what the data plane polls, sends to and sleeps on."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from switchsum.switch.ports.base import DROP_PORT, Addresses, Batch, Counter, PortGroup, PortInfo, PortTable, Words
+from switchsum.switch.ports.capture import Capture
+
+BATCH_FRAMES: Final = 256
+"""Frames that one poll returns at most."""
+POLLS_PER_SERVICE: Final = 64
+"""A switch that never sleeps looks this often for ports that come or go."""
+
+
+class PortSet:
+    """The ports that the data plane sees."""
+
+    def __init__(
+        self,
+        table: PortTable,
+        groups: Sequence[PortGroup],
+        *,
+        batch_frames: int = BATCH_FRAMES,
+        capture: Capture | None = None,
+    ) -> None:
+        """Tie `groups`, which share `table`, together; `capture` records every frame that comes or goes."""
+        self.table = table
+        self._groups = list(groups)
+        self._batch = Batch(batch_frames)
+        self._capture = capture
+        self._polls = 0
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        for descriptor in [self._wake, *(d for group in self._groups for d in group.descriptors())]:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def poll(self) -> Batch:
+        """Return the frames that have come, perhaps none; they are valid until `done`."""
+        self._polls += 1
+        if self._polls % POLLS_PER_SERVICE == 0:
+            self._service()
+        self._batch.count = 0
+        for group in self._groups:
+            group.collect(self._batch)
+        if self._capture is not None:
+            self._capture.received(self._batch)
+        return self._batch
+
+    def done(self) -> None:
+        """Give the last batch's memory back."""
+        for group in self._groups:
+            group.done()
+
+    def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Send frames in order; what finds no room or no port is dropped and counted (the latter at `DROP_PORT`)."""
+        if self._capture is not None:
+            self._capture.sent(ports, addresses, lengths)
+        ports = np.minimum(ports, DROP_PORT)
+        for group in self._groups:
+            mine = group.owned[ports]
+            if mine.all():  # the usual case: no need to pick
+                group.transmit(ports, addresses, lengths)
+                return
+            if mine.any():
+                group.transmit(ports[mine], addresses[mine], lengths[mine])
+                ports, addresses, lengths = ports[~mine], addresses[~mine], lengths[~mine]
+        self.table.counters[DROP_PORT, Counter.TX_DROPS] += len(ports)
+
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until frames, ports or `wake` come, at most `timeout_s`."""
+        asleep = []
+        for group in self._groups:
+            if not group.prepare_sleep():
+                break
+            asleep.append(group)
+        else:
+            self._poll.poll(timeout_s * 1e3)
+        for group in asleep:
+            group.awake()
+        self._service()
+
+    def wake(self) -> None:
+        """End `wait` now, or the next one at once; any thread may call it."""
+        os.eventfd_write(self._wake, 1)
+
+    def ports(self) -> list[PortInfo]:
+        """Return the ports that are up, by number."""
+        return self.table.ports()
+
+    def statistics(self) -> dict[int, dict[str, int]]:
+        """Return the counters, by name, of every port that is up or has counted something."""
+        used = {port.number for port in self.ports()} | set(np.flatnonzero(self.table.counters.any(axis=1)).tolist())
+        return {
+            number: {counter.name.lower(): int(self.table.counters[number, counter]) for counter in Counter}
+            for number in sorted(used)
+        }
+
+    def close(self) -> None:
+        """Close every port."""
+        for group in self._groups:
+            group.close()
+        os.close(self._wake)
+        if self._capture is not None:
+            self._capture.close()
+
+    def _service(self) -> None:
+        for group in self._groups:
+            group.service()
+        try:
+            os.eventfd_read(self._wake)
+        except BlockingIOError:
+            pass

@@ -1,0 +1,247 @@
+"""Ports to workers on the same machine, which come and go: frames are processed where the worker has put them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from switchsum.protocol.errors import TransportError
+from switchsum.protocol.ring import BROKEN, LINK_FIELDS, fill_link
+from switchsum.protocol.shm import MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
+from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
+from switchsum.switch.ports import shm_kernels
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, PORTS, Addresses, Batch, PortTable, Words
+
+WORKER_MAC: Final = 0x02_73_77_00_00_00
+"""Locally administered; the port's number is added."""
+WORKER_NETWORK: Final = parse_ip("10.73.0.0")
+"""The port's number is added."""
+WORKER_UDP_PORT: Final = 21334
+MAX_WORKERS: Final = 256
+MAX_PENDING: Final = 64
+"""Connections that have not said hello yet."""
+
+_log = logging.getLogger(__name__)
+
+
+def worker_address(port: int) -> Address:
+    """Return the address of the worker on port `port`, which is on no wire but looks the same to the program."""
+    return Address(mac=WORKER_MAC + port, ip=WORKER_NETWORK + port, port=WORKER_UDP_PORT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Worker:
+    """One live link."""
+
+    port: int
+    """Its port number."""
+    bell: int
+    """The eventfd that wakes it."""
+    connection: socket.socket
+    watched: tuple[int, ...]
+    """Descriptors that become readable when it ends."""
+    resources: ExitStack
+    """Gives everything else back that the link has."""
+
+
+class ShmPorts:
+    """A `PortGroup` of shared-memory links."""
+
+    def __init__(self, name: str, table: PortTable, *, spins: int = 50) -> None:
+        """Listen under `name`; raises TransportError when another switch does.
+
+        `spins` is how often `prepare_sleep` looks at all links before the switch sleeps.
+        """
+        self._table = table
+        self._spins = spins
+        self._links = np.zeros((MAX_WORKERS, LINK_FIELDS), np.int64)
+        self._active = np.zeros(0, np.int32)
+        self._port_of_link = np.zeros(MAX_WORKERS, np.int32)
+        self._link_of_port = np.full(PORTS, -1, np.int32)
+        self.owned = np.zeros(PORTS, np.bool_)
+        self._sleepers = np.zeros(MAX_WORKERS, np.int32)
+        self._workers: dict[int, _Worker] = {}
+        self._pending: dict[int, socket.socket] = {}
+        self._listener = _listen(name)
+        self._epoll = select.epoll()
+        self._epoll.register(self._listener, select.EPOLLIN)
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
+        self.collect(Batch(1))
+        self.done()
+        nothing = np.zeros(0, np.uint32)
+        self.transmit(nothing, np.zeros(0, np.uint64), nothing)
+        self.prepare_sleep()
+        self.awake()
+
+    def collect(self, batch: Batch) -> None:
+        """Append the addresses of frames that workers have put into their outboxes."""
+        batch.count = shm_kernels.collect(
+            self._links,
+            self._active,
+            self._port_of_link,
+            self._table.counters,
+            batch.addresses,
+            batch.lengths,
+            batch.ports,
+            batch.count,
+        )
+
+    def done(self) -> None:
+        """Let the workers have their rows back."""
+        shm_kernels.release_all(self._links, self._active)
+
+    def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Copy frames into the outboxes that workers read, and ring those who sleep."""
+        sleepers = shm_kernels.transmit(
+            self._links,
+            self._active,
+            self._link_of_port,
+            self._table.counters,
+            ports,
+            addresses,
+            lengths,
+            self._sleepers,
+        )
+        for index in self._sleepers[:sleepers]:
+            os.eventfd_write(self._workers[int(index)].bell, 1)
+
+    def descriptors(self) -> list[int]:
+        """Return the switch's bell, and one for whoever comes and goes."""
+        return [self._bell, self._epoll.fileno()]
+
+    def prepare_sleep(self) -> bool:
+        """Look for frames for a short while, then ask all workers to ring."""
+        return shm_kernels.fall_asleep(self._links, self._active, self._spins)
+
+    def awake(self) -> None:
+        """Ask them to ring no more."""
+        shm_kernels.set_all_sleeping(self._links, self._active, 0)
+        try:
+            os.eventfd_read(self._bell)
+        except BlockingIOError:
+            pass
+
+    def service(self) -> None:
+        """Take in workers that come, let go of those that went."""
+        for descriptor, _ in self._epoll.poll(0):
+            if descriptor == self._listener.fileno():
+                self._accept()
+            elif descriptor in self._pending:
+                self._greet(descriptor)
+            else:
+                for index, worker in list(self._workers.items()):
+                    if descriptor in worker.watched:
+                        self._drop(index, "is gone")
+        for index in list(self._workers):
+            if self._links[index, BROKEN]:
+                self._drop(index, "is dropped, its ring indices make no sense")
+
+    def close(self) -> None:
+        """Close every link; workers see the end of their connection."""
+        for index in list(self._workers):
+            self._drop(index, "is let go")
+        for connection in self._pending.values():
+            connection.close()
+        self._pending.clear()
+        self._listener.close()
+        self._epoll.close()
+        os.close(self._bell)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it has gone again, or there are too many open files: looked at again at the next service
+            return
+        connection.setblocking(False)
+        if len(self._pending) >= MAX_PENDING:
+            connection.close()
+            return
+        self._pending[connection.fileno()] = connection
+        self._epoll.register(connection, select.EPOLLIN)
+
+    def _greet(self, descriptor: int) -> None:
+        """Answer the hello of a pending connection with a link or a refusal."""
+        connection = self._pending.pop(descriptor)
+        self._epoll.unregister(descriptor)
+        try:
+            pid = check_peer(connection)
+            self._join(connection, pid, Hello.decode(connection.recv(MESSAGE_BYTES)))
+        except (TransportError, OSError) as error:
+            _log.warning("a worker is refused: %s", error)
+            try:
+                connection.send(Answer(error=str(error)).encode())
+            except OSError:  # it did not wait for the answer
+                pass
+            connection.close()
+
+    def _join(self, connection: socket.socket, pid: int, hello: Hello) -> None:
+        """Make a link; raises TransportError or OSError, and then everything but the connection is given back."""
+        if not FRAME_BYTES <= hello.frame_bytes <= MAX_FRAME_BYTES:
+            raise TransportError(f"frames have {FRAME_BYTES} to {MAX_FRAME_BYTES} bytes, not {hello.frame_bytes}")
+        index = next((i for i in range(MAX_WORKERS) if i not in self._workers), None)
+        if index is None:
+            raise TransportError(f"there are {MAX_WORKERS} workers already")
+        their_layout, our_layout = hello.outboxes()
+        with ExitStack() as resources:
+            outbox = SharedMemory.create("outbox", their_layout.total_bytes, theirs=True)
+            resources.callback(outbox.close)
+            answers = SharedMemory.create("answers", our_layout.total_bytes, theirs=False)
+            resources.callback(answers.close)
+            bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            resources.callback(os.close, bell)
+            # The process is watched as well as the connection, which a child that it forked would keep open.
+            watched = (connection.fileno(), os.pidfd_open(pid))
+            resources.callback(os.close, watched[1])
+            for descriptor in watched:
+                self._epoll.register(descriptor, select.EPOLLIN)
+                resources.callback(self._epoll.unregister, descriptor)
+            port = self._table.take("shm", f"process {pid}")
+            resources.callback(self._table.give_back, port)
+            fill_link(self._links[index], our_layout, answers.address, their_layout, outbox.address)
+            address = worker_address(port)
+            answer = Answer(port=port, mac=address.mac, ip=address.ip, udp_port=address.port)
+            socket.send_fds(connection, [answer.encode()], [outbox.descriptor, answers.descriptor, bell, self._bell])
+            self._workers[index] = _Worker(
+                port=port, bell=bell, connection=connection, watched=watched, resources=resources.pop_all()
+            )
+        self._list_links()
+        _log.info("process %d is on port %d", pid, port)
+
+    def _drop(self, index: int, why: str) -> None:
+        worker = self._workers.pop(index)
+        self._list_links()
+        worker.resources.close()
+        worker.connection.close()
+        _log.info("the worker on port %d %s", worker.port, why)
+
+    def _list_links(self) -> None:
+        """Bring what the kernels know about links up to date."""
+        self._active = np.array(sorted(self._workers), np.int32)
+        self._link_of_port[:] = -1
+        self.owned[:] = False
+        for index, worker in self._workers.items():
+            self._link_of_port[worker.port] = index
+            self.owned[worker.port] = True
+            self._port_of_link[index] = worker.port
+
+
+def _listen(name: str) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(socket_address(name))
+    except OSError as error:
+        listener.close()
+        raise TransportError(f"shared-memory links under the name {name!r}: {error.strerror}") from error
+    listener.listen(MAX_PENDING)
+    return listener

@@ -1,0 +1,134 @@
+"""Kernels of the shared-memory ports: what ring.py does for one link, for all links of a switch at once.
+
+`links` is `[n, LINK_FIELDS]`, `active` the rows of it that are in use.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol import ring
+from switchsum.protocol.atomics import fence, pause
+from switchsum.protocol.kernels import kernel
+from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
+
+_TURN: Final = 8
+"""Frames taken from one worker before it is the next one's turn: those that share a slot are then near each other."""
+
+_RX_FRAMES: Final = int(Counter.RX_FRAMES)
+_RX_BYTES: Final = int(Counter.RX_BYTES)
+_RX_DROPS: Final = int(Counter.RX_DROPS)
+_TX_FRAMES: Final = int(Counter.TX_FRAMES)
+_TX_BYTES: Final = int(Counter.TX_BYTES)
+_TX_DROPS: Final = int(Counter.TX_DROPS)
+
+Links = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int32]
+
+
+@kernel
+def collect(
+    links: Links,
+    active: Indices,
+    port_of_link: Indices,
+    counters: Counters,
+    addresses: Addresses,
+    lengths: Words,
+    ports: Words,
+    count: int,
+) -> int:
+    """Append waiting frames to the columns of a batch that has `count`, in turns; return the new count."""
+    rows, row_lengths = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32)
+    progress = True
+    while progress:
+        progress = False
+        for index in active:
+            link, port = links[index], port_of_link[index]
+            turn = min(_TURN, len(addresses) - count)
+            malformed = link[ring.MALFORMED]
+            taken = ring.take(link, rows[:turn], row_lengths[:turn])
+            counters[port, _RX_DROPS] += link[ring.MALFORMED] - malformed
+            counters[port, _RX_FRAMES] += taken
+            for i in range(taken):
+                addresses[count] = link[ring.PEER_FRAMES] + rows[i] * link[ring.PEER_STRIDE]
+                lengths[count] = row_lengths[i]
+                ports[count] = port
+                counters[port, _RX_BYTES] += row_lengths[i]
+                count += 1
+            progress |= taken > 0
+    return count
+
+
+@kernel
+def release_all(links: Links, active: Indices) -> None:
+    """Let every worker have the rows of its collected frames back."""
+    for index in active:
+        ring.release(links[index])
+
+
+@kernel
+def transmit(
+    links: Links,
+    active: Indices,
+    link_of_port: Indices,
+    counters: Counters,
+    ports: Words,
+    addresses: Addresses,
+    lengths: Words,
+    sleepers: Indices,
+) -> int:
+    """Copy frames to the workers on their ports; write the links that must be rung to `sleepers`, return how many.
+
+    Ports are below the length of `link_of_port`, which holds -1 for a port without a link.
+    """
+    for i in range(len(ports)):
+        port, length = ports[i], int(np.int64(lengths[i]))
+        index = link_of_port[port]
+        if index >= 0 and ring.put_copy(links[index], int(np.int64(addresses[i])), length):
+            counters[port, _TX_FRAMES] += 1
+            counters[port, _TX_BYTES] += length
+        else:
+            counters[port, _TX_DROPS] += 1
+    count = 0
+    for index in active:
+        link = links[index]
+        if link[ring.HEAD] != link[ring.PUBLISHED]:
+            ring.publish(link)
+            fence()
+            if ring.peer_sleeps(link):
+                sleepers[count] = index
+                count += 1
+    return count
+
+
+@kernel
+def fall_asleep(links: Links, active: Indices, spins: int) -> bool:
+    """Look for frames `spins` times, then ask every worker to ring; False when frames have come."""
+    for _ in range(spins):
+        if _any_waiting(links, active):
+            return False
+        pause()
+    set_all_sleeping(links, active, 1)
+    fence()
+    if _any_waiting(links, active):
+        set_all_sleeping(links, active, 0)
+        return False
+    return True
+
+
+@kernel
+def set_all_sleeping(links: Links, active: Indices, sleeping: int) -> None:
+    """Say to every worker whether the switch must be rung."""
+    for index in active:
+        ring.set_sleeping(links[index], sleeping)
+
+
+@kernel
+def _any_waiting(links: Links, active: Indices) -> bool:
+    for index in active:  # noqa: SIM110  (numba has no generator expressions)
+        if ring.waiting(links[index]) > 0:
+            return True
+    return False
