@@ -1,0 +1,197 @@
+"""A P4Runtime client: one connection to one switch, as its primary controller.
+
+Calls block and raise P4RuntimeError, which names the updates that the switch refused.  Works over grpc's generic calls
+with the messages of `switchsum.protocol.p4runtime`; it relies on nothing that BMv2's `simple_switch_grpc` lacks.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from switchsum.protocol.p4runtime import (
+    CHANNEL_OPTIONS,
+    METHODS,
+    Code,
+    P4RuntimeError,
+    decode_election_id,
+    encode_election_id,
+    v1,
+)
+
+DEFAULT_ELECTION_ID: Final = 1 << 16
+"""Above what shells and scripts use (1), so that one that is attached beside the controller may only read."""
+
+_CHANNEL_OPTIONS: Final = (
+    *CHANNEL_OPTIONS,
+    ("grpc.enable_http_proxy", 0),  # an environment made for the web must not divert loopback
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection does not inherit the back-off of a failed one
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """The forwarding pipeline configuration of a switch."""
+
+    p4info: Any
+    """p4.config.v1.P4Info."""
+    device_config: bytes
+    """What the target runs; for BMv2 its JSON."""
+    cookie: int
+    """64 bits; the controller's mark."""
+
+
+class P4RuntimeClient:
+    """One connection to one switch.
+
+    `on_packet` gets every p4.v1.PacketIn and `on_end` a reason when the stream ends or another controller becomes
+    primary; both run on the thread that reads the stream and must not wait for this client.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        device_id: int = 0,
+        election_id: int = DEFAULT_ELECTION_ID,
+        timeout_s: float = 10.0,
+        on_packet: Callable[[Any], None] = lambda packet: None,
+        on_end: Callable[[P4RuntimeError], None] = lambda error: None,
+    ) -> None:
+        self.address = address
+        self._device_id = device_id
+        self._election_id = election_id
+        self._timeout_s = timeout_s
+        self._on_packet = on_packet
+        self._on_end = on_end
+        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._arbitrated: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._stream: Any = None
+        self._reader: threading.Thread | None = None
+        self._connected = False
+        self._closed = False
+
+    def connect(self) -> None:
+        """Open the stream and become primary; raises P4RuntimeError when the switch is away or has a primary."""
+        method = METHODS["StreamChannel"]
+        self._stream = self._channel.stream_stream(
+            method.path, method.request.SerializeToString, method.response.FromString
+        )(self._requests())
+        self._reader = threading.Thread(target=self._read_stream, name="p4runtime stream", daemon=True)
+        self._reader.start()
+        arbitration = v1.MasterArbitrationUpdate(
+            device_id=self._device_id, election_id=encode_election_id(self._election_id)
+        )
+        self._outgoing.put(v1.StreamMessageRequest(arbitration=arbitration))
+        try:
+            answer = self._arbitrated.get(timeout=self._timeout_s)
+        except queue.Empty:
+            answer = P4RuntimeError("StreamChannel", Code.DEADLINE_EXCEEDED, "the switch does not answer arbitration")
+        if isinstance(answer, P4RuntimeError):
+            self.close()
+            raise answer
+
+    def close(self) -> None:
+        """End the stream and the connection."""
+        self._closed = True
+        self._outgoing.put(None)
+        if self._stream is not None:
+            self._stream.cancel()
+        self._channel.close()
+        if self._reader is not None and self._reader is not threading.current_thread():
+            self._reader.join()
+
+    def set_pipeline(self, pipeline: Pipeline) -> None:
+        """Load a program: tables and registers start afresh."""
+        config = v1.ForwardingPipelineConfig(p4info=pipeline.p4info, p4_device_config=pipeline.device_config)
+        config.cookie.cookie = pipeline.cookie
+        request = v1.SetForwardingPipelineConfigRequest(
+            device_id=self._device_id,
+            election_id=encode_election_id(self._election_id),
+            action="VERIFY_AND_COMMIT",
+            config=config,
+        )
+        self._call("SetForwardingPipelineConfig", request)
+
+    def get_pipeline(self) -> Pipeline | None:
+        """Return the program that the switch runs; None when it has none, or one that P4Runtime did not load."""
+        request = v1.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type="ALL")
+        try:
+            config = self._call("GetForwardingPipelineConfig", request).config
+        except P4RuntimeError as error:
+            if error.code is Code.FAILED_PRECONDITION:
+                return None
+            raise
+        if not config.p4_device_config:
+            return None
+        return Pipeline(p4info=config.p4info, device_config=config.p4_device_config, cookie=int(config.cookie.cookie))
+
+    def write(self, updates: Sequence[Any]) -> None:
+        """Make p4.v1.Updates in their order; the rest is made even when one fails, and then P4RuntimeError raised."""
+        request = v1.WriteRequest(
+            device_id=self._device_id, election_id=encode_election_id(self._election_id), updates=updates
+        )
+        self._call("Write", request, updates)
+
+    def read(self, entities: Iterable[Any]) -> list[Any]:
+        """Return the p4.v1.Entities that match the given ones, whose unset fields match anything."""
+        method = METHODS["Read"]
+        call = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
+        request = v1.ReadRequest(device_id=self._device_id, entities=entities)
+        try:
+            return [entity for response in call(request, timeout=self._timeout_s) for entity in response.entities]
+        except grpc.RpcError as error:
+            raise P4RuntimeError.from_rpc("Read", error) from error
+
+    def send_packets(self, packets: Iterable[Any]) -> None:
+        """Send p4.v1.PacketOuts; the switch confirms none of them."""
+        for packet in packets:
+            self._outgoing.put(v1.StreamMessageRequest(packet=packet))
+
+    def _call(self, name: str, request: Any, updates: Sequence[Any] = ()) -> Any:
+        method = METHODS[name]
+        call = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+        try:
+            return call(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise P4RuntimeError.from_rpc(name, error, updates) from error
+
+    def _requests(self) -> Iterator[Any]:
+        """Yield what the stream is to send."""
+        while (message := self._outgoing.get()) is not None:
+            yield message
+
+    def _read_stream(self) -> None:
+        """Hand on what the stream brings until it ends; runs on a thread of its own."""
+        try:
+            for message in self._stream:
+                kind = message.WhichOneof("update")
+                if kind == "packet":
+                    self._on_packet(message.packet)
+                elif kind == "arbitration":
+                    self._arbitrate(message.arbitration)
+            self._end(P4RuntimeError("StreamChannel", Code.UNAVAILABLE, "the switch ended the stream"))
+        except grpc.RpcError as error:
+            self._end(P4RuntimeError.from_rpc("StreamChannel", error))
+
+    def _arbitrate(self, update: Any) -> None:
+        if update.status.code == Code.OK:
+            self._connected = True
+            self._arbitrated.put(update)
+            return
+        primary = decode_election_id(update.election_id)
+        self._end(P4RuntimeError("StreamChannel", Code.ALREADY_EXISTS, f"controller {primary} is primary"))
+
+    def _end(self, error: P4RuntimeError) -> None:
+        """Fail the arbitration that is under way, or report the end of the connection, once."""
+        if not self._connected:
+            self._arbitrated.put(error)
+        elif not self._closed:
+            self._connected = False
+            self._on_end(error)

@@ -1,0 +1,378 @@
+"""The controller: keeps the jobs, keeps the switch as the plan wants it, and answers hosts and people.
+
+One lock guards everything; the methods named in `switchsum.protocol.rpc` take it.  What comes from the switch is
+queued and handled by `run`, together with time-outs, so that the thread that reads P4Runtime's stream never waits for
+the lock.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from switchsum.controller import views
+from switchsum.controller.client import DEFAULT_ELECTION_ID
+from switchsum.controller.jobs import Job, Jobs
+from switchsum.controller.link import Link
+from switchsum.controller.machines import Incarnation, Member, MemberState
+from switchsum.controller.plan import Identity, Loss, Settings, plan, rebuild, window_slots
+from switchsum.controller.switch import Program, Switch
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import NotAdmitted, RemoteError, UsageError, VersionMismatch
+from switchsum.protocol.p4runtime import Code, P4RuntimeError
+from switchsum.protocol.wire import WIRE_VERSION, Address, Packet
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.25
+RETRY_S: Final = 0.5
+"""Pause between two attempts to reach the switch."""
+SWITCH_WAIT_S: Final = 3.0
+"""How long a call waits for a switch that is not there yet: the parts of a system start in any order."""
+MAX_WAIT_S: Final = 30.0
+MAX_WAITING: Final = 96
+"""Calls of Ready that may block at once; further ones are answered at once and come again."""
+LAST_PORT: Final = 510
+CPU_PORT: Final = 255
+UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a controller is started with."""
+
+    program: Program
+    switch_address: str
+    """P4Runtime server, host:port."""
+    address: Address
+    """The switch's own Ethernet and IPv4 address and UDP port, as hosts see it."""
+    growth_bytes: int = 512
+    """By how much the switch's frames may grow; 65535: no limit.  BMv2 aborts beyond 512."""
+    port_frames: int | None = 32
+    """How many frames each port holds before it drops any; None: no limit.  BMv2's receive ring has 32."""
+    stations: dict[int, int] = field(default_factory=dict)
+    """Port of each Ethernet address that is known beforehand."""
+    flood_ports: frozenset[int] = frozenset()
+    """Where broadcasts go, besides the stations' and members' ports."""
+    device_id: int = 0
+    """P4Runtime's."""
+    election_id: int = DEFAULT_ELECTION_ID
+    package_version: str = ""
+    """For messages."""
+
+
+class Controller:
+    """One controller for one switch."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._stopping = False
+        self._waiting = 0
+        self._link = Link(config.switch_address, self._make_switch)
+        self._forget()
+
+    def _make_switch(self) -> Switch:
+        config = self._config
+        switch = Switch(
+            config.program,
+            config.switch_address,
+            device_id=config.device_id,
+            election_id=config.election_id,
+            on_hello=lambda port, packet: self._events.put(partial(self._take_hello, port, packet)),
+            on_end=lambda error: self._events.put(partial(self._lose_switch, switch, error)),
+        )
+        return switch
+
+    def _forget(self) -> None:
+        """Start from nothing: the switch tells what there is."""
+        config = self._config
+        self._is_fresh = True
+        self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64))
+        self._settings = Settings(
+            identity=Identity(address=config.address, growth_bytes=config.growth_bytes),
+            stations=dict(config.stations),
+            flood_ports=config.flood_ports,
+        )
+
+    # --- the loop -----------------------------------------------------------------------------------------------
+
+    def run(self, on_connected: Callable[[], None] = lambda: None) -> None:
+        """Serve until `stop`; `on_connected` is called each time that the switch has been brought up to date."""
+        while not self._stopping:
+            if not self._link.is_up and self._connect():
+                on_connected()
+            try:
+                handle: Callable[[], None] | None = self._events.get(timeout=TICK_S if self._link.is_up else RETRY_S)
+            except queue.Empty:
+                handle = None
+            with self._changed:
+                if handle is not None:
+                    handle()
+                silent = self._jobs.tick(self._clock())
+                if silent or handle is not None or not self._link.is_settled:
+                    self._settle()
+        with self._changed:
+            self._link.close()
+
+    def stop(self) -> None:
+        """Make `run` return; what is on the switch stays there."""
+        self._stopping = True
+        self._events.put(lambda: None)
+
+    def _connect(self) -> bool:
+        """Try to reach the switch and bring it up to date."""
+        try:
+            switch, was_loaded = self._link.open()
+        except P4RuntimeError as error:
+            self._link.note(error)
+            return False
+        with self._changed:
+            try:
+                self._link.attach(switch)
+                if self._is_fresh:
+                    for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
+                        log.warning("removed from the switch: %s", problem)
+                self._is_fresh = False
+                self._synchronise()
+            except RemoteError as error:
+                self._link.note(error)
+                self._link.detach(error)
+                return False
+            names = ", ".join(job.name for job in self._jobs) or "none"
+            verb = "loaded" if was_loaded else "found"
+            log.info(
+                "switch %s: program of %d lanes %s, jobs: %s",
+                self._link.address,
+                self._config.program.lanes,
+                verb,
+                names,
+            )
+            self._settle()
+        return True
+
+    def _lose_switch(self, switch: Switch, error: P4RuntimeError) -> None:
+        """Give up a connection that has ended."""
+        if self._link.detach(error, switch) and error.code is Code.ALREADY_EXISTS:
+            self._forget()  # another controller is primary, and will have changed things
+
+    def _take_hello(self, port: int, packet: Packet) -> None:
+        header = packet.header
+        nonce = rpc.nonce_from_fields(header.number, header.digest)
+        if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock()):
+            log.debug("hello of rank %d from %s on port %d", header.rank, packet.source, port)
+        else:
+            log.info("a hello that nobody waits for, from %s on port %d", packet.source, port)
+
+    # --- the switch, with the lock held -------------------------------------------------------------------------
+
+    def _synchronise(self) -> None:
+        """Write what the plan wants and the switch does not have; raises RemoteError."""
+        self._link.put(plan(self._jobs, self._settings))
+
+    def _settle(self) -> None:
+        """Bring the switch up to date and admit what is complete; trouble is logged, and tried again later."""
+        try:
+            if self._link.is_up:
+                self._synchronise()
+                for job in list(self._jobs):
+                    if job.is_complete:
+                        self._admit(job)
+        except RemoteError as error:
+            self._link.note(error)
+        self._changed.notify_all()
+
+    def _admit(self, job: Job) -> None:
+        """Make a complete incarnation live; if the switch refuses it, its members are told why."""
+        try:
+            self._jobs.admit(job, self._link.hand_over(job.slots))
+            self._synchronise()
+        except RemoteError as error:
+            if self._link.is_up:  # else it is done when the switch is back
+                self._jobs.refuse(job, error)
+            raise
+        if job.live is not None:
+            log.info("job %s runs: epoch %d, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
+
+    def _need_switch(self) -> None:
+        """Wait a moment for the switch if it is away; raises SwitchLost."""
+        self._changed.wait_for(lambda: self._link.is_up, SWITCH_WAIT_S)
+        self._link.need()
+
+    # --- members ------------------------------------------------------------------------------------------------
+
+    def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
+        """Enter a member; raises JoinRefused."""
+        config = self._config
+        if request.wire_version != WIRE_VERSION:
+            raise VersionMismatch(
+                f"the member speaks wire version {request.wire_version} (switchsum {request.package_version or '?'}), "
+                f"the controller {WIRE_VERSION} (switchsum {config.package_version or '?'})"
+            )
+        with self._changed:
+            self._need_switch()
+            job, member = self._jobs.join(
+                request.job, rank=request.rank, world_size=request.world_size, now=self._clock()
+            )
+            unlimited = config.growth_bytes >= UNLIMITED_GROWTH_BYTES
+            return rpc.JoinReply(
+                nonce=member.nonce,
+                job_number=job.number,
+                epoch=job.gathering.epoch,
+                lanes=config.program.lanes,
+                growth_bytes=None if unlimited else config.growth_bytes,
+                switch_mac=config.address.mac,
+                switch_ip=config.address.ip,
+                switch_port=config.address.port,
+                timeout_s=job.timeout_s,
+                heartbeat_s=min(1.0, job.timeout_s / 4),
+            )
+
+    def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
+        """Wait until the member's incarnation is admitted, for a while."""
+        deadline_s = self._clock() + min(request.wait_s, MAX_WAIT_S)
+        with self._changed:
+            while True:
+                reply = self._readiness(*self._membership(request.job, request.nonce))
+                left_s = deadline_s - self._clock()
+                if reply.admitted or left_s <= 0 or self._waiting >= MAX_WAITING or self._stopping:
+                    return reply
+                self._waiting += 1
+                self._changed.wait(left_s)
+                self._waiting -= 1
+
+    def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
+        """Return a membership and note that its holder is alive; raises NotAdmitted."""
+        job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
+        if job.name != name:
+            raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
+        return job, incarnation, member
+
+    def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> rpc.ReadyReply:
+        if incarnation is job.live and self._link.is_settled:
+            return rpc.ReadyReply(
+                admitted=True,
+                hello_seen=True,
+                slot_count=job.slots.count,
+                first_number=incarnation.first_number,
+                window_slots=window_slots(job, self._config.port_frames),
+            )
+        return rpc.ReadyReply(
+            admitted=False,
+            hello_seen=member.state is not MemberState.JOINED,
+            missing=incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED),
+        )
+
+    def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
+        """End a membership."""
+        with self._changed:
+            self._jobs.leave(request.nonce)
+            self._settle()
+        return rpc.Empty()
+
+    def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
+        """Note that a member is alive, and tell it what has become of the others."""
+        with self._changed:
+            job, incarnation, _ = self._membership(request.job, request.nonce)
+            return rpc.HeartbeatReply(epoch=job.epoch_for(incarnation), lost=incarnation.ranks(MemberState.LOST))
+
+    # --- people -------------------------------------------------------------------------------------------------
+
+    def create_job(self, request: rpc.CreateJobRequest) -> rpc.JobInfo:
+        """Reserve slots; raises UsageError or NoCapacity."""
+        with self._changed:
+            self._need_switch()
+            job = self._jobs.create(
+                request.job, workers=request.workers, slots=request.slots, timeout_s=request.timeout_s
+            )
+            try:
+                self._synchronise()
+            except RemoteError:
+                self._jobs.remove(job.name)
+                self._settle()
+                raise
+            return views.job_info(job, self._clock())
+
+    def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
+        """Change a job's size; its members are cut off and join again."""
+        with self._changed:
+            self._need_switch()
+            job = self._jobs.resize(request.job, workers=request.workers, slots=request.slots)
+            self._settle()
+            return views.job_info(job, self._clock())
+
+    def remove_job(self, request: rpc.JobRequest) -> rpc.Empty:
+        """Forget a job; its members are cut off."""
+        with self._changed:
+            self._jobs.remove(request.job)
+            self._settle()
+        return rpc.Empty()
+
+    def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
+        """Describe a job."""
+        with self._changed:
+            return views.job_info(self._jobs.find(request.job), self._clock())
+
+    def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
+        """Describe every job."""
+        with self._changed:
+            return rpc.JobList(jobs=[views.job_info(job, self._clock()) for job in self._jobs])
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        """Read slots from the switch."""
+        with self._changed:
+            self._need_switch()
+            jobs = list(self._jobs) if request.job is None else [self._jobs.find(request.job)]
+            slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
+            return views.slot_list(self._link.query(slots), self._jobs)
+
+    def statistics(self, _: rpc.Empty) -> rpc.Statistics:
+        """Read the switch's counters."""
+        with self._changed:
+            self._need_switch()
+            return views.statistics(self._link.count_events())
+
+    def ports(self, _: rpc.Empty) -> rpc.PortList:
+        """Describe every port that something is known of."""
+        with self._changed:
+            return views.port_list(self._jobs, self._settings)
+
+    def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
+        """Set the drop simulator at one port, or everywhere."""
+        for probability in (request.ingress, request.egress):
+            if not 0 <= probability <= 1:
+                raise UsageError(f"a probability is between 0 and 1, not {probability}")
+        if request.port is not None and (request.port == CPU_PORT or not 0 <= request.port <= LAST_PORT):
+            raise UsageError(f"ports of hosts are 0 to {LAST_PORT} without {CPU_PORT}, not {request.port}")
+        loss = Loss(ingress=request.ingress, egress=request.egress)
+        with self._changed:
+            self._need_switch()
+            if request.port is None:
+                self._settings.loss = loss
+                self._settings.port_loss.clear()
+            else:
+                self._settings.port_loss[request.port] = loss
+            self._synchronise()
+            return views.port_list(self._jobs, self._settings)
+
+    def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
+        """Say who this controller is."""
+        config = self._config
+        with self._changed:
+            return rpc.ControllerInfo(
+                package_version=config.package_version,
+                wire_version=WIRE_VERSION,
+                program_digest=config.program.digest,
+                lanes=config.program.lanes,
+                switch=config.switch_address,
+                free_slots=self._jobs.free_slots,
+            )

@@ -1,0 +1,319 @@
+"""Jobs and who belongs to them: the registry that drives the state machines of `machines`.
+
+Nothing here knows a switch or a clock.  A job outlives its incarnations: one at a time is live on the switch, under an
+epoch of its own, and meanwhile the next one gathers.  An incarnation's entries and slots stay until every rank has left
+or was declared lost; only then is the next one admitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from switchsum.controller.machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
+from switchsum.controller.slots import SlotRange, first_fit
+from switchsum.protocol.errors import (
+    NoCapacity,
+    NotAdmitted,
+    RankTaken,
+    SwitchsumError,
+    UnknownJob,
+    UsageError,
+    WorldSizeMismatch,
+)
+from switchsum.protocol.wire import MAX_WORKERS, Address
+
+MAX_NAME = 64
+MAX_NUMBER: Final = 0xFFFF
+"""Job numbers and epochs are 16 bits wide."""
+FIRST_GROUP: Final = 2
+LAST_GROUP: Final = 0x7FFF
+"""Multicast groups of jobs; 1 floods, and BMv2 keeps those from 0x8000 on for clone sessions."""
+MAX_FORMER: Final = 4096
+MAX_TICK_S: Final = 2.0
+"""After a longer pause between two ticks it is the controller that was silent, not the members."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """A name that slots are reserved for."""
+
+    name: str
+    number: int
+    """The header's `job`, 1 to 65535."""
+    workers: int
+    """World size, 1 to 32."""
+    slots: SlotRange
+    group: int
+    """Multicast group of its results."""
+    timeout_s: float
+    """After how long a silence a member is lost."""
+    gathering: Incarnation
+    """The next incarnation."""
+    live: Incarnation | None = None
+    """The one whose entries are on the switch."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the next incarnation can be admitted."""
+        return self.live is None and not [m for m in self.gathering.members if m.state is not MemberState.SEEN]
+
+    def epoch_for(self, incarnation: Incarnation) -> int:
+        """Return the epoch that a member is to join again under, or its own when it may stay.
+
+        A live member must move on when somebody has taken the place of a lost one.
+        """
+        if incarnation is self.live:
+            lost = incarnation.ranks(MemberState.LOST)
+            if any(self.gathering.members[rank].state is not MemberState.EXPECTED for rank in lost):
+                return self.gathering.epoch
+        return incarnation.epoch
+
+
+def new_incarnation(epoch: int, workers: int) -> Incarnation:
+    """Return an incarnation that nobody has joined."""
+    return Incarnation(epoch=epoch & MAX_NUMBER, members=[Member(rank=rank) for rank in range(workers)])
+
+
+class Jobs:
+    """Every job, and who belongs to it.
+
+    Times are the controller's monotonic seconds.  Methods that hosts or people call raise the errors that they get.
+    """
+
+    def __init__(self, total_slots: int, draw_nonce: Callable[[], int]) -> None:
+        self.total_slots = total_slots
+        self.last_number = 0
+        """Of the latest job, so that numbers of removed jobs are not used again soon."""
+        self._draw_nonce = draw_nonce
+        self._jobs: dict[str, Job] = {}
+        self._members: dict[int, tuple[Job, Incarnation, Member]] = {}
+        self._former: dict[int, tuple[type[SwitchsumError], str]] = {}
+        self._ticked_s: float | None = None
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(self._jobs.values())
+
+    def find(self, name: str) -> Job:
+        """Return a job; raises UnknownJob."""
+        if name not in self._jobs:
+            raise UnknownJob(f"there is no job {name!r}")
+        return self._jobs[name]
+
+    @property
+    def free_slots(self) -> int:
+        """Slots that no job has reserved."""
+        return self.total_slots - sum(job.slots.count for job in self)
+
+    def create(self, name: str, *, workers: int, slots: int, timeout_s: float) -> Job:
+        """Reserve slots for a new job; raises UsageError or NoCapacity."""
+        if not 0 < len(name) <= MAX_NAME or not name.isprintable():
+            raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
+        if name in self._jobs:
+            raise UsageError(f"there is a job {name!r} already")
+        self._check_size(workers, slots)
+        if not 0 < timeout_s < float("inf"):
+            raise UsageError(f"a time-out is a positive number of seconds, not {timeout_s}")
+        number, group = self._free_number(), self._free_group()
+        job = Job(
+            name=name,
+            number=number,
+            workers=workers,
+            slots=self._fit(slots),
+            group=group,
+            timeout_s=timeout_s,
+            gathering=new_incarnation(1, workers),
+        )
+        self._jobs[name] = job
+        self.last_number = number
+        return job
+
+    def adopt(self, job: Job) -> None:
+        """Take over a job that is on the switch already; raises UsageError when it clashes with another one."""
+        self._check_size(job.workers, job.slots.count)
+        clash = [
+            other.name
+            for other in self
+            if other.name == job.name
+            or other.number == job.number
+            or other.group == job.group
+            or (other.slots.first < job.slots.end and job.slots.first < other.slots.end)
+        ]
+        if clash or job.slots.end > self.total_slots:
+            raise UsageError(f"job {job.name!r} on the switch clashes with {clash or 'the number of slots'}")
+        self._jobs[job.name] = job
+        if job.live is not None:
+            for member in job.live.members:
+                if member.state is not MemberState.LEFT:
+                    self._members[member.nonce] = job, job.live, member
+
+    def remove(self, name: str) -> None:
+        """Forget a job; its members are cut off."""
+        job = self.find(name)
+        self._abandon_all(job, NotAdmitted(f"job {name!r} was removed"))
+        del self._jobs[name]
+
+    def resize(self, name: str, *, workers: int | None, slots: int | None) -> Job:
+        """Give a job another size; its members are cut off and join again under a new epoch.
+
+        Raises UsageError or NoCapacity, and then nothing has changed.
+        """
+        job = self.find(name)
+        workers = job.workers if workers is None else workers
+        count = job.slots.count if slots is None else slots
+        self._check_size(workers, count)
+        job.slots = self._fit(count, but=job)
+        epoch = job.gathering.epoch + 1
+        self._abandon_all(job, NotAdmitted(f"job {name!r} was resized: join again under epoch {epoch & MAX_NUMBER}"))
+        job.workers = workers
+        job.gathering = new_incarnation(epoch, workers)
+        return job
+
+    def join(self, name: str, *, rank: int, world_size: int, now: float) -> tuple[Job, Member]:
+        """Enter a member into the job's next incarnation; raises JoinRefused."""
+        job = self.find(name)
+        if world_size != job.workers:
+            raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size}")
+        if not 0 <= rank < job.workers:
+            raise RankTaken(f"job {name!r} has ranks 0 to {job.workers - 1}, not {rank}")
+        for incarnation in (job.live, job.gathering):
+            if incarnation is not None and (holder := incarnation.members[rank]).state in (
+                MemberState.JOINED,
+                MemberState.SEEN,
+                MemberState.ADMITTED,
+            ):
+                place = f" at {holder.address}" if holder.address else ""
+                raise RankTaken(f"rank {rank} of job {name!r} is held by another member{place}")
+        member = job.gathering.members[rank]
+        member.step(MemberEvent.JOIN)
+        member.heard_s = now
+        while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:
+            pass
+        member.nonce = nonce
+        self._members[nonce] = job, job.gathering, member
+        return job, member
+
+    def member(self, nonce: int) -> tuple[Job, Incarnation, Member]:
+        """Return a membership; raises what ended it, or NotAdmitted."""
+        if nonce in self._members:
+            return self._members[nonce]
+        kind, text = self._former.get(nonce, (NotAdmitted, "the controller knows no such membership: join again"))
+        raise kind(text)
+
+    def hello(self, nonce: int, rank: int, address: Address, ingress_port: int, now: float) -> bool:
+        """Take a member's address as the switch saw it; return whether the hello was anybody's."""
+        if nonce not in self._members or self._members[nonce][2].rank != rank:
+            return False
+        member = self._members[nonce][2]
+        news = member.state in (MemberState.JOINED, MemberState.SEEN)
+        member.step(MemberEvent.HELLO)
+        member.heard_s = now
+        if news:
+            member.address, member.ingress_port = address, ingress_port
+        return True
+
+    def heartbeat(self, nonce: int, now: float) -> tuple[Job, Incarnation, Member]:
+        """Note that a member is alive, and return it; raises what ended its membership."""
+        job, incarnation, member = self.member(nonce)
+        member.step(MemberEvent.HEARTBEAT)
+        member.heard_s = now
+        return job, incarnation, member
+
+    def leave(self, nonce: int) -> None:
+        """End a membership; one that has ended already is no error."""
+        if nonce not in self._members:
+            return
+        job, incarnation, member = self._members[nonce]
+        member.step(MemberEvent.LEAVE)
+        if member.state is not MemberState.LOST:
+            self._end(member, NotAdmitted("this member has left"))
+            self._after_departure(job, incarnation)
+
+    def tick(self, now: float) -> bool:
+        """Declare members lost that were silent for too long; return whether there were any."""
+        pause_s = now - (now if self._ticked_s is None else self._ticked_s)
+        self._ticked_s = now
+        silent = []
+        for job, incarnation, member in self._members.values():
+            if pause_s > MAX_TICK_S:
+                member.heard_s += pause_s
+            if member.state is not MemberState.LOST and now - member.heard_s > job.timeout_s:
+                silent.append((job, incarnation, member))
+        for job, incarnation, member in silent:
+            member.step(MemberEvent.SILENCE)
+            if member.state is not MemberState.LOST:
+                self._end(member, NotAdmitted(f"nothing was heard of this member for {job.timeout_s:g} s: join again"))
+            self._after_departure(job, incarnation)
+        return bool(silent)
+
+    def admit(self, job: Job, first_number: int) -> None:
+        """Make the complete next incarnation the live one."""
+        incarnation = job.gathering
+        for member in incarnation.members:
+            member.step(MemberEvent.ADMIT)
+        incarnation.step(IncarnationEvent.ADMIT)
+        incarnation.first_number = first_number
+        job.live, job.gathering = incarnation, new_incarnation(incarnation.epoch + 1, job.workers)
+
+    def refuse(self, job: Job, error: SwitchsumError) -> None:
+        """Cut off everybody: the switch did not take the incarnation that was to become live."""
+        epoch = job.gathering.epoch + 1
+        self._abandon_all(job, error)
+        job.gathering = new_incarnation(epoch, job.workers)
+
+    def _after_departure(self, job: Job, incarnation: Incarnation) -> None:
+        """Move a live incarnation on when a member has gone."""
+        if incarnation is not job.live:
+            return
+        if incarnation.ranks(MemberState.ADMITTED):
+            incarnation.step(IncarnationEvent.GONE)
+            return
+        incarnation.step(IncarnationEvent.LAST_GONE)
+        job.live = None
+        for rank in incarnation.ranks(MemberState.LOST):
+            self._end(incarnation.members[rank], NotAdmitted("this member was declared lost: join again"))
+
+    def _abandon_all(self, job: Job, error: SwitchsumError) -> None:
+        for incarnation in (job.live, job.gathering):
+            if incarnation is not None:
+                incarnation.step(IncarnationEvent.ABANDON)
+                for member in incarnation.members:
+                    self._end(member, error)
+        job.live = None
+
+    def _end(self, member: Member, error: SwitchsumError) -> None:
+        """Let a membership end with an error that late callers get; a rank that is expected again knows nothing."""
+        if self._members.pop(member.nonce, None) is not None:
+            self._former[member.nonce] = type(error), str(error)
+        if len(self._former) > MAX_FORMER:
+            del self._former[next(iter(self._former))]
+        if member.state is MemberState.EXPECTED:
+            member.nonce, member.address, member.ingress_port = 0, None, -1
+
+    def _check_size(self, workers: int, slots: int) -> None:
+        if not 1 <= workers <= MAX_WORKERS:
+            raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {workers}")
+        if not 1 <= slots <= self.total_slots:
+            raise UsageError(f"a job has 1 to {self.total_slots} slots, not {slots}")
+
+    def _fit(self, count: int, but: Job | None = None) -> SlotRange:
+        slots = first_fit((job.slots for job in self if job is not but), count, self.total_slots)
+        if slots is None:
+            raise NoCapacity(f"no {count} slots in a row are free ({self.free_slots} are free in all)")
+        return slots
+
+    def _free_number(self) -> int:
+        used = {job.number for job in self}
+        for step in range(MAX_NUMBER):
+            number = (self.last_number + step) % MAX_NUMBER + 1
+            if number not in used:
+                return number
+        raise NoCapacity(f"there are {len(used)} jobs, as many as there are numbers")
+
+    def _free_group(self) -> int:
+        used = {job.group for job in self}
+        group = next((group for group in range(FIRST_GROUP, LAST_GROUP + 1) if group not in used), None)
+        if group is None:
+            raise NoCapacity(f"there are {len(used)} jobs, as many as there are multicast groups")
+        return group

@@ -1,0 +1,286 @@
+"""What the switch's tables and groups are to hold, and what they tell about the jobs that they were written for.
+
+`plan` and `rebuild` are each other's inverse as far as admitted members go: a controller that starts beside a switch
+with running jobs reads its state, rebuilds the jobs and finds nothing to write.  What does not follow from keys and
+parameters is kept, as JSON, in the entries' metadata.  Each job has one entry of its own, its *record*, in the egress
+table of members, under a rank that no member can have and with the action that the table has by default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from switchsum.controller.jobs import Job, Jobs, new_incarnation
+from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
+from switchsum.controller.slots import SlotRange
+from switchsum.controller.state import Entry, Group, Replica, State
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import Address
+
+IDENTITY: Final = "SwitchIngress.identity"
+ADMISSION: Final = "SwitchIngress.admission.members"
+STATIONS: Final = "SwitchIngress.forwarding.stations"
+EGRESS_MEMBERS: Final = "SwitchEgress.members"
+INGRESS_LOSS: Final = "SwitchIngress.loss"
+EGRESS_LOSS: Final = "SwitchEgress.loss"
+
+RECORD_RANK: Final = 0xFFFF
+FLOOD_GROUP: Final = 1
+BROADCAST: Final = 0xFFFF_FFFF_FFFF
+TREE: Final = 0
+"""A single switch is the only tree."""
+LOSS_UNITS: Final = 1 << 32
+"""The drop simulator's probabilities are multiples of 1 / 2**32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Who the switch is."""
+
+    address: Address
+    growth_bytes: int
+    """By how much its frames may grow, 16 bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Probabilities of the drop simulator at one port."""
+
+    ingress: float = 0.0
+    egress: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Settings:
+    """What the plan depends on beside the jobs."""
+
+    identity: Identity
+    stations: dict[int, int] = field(default_factory=dict)
+    """Port of each Ethernet address that is known beforehand; members' addresses are added to them."""
+    flood_ports: frozenset[int] = frozenset()
+    """Where broadcasts go, besides the stations' and members' ports."""
+    loss: Loss = Loss()
+    """Of every port that a member is behind and `port_loss` has nothing for."""
+    port_loss: dict[int, Loss] = field(default_factory=dict)
+
+
+def plan(jobs: Jobs, settings: Settings) -> State:
+    """Return everything that is to be on the switch."""
+    return State.of([*_plan_switch(jobs, settings), *(item for job in jobs for item in _plan_job(job))])
+
+
+def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
+    """Yield everybody whose entries are on the switch, in an order that a restart does not change."""
+    for job in sorted(jobs, key=lambda job: job.number):
+        if job.live is not None:
+            yield from ((job, member) for member in job.live.members)
+
+
+def window_slots(job: Job, port_frames: int | None) -> int:
+    """Return how many slots a member may keep in flight where each port holds `port_frames` (None: no limit)."""
+    if job.live is None or port_frames is None:
+        return job.slots.count
+    most = max(Counter(member.ingress_port for member in job.live.members).values())
+    return max(1, min(job.slots.count, port_frames // most))
+
+
+def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
+    identity, here = settings.identity, settings.identity.address
+    yield Entry(
+        table=IDENTITY,
+        action="SwitchIngress.identify",
+        params={"mac": here.mac, "ip": here.ip, "port": here.port, "growth_bytes": identity.growth_bytes},
+        metadata=_pack(last_number=jobs.last_number, loss=[settings.loss.ingress, settings.loss.egress]),
+        is_default=True,
+    )
+    stations = {member.address.mac: member.ingress_port for _, member in live_members(jobs) if member.address}
+    stations.update(settings.stations)
+    for mac, port in stations.items():
+        yield Entry(
+            table=STATIONS, match={"mac": mac}, action="SwitchIngress.forwarding.forward", params={"port": port}
+        )
+    if ports := settings.flood_ports | set(stations.values()):
+        replicas = frozenset(Replica(port=port, instance=0) for port in ports)
+        yield Group(group=FLOOD_GROUP, replicas=replicas)
+        yield Entry(
+            table=STATIONS,
+            match={"mac": BROADCAST},
+            action="SwitchIngress.forwarding.flood",
+            params={"group": FLOOD_GROUP},
+        )
+    for port in {member.ingress_port for _, member in live_members(jobs)} | settings.port_loss.keys():
+        loss = settings.port_loss.get(port, settings.loss)
+        for control, probability in ((INGRESS_LOSS, loss.ingress), (EGRESS_LOSS, loss.egress)):
+            yield from _plan_loss(control, port, probability, explicit=port in settings.port_loss)
+
+
+def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -> Iterator[Entry]:
+    share = min(round(probability * LOSS_UNITS), LOSS_UNITS - 1)
+    if share or explicit:
+        yield Entry(
+            table=f"{control}.probability",
+            match={"port": port},
+            action=f"{control}.lose" if share else f"{control}.keep",
+            params={"share": share} if share else {},
+            metadata=_pack(explicit=explicit, probability=probability),
+        )
+
+
+def _plan_job(job: Job) -> Iterator[Entry | Group]:
+    live = job.live
+    yield Entry(
+        table=EGRESS_MEMBERS,
+        match={"job": job.number, "rank": RECORD_RANK},
+        action="SwitchEgress.drop",
+        metadata=_pack(
+            job=job.name,
+            workers=job.workers,
+            first_slot=job.slots.first,
+            slot_count=job.slots.count,
+            group=job.group,
+            timeout_s=job.timeout_s,
+            live=live is not None,
+            epoch=live.epoch if live else (job.gathering.epoch - 1) & 0xFFFF,
+            first_number=live.first_number if live else 0,
+            left=live.ranks(MemberState.LEFT) if live else [],
+            lost=live.ranks(MemberState.LOST) if live else [],
+        ),
+    )
+    if live is not None:
+        replicas = frozenset(Replica(port=member.ingress_port, instance=member.rank) for member in live.members)
+        yield Group(group=job.group, replicas=replicas)
+        for member in live.members:
+            yield from _plan_member(job, live, member)
+
+
+def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]:
+    assert member.address is not None, "a live member was seen"
+    yield Entry(
+        table=EGRESS_MEMBERS,
+        match={"job": job.number, "rank": member.rank},
+        action="SwitchEgress.address",
+        params={"mac": member.address.mac, "ip": member.address.ip, "port": member.address.port},
+        metadata=_pack(job=job.name, epoch=live.epoch),
+    )
+    yield Entry(
+        table=ADMISSION,
+        match={
+            "job": job.number,
+            "tree": TREE,
+            "rank": member.rank,
+            "epoch": live.epoch,
+            "source_ip": member.address.ip,
+            "source_port": member.address.port,
+            "ingress_port": member.ingress_port,
+        },
+        action="SwitchIngress.admission.admit",
+        params={
+            "member": 1 << member.rank,
+            "everybody": (1 << job.workers) - 1,
+            "first_slot": job.slots.first,
+            "slot_count": job.slots.count,
+            "group": job.group,
+        },
+        metadata=_pack(job=job.name, epoch=live.epoch, rank=member.rank, nonce=member.nonce),
+    )
+
+
+def rebuild(state: State, jobs: Jobs, settings: Settings, now: float) -> list[str]:
+    """Bring jobs and drop simulator back from what is on the switch; return what could not be understood.
+
+    An incarnation of which some member's entries are missing was being written or removed when the controller stopped:
+    its members never learnt that they are admitted, or have left, and the job waits for its next one.
+    """
+    problems = []
+    for entry in state.entries.values():
+        try:
+            if entry.table == IDENTITY:
+                _rebuild_switch(entry, jobs, settings)
+            elif entry.table.startswith((INGRESS_LOSS, EGRESS_LOSS)):
+                _rebuild_loss(entry, settings)
+            elif entry.table == EGRESS_MEMBERS and entry.match["rank"] == RECORD_RANK:
+                jobs.adopt(_rebuild_job(entry, state, now))
+        except (ValueError, KeyError, TypeError, UsageError) as error:
+            problems.append(f"an entry of {entry.table} that this controller did not write: {error!r}")
+    return problems
+
+
+def _rebuild_switch(entry: Entry, jobs: Jobs, settings: Settings) -> None:
+    if entry.metadata:  # none: as the program came
+        record = json.loads(entry.metadata)
+        jobs.last_number = int(record["last_number"])
+        settings.loss = Loss(ingress=float(record["loss"][0]), egress=float(record["loss"][1]))
+
+
+def _rebuild_loss(entry: Entry, settings: Settings) -> None:
+    record = json.loads(entry.metadata)
+    if record["explicit"]:
+        port = _exact(entry, "port")
+        loss, probability = settings.port_loss.get(port, Loss()), float(record["probability"])
+        settings.port_loss[port] = (
+            Loss(ingress=probability, egress=loss.egress)
+            if entry.table.startswith(INGRESS_LOSS)
+            else Loss(ingress=loss.ingress, egress=probability)
+        )
+
+
+def _rebuild_job(entry: Entry, state: State, now: float) -> Job:
+    record = json.loads(entry.metadata)
+    job = Job(
+        name=str(record["job"]),
+        number=_exact(entry, "job"),
+        workers=int(record["workers"]),
+        slots=SlotRange(first=int(record["first_slot"]), count=int(record["slot_count"])),
+        group=int(record["group"]),
+        timeout_s=float(record["timeout_s"]),
+        gathering=new_incarnation(int(record["epoch"]) + 1, int(record["workers"])),
+    )
+    if record["live"]:
+        job.live = _rebuild_live(job, record, state, now)
+    return job
+
+
+def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) -> Incarnation | None:
+    """Return the incarnation that the record tells of, if all its members' entries are there."""
+    addresses = {
+        entry.match["rank"]: entry.params["mac"]
+        for entry in state.table(EGRESS_MEMBERS)
+        if entry.match["job"] == job.number and entry.match["rank"] != RECORD_RANK
+    }
+    members = {}
+    for entry in state.table(ADMISSION):
+        rank = _exact(entry, "rank")
+        if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]) and rank in addresses:
+            gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
+            members[rank] = Member(
+                rank=rank,
+                state=gone or MemberState.ADMITTED,
+                nonce=int(json.loads(entry.metadata)["nonce"]),
+                address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
+                ingress_port=_exact(entry, "ingress_port"),
+                heard_s=now,
+            )
+    if sorted(members) != list(range(job.workers)):
+        return None
+    live = Incarnation(
+        epoch=int(record["epoch"]),
+        members=[members[rank] for rank in range(job.workers)],
+        state=IncarnationState.DRAINING if record["left"] or record["lost"] else IncarnationState.RUNNING,
+        first_number=int(record["first_number"]),
+    )
+    return live if live.ranks(MemberState.ADMITTED) else None
+
+
+def _exact(entry: Entry, name: str) -> int:
+    value = entry.match[name]
+    if not isinstance(value, int):
+        raise UsageError(f"{name} is {value}")
+    return value
+
+
+def _pack(**record: object) -> bytes:
+    return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,82 @@
+"""The controller's gRPC server: JSON messages in, JSON messages or a named error out."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import grpc
+
+from switchsum.controller.daemon import MAX_WAITING, Controller
+from switchsum.protocol import errors, rpc
+
+log = logging.getLogger(__name__)
+
+SPARE_THREADS: Final = 32
+"""Threads for calls that do not wait, beside those that may."""
+
+STATUS_CODES: Final[tuple[tuple[type[errors.SwitchsumError], grpc.StatusCode], ...]] = (
+    (errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),
+    (errors.UnknownJob, grpc.StatusCode.NOT_FOUND),
+    (errors.RankTaken, grpc.StatusCode.ALREADY_EXISTS),
+    (errors.NoCapacity, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (errors.NotAdmitted, grpc.StatusCode.PERMISSION_DENIED),
+    (errors.SwitchLost, grpc.StatusCode.UNAVAILABLE),
+    (errors.SwitchsumError, grpc.StatusCode.FAILED_PRECONDITION),
+)
+"""The first class that an error belongs to gives its status; the details name the class itself."""
+
+
+class Service:
+    """Serves a controller's methods at an address."""
+
+    def __init__(self, controller: Controller, address: str) -> None:
+        """Listen at once; raises UsageError when the address cannot be used."""
+        self._server = grpc.server(
+            ThreadPoolExecutor(MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
+            options=[("grpc.so_reuseport", 0)],  # a second controller here is a mistake, not a helper
+        )
+        handlers = {name: _handler(controller, name) for name in rpc.METHODS}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise errors.UsageError(f"cannot listen at {address}: {error}") from error
+        self._server.start()
+
+    def stop(self, grace_s: float = 1.0) -> None:
+        """Stop listening, and cut calls off that have not ended after a while."""
+        self._server.stop(grace_s).wait()
+
+
+def method_name(name: str) -> str:
+    """Return the name of the controller's method for a method of the protocol: `CreateJob` is `create_job`."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+def _handler(controller: Controller, name: str) -> Any:
+    request_type, _ = rpc.METHODS[name]
+    method: Callable[[Any], Any] = getattr(controller, method_name(name))
+
+    def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+        try:
+            return rpc.encode(method(_decode(request_type, data)))
+        except errors.SwitchsumError as error:
+            code = next(code for kind, code in STATUS_CODES if isinstance(error, kind))
+            context.abort(code, rpc.details_of(error))
+        except Exception:
+            log.exception("%s failed", name)
+            context.abort(grpc.StatusCode.INTERNAL, f"RemoteError: {name} failed in the controller, see its log")
+        raise AssertionError("abort raises")
+
+    return grpc.unary_unary_rpc_method_handler(handle)
+
+
+def _decode(kind: type[Any], data: bytes) -> Any:
+    try:
+        return rpc.decode(kind, data)
+    except ValueError as error:
+        raise errors.UsageError(str(error)) from error

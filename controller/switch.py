@@ -1,0 +1,244 @@
+"""The switch as the controller uses it: its program, tables, groups, counters and slots, all over P4Runtime."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from switchsum.controller.client import DEFAULT_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum.controller.plan import IDENTITY
+from switchsum.controller.schema import Schema, decode_group, encode_group
+from switchsum.controller.slots import Cell
+from switchsum.controller.state import Change, Entry, Group, State, Write
+from switchsum.protocol.errors import SwitchLost
+from switchsum.protocol.p4runtime import P4RuntimeError, parse_p4info, v1
+from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
+
+CELL_NUMBERS: Final = "SwitchIngress.slot.numbers"
+"""Register array with one number for each cell, and two cells for each slot."""
+COUNTERS: Final = ("SwitchIngress.events", "SwitchEgress.events")
+CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
+"""Source of the frames that the controller makes up; answers go to the CPU port, wherever they are addressed."""
+
+QUERY_WINDOW: Final = 32
+"""Queries under way at once; BMv2 queues 64 answers for the CPU port and drops the rest."""
+QUERY_TIMEOUT_S: Final = 0.25
+QUERY_ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A lane build of the P4 program, compiled."""
+
+    lanes: int
+    """32-bit lanes in one packet."""
+    device_config: bytes
+    """BMv2 JSON."""
+    p4info: str
+    """P4Info in protobuf's text format."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the build, in hexadecimal."""
+        return hashlib.sha256(self.device_config + b"\0" + self.p4info.encode()).hexdigest()
+
+    @property
+    def cookie(self) -> int:
+        """The digest's first 64 bits; marks the pipeline on the switch."""
+        return int(self.digest[:16], 16)
+
+    @property
+    def total_slots(self) -> int:
+        """Slots of the switch; raises UsageError when the P4Info is not of this program."""
+        return Schema(parse_p4info(self.p4info)).register_size(CELL_NUMBERS) // 2
+
+
+class Switch:
+    """One connection to a switch, which runs the program from `connect` on.
+
+    `on_hello` gets the ingress port and each hello, `on_end` a reason when the connection ends; both run on the thread
+    that reads the stream and must not wait for this object.  Other methods raise P4RuntimeError or SwitchLost.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        address: str,
+        *,
+        device_id: int = 0,
+        election_id: int = DEFAULT_ELECTION_ID,
+        on_hello: Callable[[int, Packet], None] = lambda port, packet: None,
+        on_end: Callable[[P4RuntimeError], None] = lambda error: None,
+    ) -> None:
+        self._program = program
+        self._p4info = parse_p4info(program.p4info)
+        self._schema = Schema(self._p4info)
+        self._on_hello = on_hello
+        self._answers: queue.SimpleQueue[Header] = queue.SimpleQueue()
+        self._client = P4RuntimeClient(
+            address, device_id=device_id, election_id=election_id, on_packet=self._take_packet, on_end=on_end
+        )
+
+    def connect(self) -> bool:
+        """Become primary and see to it that the switch runs the program; return whether it had to be loaded.
+
+        A program that is there already is never loaded again: that would clear every slot.
+        """
+        self._client.connect()
+        try:
+            running = self._client.get_pipeline()
+            same = (
+                running is not None
+                and running.cookie == self._program.cookie
+                and running.device_config == self._program.device_config
+            )
+            if not same:
+                if running is not None:
+                    self._delete_replication()
+                self._client.set_pipeline(
+                    Pipeline(
+                        p4info=self._p4info,
+                        device_config=self._program.device_config,
+                        cookie=self._program.cookie,
+                    )
+                )
+        except P4RuntimeError:
+            self._client.close()
+            raise
+        return not same
+
+    def close(self) -> None:
+        """End the connection."""
+        self._client.close()
+
+    def read_state(self) -> State:
+        """Read all table entries, the switch's identity and all multicast groups."""
+        wanted = [self._schema.wildcard(table) for table in self._schema.tables]
+        wanted.append(self._schema.wildcard(IDENTITY, is_default=True))
+        entries = [self._schema.decode_entry(entity.table_entry) for entity in self._client.read(wanted)]
+        return State.of([*entries, *(decode_group(message) for message in self._read_groups())])
+
+    def write(self, steps: Sequence[Sequence[Write]]) -> None:
+        """Make writes, one step after the other.
+
+        A new group is inserted, deleted and inserted: BMv2 keeps the replicas of groups from before its program was
+        loaded, adds new ones to them, and every packet would be copied twice.
+        """
+        for step in steps:
+            new_groups = [
+                write.item for write in step if write.change is Change.INSERT and isinstance(write.item, Group)
+            ]
+            if new_groups:
+                self._client.write([_update(Change.INSERT, encode_group(group)) for group in new_groups])
+                self._client.write([_update(Change.DELETE, encode_group(group)) for group in new_groups])
+            self._client.write([_update(write.change, self._entity(write.item)) for write in step])
+
+    def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
+        """Read cells, given as (slot, version), by frames to the switch's own address."""
+        return self._exchange(Kind.QUERY, cells)
+
+    def clear(self, cells: Sequence[Cell]) -> None:
+        """Make cells as good as never used."""
+        self._exchange(Kind.SET, [(cell.slot, cell.version) for cell in cells])
+
+    def count_events(self) -> dict[int, tuple[int, int]]:
+        """Return packets and bytes for each reason, of ingress and egress together."""
+        totals: dict[int, tuple[int, int]] = {}
+        for entity in self._client.read([self._schema.counter_cells(name) for name in COUNTERS]):
+            cell = entity.counter_entry
+            packets, octets = totals.get(cell.index.index, (0, 0))
+            totals[cell.index.index] = packets + cell.data.packet_count, octets + cell.data.byte_count
+        return totals
+
+    def _own_address(self) -> Address:
+        """Read the switch's address, which query frames are sent to."""
+        entity = self._client.read([self._schema.wildcard(IDENTITY, is_default=True)])[0]
+        params = self._schema.decode_entry(entity.table_entry).params
+        return Address(mac=params["mac"], ip=params["ip"], port=params["port"])
+
+    def _exchange(self, kind: Kind, cells: Sequence[tuple[int, int]]) -> list[Cell]:
+        """Send one frame for each cell and collect the answers; frames that are lost are sent again.
+
+        The switch gives every field back that it does not fill in: `tree` holds the version, for an unused cell's
+        number does not tell it, `job` and `epoch` hold a token that keeps answers to earlier frames apart.
+        """
+        if not cells:
+            return []
+        own, token = self._own_address(), secrets.randbits(32)
+        waiting = list(reversed(cells))
+        under_way: set[tuple[int, int]] = set()
+        found: dict[tuple[int, int], Cell] = {}
+        attempts = 0
+        while len(found) < len(cells):
+            fresh = [waiting.pop() for _ in range(min(len(waiting), QUERY_WINDOW - len(under_way)))]
+            under_way.update(fresh)
+            self._send(kind, fresh, own, token)
+            try:
+                header = self._answers.get(timeout=QUERY_TIMEOUT_S)
+            except queue.Empty:
+                attempts += 1
+                if attempts == QUERY_ATTEMPTS:
+                    raise SwitchLost(f"the switch does not answer {kind.name} frames") from None
+                self._send(kind, list(under_way), own, token)
+                continue
+            key = header.slot, header.tree
+            if key in under_way and (header.job << 16 | header.epoch) == token:
+                under_way.remove(key)
+                found[key] = _cell(header)
+                attempts = 0
+        return [found[cell] for cell in cells]
+
+    def _send(self, kind: Kind, cells: Sequence[tuple[int, int]], own: Address, token: int) -> None:
+        packets = []
+        for slot, version in cells:
+            header = Header(kind=kind, job=token >> 16, epoch=token & 0xFFFF, tree=version, slot=slot, number=version)
+            frame = build_frame(CPU_SOURCE, own, header)
+            packets.append(self._schema.encode_packet_out(frame, {"egress_port": 0, "unused": 0}))
+        self._client.send_packets(packets)
+
+    def _take_packet(self, message: Any) -> None:
+        """Sort a packet-in: an answer to a query or a hello; anything else is not for the controller."""
+        packet = parse_frame(message.payload)
+        if packet is None:
+            return
+        if packet.header.kind == Kind.STATE:
+            self._answers.put(packet.header)
+        elif packet.header.kind == Kind.HELLO:
+            self._on_hello(self._schema.decode_packet_in(message)["ingress_port"], packet)
+
+    def _entity(self, item: Entry | Group) -> Any:
+        return encode_group(item) if isinstance(item, Group) else v1.Entity(table_entry=self._schema.encode_entry(item))
+
+    def _read_groups(self) -> list[Any]:
+        anything = v1.PacketReplicationEngineEntry(multicast_group_entry=v1.MulticastGroupEntry())
+        entities = self._client.read([v1.Entity(packet_replication_engine_entry=anything)])
+        return [entity.packet_replication_engine_entry.multicast_group_entry for entity in entities]
+
+    def _delete_replication(self) -> None:
+        """Delete all multicast groups and clone sessions: BMv2 would keep them under the next program."""
+        for kind in ("multicast_group_entry", "clone_session_entry"):
+            anything = v1.PacketReplicationEngineEntry()
+            getattr(anything, kind).SetInParent()
+            found = self._client.read([v1.Entity(packet_replication_engine_entry=anything)])
+            if found:
+                self._client.write([_update(Change.DELETE, entity) for entity in found])
+
+
+def _update(change: Change, entity: Any) -> Any:
+    return v1.Update(type=change.name, entity=entity)
+
+
+def _cell(header: Header) -> Cell:
+    return Cell(
+        slot=header.slot,
+        version=header.tree,
+        number=header.number,
+        seen=header.bitmap,
+        flags=int(header.flags),
+        block=header.block,
+        next_block=header.next_block,
+    )

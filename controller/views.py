@@ -1,0 +1,83 @@
+"""What the controller tells people: its state as messages of `switchsum.protocol.rpc`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from switchsum.controller.jobs import Job, Jobs
+from switchsum.controller.machines import MemberState
+from switchsum.controller.plan import Loss, Settings, live_members
+from switchsum.controller.slots import Cell
+from switchsum.protocol import rpc
+from switchsum.protocol.wire import Reason
+
+
+def job_info(job: Job, now: float) -> rpc.JobInfo:
+    """Describe a job by its live incarnation, or else by the one that gathers."""
+    shown = job.live or job.gathering
+    return rpc.JobInfo(
+        job=job.name,
+        number=job.number,
+        epoch=shown.epoch,
+        state=shown.state,
+        workers=job.workers,
+        first_slot=job.slots.first,
+        slot_count=job.slots.count,
+        timeout_s=job.timeout_s,
+        members=[
+            rpc.MemberInfo(
+                rank=member.rank,
+                state=member.state,
+                address=str(member.address or ""),
+                ingress_port=member.ingress_port,
+                last_heartbeat_s=-1.0 if member.state is MemberState.EXPECTED else round(now - member.heard_s, 3),
+            )
+            for member in shown.members
+        ],
+    )
+
+
+def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:
+    """Describe cells, each with the job that has reserved it."""
+    owners = {slot: job.name for job in jobs for slot in job.slots.indices()}
+    return rpc.SlotList(
+        slots=[
+            rpc.SlotInfo(
+                slot=cell.slot,
+                version=cell.version,
+                number=cell.number,
+                seen=cell.seen,
+                flags=cell.flags,
+                block=cell.block,
+                next_block=cell.next_block,
+                job=owners.get(cell.slot, ""),
+            )
+            for cell in cells
+        ]
+    )
+
+
+def statistics(events: Mapping[int, tuple[int, int]]) -> rpc.Statistics:
+    """Name the counters (packets, bytes) of every reason."""
+    return rpc.Statistics(
+        counters=[
+            rpc.CounterInfo(reason=reason.name.lower(), packets=packets, bytes=octets)
+            for reason in Reason
+            for packets, octets in [events.get(reason, (0, 0))]
+        ]
+    )
+
+
+def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
+    """Describe every port that something is known of."""
+    behind: dict[int, list[str]] = {}
+    for job, member in live_members(jobs):
+        behind.setdefault(member.ingress_port, []).append(f"{job.name}/{member.rank}")
+    ports = behind.keys() | settings.port_loss.keys() | settings.flood_ports | set(settings.stations.values())
+    infos = []
+    for port in sorted(ports):
+        loss = settings.port_loss.get(port, settings.loss if port in behind else Loss())
+        infos.append(
+            rpc.PortInfo(port=port, members=behind.get(port, []), ingress_loss=loss.ingress, egress_loss=loss.egress)
+        )
+    return rpc.PortList(ports=infos)
