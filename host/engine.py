@@ -1,0 +1,300 @@
+"""The worker engine: arrays and frames in, frames and events out; no socket, no clock, no thread.
+
+An operation over `B` blocks of `lanes` values has `min(window, B)` columns (at least one): column `c` holds the blocks
+`c`, `c + columns`, `c + 2 * columns` and so on, and is worked through in one slot, round after round.  In each round
+every member names its own next non-zero block of the column and that block's exponent; the result brings the smallest
+and the largest exponent there, which is the next round's block.  Members whose block is zero send no lanes.  A column
+ends when nobody names a block.  A round's number is a serial counter of the slot that is never reset.
+
+Columns are given to slots in rotation, in the order in which operations were submitted; since all ranks submit the same
+operations, all ranks give a slot the same columns in the same order, and operations overlap where slots are free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host import machine
+from switchsum.host.events import Event, Failed, Finished
+from switchsum.host.kernels import INT32
+from switchsum.host.memory import address_of
+from switchsum.host.operation import Operation
+from switchsum.host.state import OPERATIONS, Count, Failure, Phase, allocate
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SwitchLost,
+    SwitchsumError,
+    UsageError,
+)
+from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
+from switchsum.protocol.wire import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MAX_WORKERS,
+    NO_BLOCK,
+    Address,
+    LaneFormat,
+    Reason,
+    lower_headers,
+    padding_bytes,
+    payload_bytes,
+)
+
+LONGEST_STEP_S = 0.5
+"""Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """A membership, and how to use it."""
+
+    rank: int
+    """0 to world_size - 1."""
+    world_size: int
+    """1 to 32."""
+    job: int
+    """Number of the job."""
+    epoch: int
+    """Incarnation of the job."""
+    lanes: int
+    """32-bit lanes in a frame."""
+    switch: Address
+    """Where results come from and contributions go to."""
+    own: Address
+    """This member's own addresses as the switch sees them."""
+    window_slots: int
+    """Slots in use, the same on every rank."""
+    first_number: int = 1
+    """Number of the first round in every slot."""
+    growth_bytes: int | None = None
+    """By how much frames may grow in the switch; None: no limit."""
+    timeout_s: float = 10.0
+    """Without progress for so long an operation fails."""
+    probe_initial_s: float = 0.02
+    """Time-out before any round has been timed."""
+    probe_min_s: float = 0.004
+    """Least time-out: processes that share cores are late by milliseconds."""
+    probe_max_s: float = 0.25
+    """Greatest time-out."""
+    reorder_threshold: int = 3
+    """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
+    checksum: bool = False
+    """Fill in UDP checksums, which the switch verifies; links have their own as a rule."""
+
+
+class Engine:
+    """One member's side of the slot machine."""
+
+    def __init__(self, config: EngineConfig, frames: npt.NDArray[np.uint8], lead: int, *, pushed: int = 0) -> None:
+        """Use the rows `[n, stride]` of a frame store, where a frame starts at column `lead`.
+
+        `pushed` is how many frames were handed over to the transport before.  Raises UsageError.
+        """
+        if not 0 <= config.rank < config.world_size <= MAX_WORKERS:
+            raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MAX_WORKERS} workers, from 0")
+        if config.window_slots < 1 or len(frames) < 2 * config.window_slots:
+            raise UsageError(f"{config.window_slots} slots need two rows each; the frame store has {len(frames)}")
+        if frames.shape[1] < lead + FRAME_BYTES + payload_bytes(config.lanes) or not frames.flags.c_contiguous:
+            raise UsageError(f"a row of {frames.shape[1]} bytes cannot hold a frame of {config.lanes} lanes")
+        self._config = config
+        self._frames = frames
+        self._pushed_before = pushed
+        self._state = allocate(config.window_slots, config.lanes)
+        self._fill_core(lead)
+        self._fill_tables()
+        self._operations: dict[int, tuple[Operation, npt.NDArray[np.uint8] | None]] = {}
+        self._rotation = 0
+        self._silence_s = 0.0
+        self._polled_at = 0.0
+        self._error: SwitchsumError | None = None
+        self._told = False
+
+    def _fill_core(self, lead: int) -> None:
+        config, core = self._config, self._state.core[0]
+        values = {
+            "job": config.job,
+            "epoch": config.epoch,
+            "rank": config.rank,
+            "lanes": config.lanes,
+            "padding": padding_bytes(config.lanes, config.growth_bytes),
+            "window": config.window_slots,
+            "switch_ip": config.switch.ip,
+            "switch_port": config.switch.port,
+            "lead": lead,
+            "store": address_of(self._frames),
+            "stride": self._frames.shape[1],
+            "checksum": config.checksum,
+            "threshold": config.reorder_threshold,
+            "timeout_s": config.probe_initial_s,
+            "timeout_min_s": config.probe_min_s,
+            "timeout_max_s": config.probe_max_s,
+        }
+        for name, value in values.items():
+            core[name] = value
+        self._state.slots["number"] = config.first_number
+
+    def _fill_tables(self) -> None:
+        config, state = self._config, self._state
+        for exponent in range(NOT_FINITE):
+            scale = full_scale(config.world_size, LaneFormat.INT32.bits) * 2.0 ** (126 - max(exponent, 1))
+            state.scales[exponent] = scale
+            state.steps[exponent] = step(exponent, config.world_size, LaneFormat.INT32.bits)
+        bodies = (padding_bytes(config.lanes, config.growth_bytes), payload_bytes(config.lanes))
+        for row, body in zip(state.lower, bodies, strict=True):
+            row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
+
+    @property
+    def in_flight(self) -> int:
+        """Operations that have not finished."""
+        return len(self._operations)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another operation must wait until the oldest has finished."""
+        core = self._state.core[0]
+        return bool(core["submitted"] - core["oldest"] >= OPERATIONS)
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """What has happened so far, by `Count`."""
+        return self._state.counts
+
+    def submit(self, operation: Operation, now: float) -> int:
+        """Begin an operation; return the serial number that its event will carry."""
+        if self._error is not None:
+            raise UsageError(f"the engine has given up: {self._error}")
+        if self.is_full:
+            raise UsageError(f"{OPERATIONS} operations are in flight already")
+        core = self._state.core[0]
+        serial = int(core["submitted"])
+        blocks = -(-operation.size // self._config.lanes)
+        if blocks >= NO_BLOCK:
+            raise UsageError(f"{operation.size} values are too many for blocks of {self._config.lanes}")
+        columns = max(1, min(self._config.window_slots, blocks))
+        marks = np.zeros(blocks, np.uint8) if operation.code == INT32 else None
+        self._state.operations[serial % OPERATIONS] = (
+            0 if operation.values is None else address_of(operation.values),
+            operation.size,
+            operation.code,
+            blocks,
+            columns,
+            self._rotation,
+            columns,
+            operation.digest(serial),
+            0 if marks is None else address_of(marks),
+            1.0 / self._config.world_size if operation.operator == "average" else 1.0,
+        )
+        self._rotation = (self._rotation + columns) % self._config.window_slots
+        if not self._operations:
+            self._silence_s = 0.0
+            self._polled_at = now
+        self._operations[serial] = (operation, marks)
+        machine.submit(self._state, now)
+        return serial
+
+    def receive(
+        self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float
+    ) -> None:
+        """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
+        if len(rows):
+            machine.receive(
+                self._state,
+                address_of(frames),
+                frames.shape[1],
+                address_of(rows),
+                address_of(lengths),
+                len(rows),
+                now,
+            )
+
+    def poll(self, now: float) -> None:
+        """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""
+        core = self._state.core[0]
+        machine.poll(self._state, now)
+        if core["progress"]:
+            core["progress"] = 0
+            self._silence_s = 0.0
+        elif self._operations:
+            self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
+            if self._silence_s >= self._config.timeout_s and self._error is None:
+                self._error = self._timeout()
+        self._polled_at = now
+        if core["failure"] and self._error is None:
+            self._error = self._failure()
+
+    @property
+    def wake_at(self) -> float:
+        """When `poll` has something to do if no frame comes; infinity: never."""
+        core = self._state.core[0]
+        return float(core["probe_at"]) if core["waiting"] else float("inf")
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a contribution waits for the transport to let go of its row."""
+        return bool(self._state.core[0]["blocked"])
+
+    def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
+        queued = self._state.core[0]["queued"]
+        return self._state.queue_rows[:queued], self._state.queue_lengths[:queued]
+
+    def sent(self, count: int, consumed: int) -> None:
+        """Note that the transport took the first `count` of `outgoing` and has let go of `consumed` frames in all."""
+        core = self._state.core[0]
+        core["consumed"] = consumed - self._pushed_before
+        if count:
+            rest = int(core["queued"]) - count
+            for queue in (self._state.queue_rows, self._state.queue_lengths):
+                queue[:rest] = queue[count : count + rest]
+            core["queued"] = rest
+
+    def events(self) -> list[Event]:
+        """Return what has happened since the last call."""
+        core = self._state.core[0]
+        events: list[Event] = []
+        for serial in self._state.finished[: core["finished"]].tolist():
+            _, marks = self._operations.pop(serial)
+            overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
+            events.append(Finished(operation=serial, overflowed=overflowed))
+        core["finished"] = 0
+        if self._error is not None and not self._told:
+            self._told = True
+            events.append(Failed(error=self._error))
+        return events
+
+    def _failure(self) -> SwitchsumError:
+        core = self._state.core[0]
+        operation = self._operations[int(core["failed"])][0]
+        if core["failure"] == Failure.MISMATCH:
+            return OperationMismatch(
+                f"another rank issued another operation than rank {self._config.rank}'s {operation} "
+                f"(number {int(core['failed'])} of this communicator)"
+            )
+        return NotAdmitted(f"the switch refuses contributions of rank {self._config.rank}: {_name(core['reason'])}")
+
+    def _timeout(self) -> SwitchsumError:
+        """Say whom the slots wait for, as far as the switch has told."""
+        slots = self._state.slots
+        held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
+        seconds = f"{self._config.timeout_s:g} s"
+        if not len(held):
+            return SwitchLost(f"no answer from the switch for {seconds}")
+        seen = int(np.bitwise_and.reduce(held["seen"]))
+        missing = [rank for rank in range(self._config.world_size) if not seen >> rank & 1]
+        names = ", ".join(map(str, missing))
+        return CollectiveTimeout(f"no progress for {seconds}: the switch waits for rank {names}", missing)
+
+
+def _name(reason: int) -> str:
+    try:
+        return Reason(reason).name.lower().replace("_", " ")
+    except ValueError:
+        return f"reason {reason}"
+
+
+__all__ = ["Count", "Engine", "EngineConfig"]

@@ -1,0 +1,221 @@
+"""The slot machine's other half, at the worker: what happens to a batch of frames that came from the switch.
+
+`receive`, `submit` and `poll` are all that Python calls, once per batch.  A result is believed only if it is about the
+round that the slot waits for and agrees with what was contributed; everything else is counted and dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchsum.host import header
+from switchsum.host.contribution import (
+    address_in,
+    begin_column,
+    choose_block,
+    contribute,
+    contribute_blocked,
+    round_exponent,
+    values_in,
+)
+from switchsum.host.header import Frame, fault, get32
+from switchsum.host.kernels import INT32, fill_nan, join_halves, keep_low, unpack
+from switchsum.host.memory import Scalar, bytes_at, words_at
+from switchsum.host.recovery import note_result, probe, repeat_overtaken
+from switchsum.host.state import OPERATIONS, Count, Failure, Phase, Record, Stage, State
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.wire import FRAME_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
+
+_ROUNDS: Final = int(Count.ROUNDS)
+_HELD: Final = int(Count.HELD)
+_REJECTED: Final = int(Count.REJECTED)
+_DUPLICATE: Final = int(Count.DUPLICATE)
+_STALE: Final = int(Count.STALE)
+_FOREIGN: Final = int(Count.FOREIGN)
+_UNEXPECTED: Final = int(Count.UNEXPECTED)
+_FRAMES_RECEIVED: Final = int(Count.FRAMES_RECEIVED)
+_BYTES_RECEIVED: Final = int(Count.BYTES_RECEIVED)
+_OVERFLOWS: Final = int(Count.OVERFLOWS)
+_IDLE: Final = int(Phase.IDLE)
+_WAITING: Final = int(Phase.WAITING)
+_WHOLE: Final = int(Stage.WHOLE)
+_LOW: Final = int(Stage.LOW)
+_HIGH: Final = int(Stage.HIGH)
+_FAILED_MISMATCH: Final = int(Failure.MISMATCH)
+_FAILED_REJECTED: Final = int(Failure.REJECTED)
+_KIND_HELD: Final = int(Kind.HELD)
+_KIND_REJECT: Final = int(Kind.REJECT)
+_PAYLOAD: Final = int(Flag.PAYLOAD)
+_OVERFLOW: Final = int(Flag.OVERFLOW)
+_MISMATCH: Final = int(Flag.MISMATCH)
+_SUM: Final = int(Operator.SUM)
+_FORMAT: Final = int(LaneFormat.INT32)
+_NUMBER_MASK: Final = 0xFFFF_FFFF
+_NUMBER_SIGN: Final = 0x8000_0000
+
+
+@kernel
+def submit(state: State, now: float) -> None:
+    """Take the operation whose record was just filled in, and begin it in slots that are free."""
+    core = state.core[0]
+    core.submitted += 1
+    for index in range(state.slots.size):
+        if state.slots[index].phase == _IDLE:
+            begin_column(state, index, now)
+
+
+@kernel
+def poll(state: State, now: float) -> None:
+    """Do what time, and the transport's progress, allow."""
+    contribute_blocked(state, now)
+    repeat_overtaken(state, now)
+    probe(state, now)
+
+
+@kernel
+def receive(state: State, frames: int, stride: int, rows: int, lengths: int, count: int, now: float) -> None:
+    """Take `count` frames: addresses of the first row, of the int32 row indices and of the int32 lengths."""
+    core = state.core[0]
+    row_list = words_at(rows, count)
+    length_list = words_at(lengths, count)
+    for i in range(count):
+        start = frames + row_list[i] * stride + core.lead
+        length = length_list[i]
+        state.counts[_FRAMES_RECEIVED] += 1
+        state.counts[_BYTES_RECEIVED] += length
+        state.counts[_take(state, bytes_at(start, length), start + FRAME_BYTES, now)] += 1
+
+
+@kernel
+def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
+    """Take one frame, whose lanes are at an address; return under which `Count` it goes."""
+    core = state.core[0]
+    if core.failure != 0:
+        return _UNEXPECTED
+    reason = fault(core, frame)
+    if reason != 0:
+        return reason
+    index = get32(frame, header.SLOT)
+    if index >= core.window:
+        return _FOREIGN
+    slot = state.slots[index]
+    age = (slot.number - get32(frame, header.NUMBER)) & _NUMBER_MASK
+    if age != 0:
+        return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
+    if slot.phase != _WAITING:
+        return _FOREIGN
+    kind = frame[header.KIND]
+    if kind == _KIND_HELD:
+        slot.held = 1
+        slot.seen = get32(frame, header.BITMAP)
+        core.timeouts = 0
+        return _HELD
+    if kind == _KIND_REJECT:
+        core.failure = _FAILED_REJECTED
+        core.failed = slot.operation
+        core.reason = frame[header.REASON]
+        return _REJECTED
+    return _take_result(state, index, frame, lanes, now)
+
+
+@kernel
+def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float) -> int:
+    """Take the result of the round that a slot waits for."""
+    core = state.core[0]
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    flags = frame[header.FLAGS]
+    if flags & _MISMATCH:
+        core.failure = _FAILED_MISMATCH
+        core.failed = slot.operation
+        return _ROUNDS
+    if not _agrees(slot, operation, frame):
+        return _UNEXPECTED
+    note_result(core, slot, now)
+    core.progress += 1
+    core.waiting -= 1
+    slot.number = (slot.number + 1) & _NUMBER_MASK
+    next_block = get32(frame, header.NEXT_BLOCK)
+    next_exponent = frame[header.NEXT_EXPONENT]
+    if _apply(state, index, frame[header.FLAGS], lanes):
+        # More rounds of the same block: its halves.
+        contribute(state, index, now)
+    elif next_block != NO_BLOCK:
+        choose_block(core, slot, operation, next_block, next_exponent)
+        contribute(state, index, now)
+    else:
+        _end_column(state, slot, operation)
+        begin_column(state, index, now)
+    return _ROUNDS
+
+
+@kernel
+def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
+    """Tell whether a result is possible, given this worker's contribution to it."""
+    if (
+        get32(frame, header.BLOCK) != slot.block
+        or get32(frame, header.DIGEST) != operation.digest
+        or frame[header.EXPONENT] != round_exponent(slot)
+        or frame[header.OPERATOR] != _SUM
+        or frame[header.FORMAT] != _FORMAT
+    ):
+        return False
+    # Lanes come if anybody sent them, and the one who named a block does.
+    can_have_lanes = slot.block != NO_BLOCK and slot.exponent != NOT_FINITE
+    has_lanes = frame[header.FLAGS] & _PAYLOAD != 0
+    if has_lanes != can_have_lanes and (has_lanes or slot.named or slot.payload):
+        return False
+    # The minimum is at most what this worker named itself, with an exponent that covers this worker's.
+    block = get32(frame, header.NEXT_BLOCK)
+    if block > slot.next_block or (block == slot.next_block and frame[header.NEXT_EXPONENT] < slot.next_exponent):
+        return False
+    if block == NO_BLOCK:
+        return True
+    after = slot.column if slot.block == NO_BLOCK else slot.block + 1
+    return block >= after and block < operation.blocks and block % operation.columns == slot.column
+
+
+@kernel
+def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
+    """Write a round's sums to the array; True when the same block needs a further round."""
+    core = state.core[0]
+    slot = state.slots[index]
+    if slot.block == NO_BLOCK:
+        return False
+    operation = state.operations[slot.operation % OPERATIONS]
+    count = values_in(core, operation, slot.block)
+    target = address_in(core, operation, slot.block)
+    if slot.exponent == NOT_FINITE:
+        fill_nan(operation.dtype, target, count)
+        return False
+    if flags & _PAYLOAD == 0:
+        return False
+    if slot.stage == _LOW:
+        keep_low(lanes, count, state.kept[index])
+        slot.stage = _HIGH
+        return True
+    if slot.stage == _HIGH:
+        if not join_halves(lanes, count, state.kept[index], target):
+            bytes_at(operation.marks, operation.blocks)[slot.block] = 1
+        slot.stage = _WHOLE
+        return False
+    if flags & _OVERFLOW and operation.dtype == INT32:
+        state.counts[_OVERFLOWS] += 1
+        slot.stage = _LOW
+        slot.named = 1
+        return True
+    unpack(operation.dtype, lanes, count, target, state.steps[slot.exponent] * operation.share)
+    return False
+
+
+@kernel
+def _end_column(state: State, slot: Record, operation: Record) -> None:
+    """Note that a column has ended, and with the last one its operation."""
+    core = state.core[0]
+    operation.remaining -= 1
+    if operation.remaining == 0:
+        state.finished[core.finished] = slot.operation
+        core.finished += 1
+        while core.oldest < core.submitted and state.operations[core.oldest % OPERATIONS].remaining == 0:
+            core.oldest += 1

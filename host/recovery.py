@@ -1,0 +1,142 @@
+"""Loss recovery: which contributions are sent again, and when (RFC 9002 in small).
+
+A worker cannot know whether its contribution, somebody else's or the result was lost; it repeats its contribution and
+the switch answers with the result, or with `held` if others are missing.  Two rules say when:
+
+* *overtaken*: results of frames that were sent `threshold` or more later have passed.  A slot that the switch said it
+  holds waits for somebody else, so it is repeated only once per time-out.
+* *probe*: nothing has come for a time-out (RFC 6298's estimate).  The two oldest frames are repeated; if the others
+  are missing too, results of those will overtake them.  Without any answer, twice as many after twice the time; a
+  worker that waits for a late one (`held`) goes on with two per time-out.
+
+Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
+contribution already, but one that was restarted in between would take it for a block of zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchsum.host.header import FLAGS, fill_checksum
+from switchsum.host.memory import bytes_at
+from switchsum.host.state import Count, Phase, Record, State
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.wire import Flag
+
+_WAITING: Final = int(Phase.WAITING)
+_REPEAT: Final = int(Flag.REPEAT)
+_OVERTAKEN: Final = int(Count.OVERTAKEN)
+_PROBES: Final = int(Count.PROBES)
+_FRAMES_SENT: Final = int(Count.FRAMES_SENT)
+_BYTES_SENT: Final = int(Count.BYTES_SENT)
+
+_PROBES_AT_ONCE: Final = 2
+_MOST_DOUBLINGS: Final = 6
+
+
+@kernel
+def transmit(state: State, index: int, row: int, now: float) -> None:
+    """Queue the frame in a slot's row for the transport."""
+    core = state.core[0]
+    slot = state.slots[index]
+    length = state.rows[row].length
+    core.sequence += 1
+    state.rows[row].sequence = core.sequence
+    slot.sequence = core.sequence
+    slot.sent_at = now
+    state.queue_rows[core.queued] = row
+    state.queue_lengths[core.queued] = length
+    core.queued += 1
+    state.counts[_FRAMES_SENT] += 1
+    state.counts[_BYTES_SENT] += length
+    rearm(core, now)
+
+
+@kernel
+def rearm(core: Record, now: float) -> None:
+    """Set the time of the next probe."""
+    doublings = min(core.timeouts, _MOST_DOUBLINGS)
+    core.probe_at = now + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
+
+
+@kernel
+def _repeat(state: State, index: int, now: float) -> None:
+    """Send a slot's contribution again, exactly as packed but for the flag that says so."""
+    core = state.core[0]
+    slot = state.slots[index]
+    row = 2 * index + (slot.number & 1)
+    frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
+    if frame[FLAGS] & _REPEAT == 0:
+        frame[FLAGS] |= _REPEAT
+        if core.checksum:
+            fill_checksum(frame)
+    slot.repeats += 1
+    transmit(state, index, row, now)
+
+
+@kernel
+def note_result(core: Record, slot: Record, now: float) -> None:
+    """Learn from a result: how long a round takes, and what it has overtaken."""
+    elapsed = now - slot.sent_at
+    # The result of an earlier transmission says nothing about the last one (RFC 8985 tells them apart likewise).
+    if slot.repeats == 0 or elapsed >= core.shortest_s:
+        core.overtaken = max(core.overtaken, slot.sequence)
+    # A column's first round waits for the slowest worker to begin the operation.
+    if slot.repeats == 0 and slot.named:
+        _estimate(core, elapsed)
+    core.timeouts = 0
+    rearm(core, now)
+
+
+@kernel
+def _estimate(core: Record, elapsed: float) -> None:
+    """Follow RFC 6298, section 2, with bounds of our own."""
+    if core.smoothed_s == 0.0:
+        core.smoothed_s = elapsed
+        core.variation_s = elapsed / 2
+        core.shortest_s = elapsed
+    else:
+        core.variation_s += (abs(core.smoothed_s - elapsed) - core.variation_s) / 4
+        core.smoothed_s += (elapsed - core.smoothed_s) / 8
+        core.shortest_s = min(core.shortest_s, elapsed)
+    estimate = core.smoothed_s + 4 * core.variation_s
+    core.timeout_s = min(max(estimate, core.timeout_min_s), core.timeout_max_s)
+
+
+@kernel
+def repeat_overtaken(state: State, now: float) -> None:
+    """Repeat what results of later frames have passed, unless the transport still has it."""
+    core = state.core[0]
+    if core.waiting == 0:
+        return
+    bound = min(core.overtaken - core.threshold, core.consumed)
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        if slot.phase != _WAITING or slot.sequence > bound:
+            continue
+        if slot.held == 0 or now >= slot.sent_at + core.timeout_s:
+            _repeat(state, index, now)
+            state.counts[_OVERTAKEN] += 1
+
+
+@kernel
+def probe(state: State, now: float) -> None:
+    """Repeat the oldest frames when nothing has come for a time-out."""
+    core = state.core[0]
+    if core.waiting == 0 or now < core.probe_at:
+        return
+    newest = core.sequence
+    for _ in range(min(_PROBES_AT_ONCE << min(core.timeouts, _MOST_DOUBLINGS), core.waiting)):
+        oldest = -1
+        for index in range(state.slots.size):
+            slot = state.slots[index]
+            if slot.phase != _WAITING or slot.sequence > min(newest, core.consumed):
+                continue
+            if oldest < 0 or slot.sequence < state.slots[oldest].sequence:
+                oldest = index
+        if oldest < 0:
+            break
+        _repeat(state, oldest, now)
+        state.counts[_PROBES] += 1
+    core.timeouts += 1
+    rearm(core, now)

@@ -1,0 +1,222 @@
+"""What the worker engine knows, as arrays that its kernels share with Python.
+
+Every number is 64 bits wide, since numba turns a mix of signed and unsigned ones into floats; times are seconds of
+whatever clock the driver reads.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.wire import LOWER_BYTES
+
+Record = Any
+"""One entry of a structured array; numba knows its fields, mypy does not."""
+Table = npt.NDArray[Any]
+"""A structured array."""
+
+OPERATIONS: Final = 1024
+"""Operations that may be in flight; a power of two is not needed, a bound is: the oldest one keeps its record."""
+
+
+class Phase(IntEnum):
+    """What a slot is doing."""
+
+    IDLE = 0
+    """No operation has a column for it."""
+    WAITING = 1
+    """Its contribution is with the transport; the result is to come."""
+    BLOCKED = 2
+    """The contribution cannot be packed yet, for the transport still reads the row."""
+
+
+class Stage(IntEnum):
+    """What a round adds; with integers it travels as the exponent, so that it is part of what all must agree in."""
+
+    WHOLE = 0
+    LOW = 1
+    """The low halves of a block whose sum overflowed on the way."""
+    HIGH = 2
+    """The high halves."""
+
+
+class Failure(IntEnum):
+    """Why the engine gave up."""
+
+    NONE = 0
+    MISMATCH = 1
+    """Members contributed different operations to a round."""
+    REJECTED = 2
+    """The switch refused a contribution; `reason` says why."""
+
+
+class Count(IntEnum):
+    """Index of each counter; what happened to a frame that came is one of the first eight."""
+
+    ROUNDS = 0
+    """A result that was waited for."""
+    HELD = 1
+    """The switch has the contribution and waits for others."""
+    REJECTED = 2
+    """The switch refused a contribution."""
+    DUPLICATE = 3
+    """A result of a slot's last round once more."""
+    STALE = 4
+    """About a round before that."""
+    FOREIGN = 5
+    """Not from the switch to this member of this job, or about a round that was never contributed to."""
+    BROKEN = 6
+    """Lengths, version or kind are wrong."""
+    UNEXPECTED = 7
+    """A result that contradicts what was contributed; also everything after a failure."""
+    FRAMES_RECEIVED = 8
+    BYTES_RECEIVED = 9
+    FRAMES_SENT = 10
+    BYTES_SENT = 11
+    OVERTAKEN = 12
+    """Repeats because results of later frames have passed."""
+    PROBES = 13
+    """Repeats because nothing came for a while."""
+    BLOCKED = 14
+    """Contributions that had to wait for their row."""
+    OVERFLOWS = 15
+    """Rounds whose integer sums overflowed on the way and were added again in halves."""
+
+
+CORE: Final = np.dtype(
+    [
+        # The membership and the link; constant.
+        ("job", "i8"),
+        ("epoch", "i8"),
+        ("rank", "i8"),
+        ("lanes", "i8"),
+        ("padding", "i8"),  # bytes behind the header of a frame without payload
+        ("window", "i8"),  # slots in use
+        ("switch_ip", "i8"),
+        ("switch_port", "i8"),
+        ("lead", "i8"),
+        ("store", "i8"),  # address of the rows that are sent
+        ("stride", "i8"),
+        ("checksum", "i8"),  # 1: fill in UDP checksums
+        # The operations: serial numbers of the next one to come and of the oldest that is not complete.
+        ("submitted", "i8"),
+        ("oldest", "i8"),
+        ("finished", "i8"),  # entries of `State.finished`
+        # Slots in each phase but idle.
+        ("waiting", "i8"),
+        ("blocked", "i8"),
+        # Sending: how many frames were ever queued, how many of them nobody reads any more, how many still queue.
+        ("sequence", "i8"),
+        ("consumed", "i8"),
+        ("queued", "i8"),
+        # Loss recovery, see recovery.py.
+        ("overtaken", "i8"),  # highest sequence whose result has come
+        ("threshold", "i8"),
+        ("timeouts", "i8"),  # probes in a row that nothing has answered
+        ("smoothed_s", "f8"),
+        ("variation_s", "f8"),
+        ("shortest_s", "f8"),
+        ("timeout_s", "f8"),
+        ("timeout_min_s", "f8"),
+        ("timeout_max_s", "f8"),
+        ("probe_at", "f8"),
+        # What came of it all.
+        ("progress", "i8"),  # rounds since Python last looked
+        ("failure", "i8"),
+        ("failed", "i8"),  # the operation concerned
+        ("reason", "i8"),  # why the switch refused
+    ],
+    align=True,
+)
+
+SLOT: Final = np.dtype(
+    [
+        ("phase", "i8"),
+        ("number", "i8"),  # of the round in flight, or of the next one when idle
+        ("operation", "i8"),  # serial number
+        ("considered", "i8"),  # the first operation that this slot has not looked at yet
+        ("column", "i8"),
+        ("stage", "i8"),
+        ("block", "i8"),  # of the round; NO_BLOCK while only the first block is being agreed on
+        ("exponent", "i8"),
+        ("named", "i8"),  # 1: somebody named this block, so the result has lanes
+        ("payload", "i8"),  # 1: this worker's block is not zero
+        ("next_block", "i8"),  # what this worker names
+        ("next_exponent", "i8"),
+        ("sequence", "i8"),  # of the last transmission
+        ("repeats", "i8"),  # of this round
+        ("held", "i8"),  # 1: the switch has said so, and `seen` is its bitmap
+        ("seen", "i8"),
+        ("sent_at", "f8"),
+    ],
+    align=True,
+)
+
+OPERATION: Final = np.dtype(
+    [
+        ("address", "i8"),  # of the array
+        ("size", "i8"),  # values
+        ("dtype", "i8"),
+        ("blocks", "i8"),
+        ("columns", "i8"),
+        ("first_slot", "i8"),
+        ("remaining", "i8"),  # columns that have not ended
+        ("digest", "i8"),
+        ("marks", "i8"),  # address of one byte a block, set where an integer sum does not fit
+        ("share", "f8"),  # what each sum is multiplied by: 1, or 1 / workers for an average
+    ],
+    align=True,
+)
+
+ROW: Final = np.dtype([("sequence", "i8"), ("length", "i8")], align=True)
+
+
+class State(NamedTuple):
+    """All arrays of one engine."""
+
+    core: Table
+    """One `CORE`."""
+    slots: Table
+    """`SLOT` of each slot in use."""
+    operations: Table
+    """`OPERATION` by serial number modulo `OPERATIONS`."""
+    rows: Table
+    """`ROW` of each row of the frame store; row `2 * slot + version`."""
+    queue_rows: npt.NDArray[np.int32]
+    """Rows that wait for the transport; the first `core.queued` count."""
+    queue_lengths: npt.NDArray[np.int32]
+    """Their frames' lengths in bytes."""
+    finished: npt.NDArray[np.int64]
+    """Serial numbers of operations that ended since Python last looked."""
+    counts: npt.NDArray[np.int64]
+    """By `Count`."""
+    scales: npt.NDArray[np.float64]
+    """By exponent: what values are multiplied by."""
+    steps: npt.NDArray[np.float64]
+    """By exponent: what one unit of a lane is worth."""
+    lower: npt.NDArray[np.uint8]
+    """Ethernet, IPv4 and UDP headers of frames without and with payload, `[2, 42]`."""
+    kept: npt.NDArray[np.uint32]
+    """Sums of low halves, `[slots, lanes]`."""
+
+
+def allocate(window: int, lanes: int) -> State:
+    """Return the state of an engine that uses `window` slots, all zero."""
+    return State(
+        core=np.zeros(1, CORE),
+        slots=np.zeros(window, SLOT),
+        operations=np.zeros(OPERATIONS, OPERATION),
+        rows=np.zeros(2 * window, ROW),
+        queue_rows=np.zeros(2 * window, np.int32),
+        queue_lengths=np.zeros(2 * window, np.int32),
+        finished=np.zeros(OPERATIONS, np.int64),
+        counts=np.zeros(len(Count), np.int64),
+        scales=np.zeros(256, np.float64),
+        steps=np.zeros(256, np.float64),
+        lower=np.zeros((2, LOWER_BYTES), np.uint8),
+        kept=np.zeros((window, lanes), np.uint32),
+    )

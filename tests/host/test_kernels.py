@@ -1,0 +1,170 @@
+"""Kernels against the definition in `switchsum.protocol.lanes`, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchsum.host import kernels
+from switchsum.host.memory import address_of
+from switchsum.protocol import lanes
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = [
+    (kernels.FLOAT32, np.dtype(np.float32)),
+    (kernels.FLOAT16, np.dtype(np.float16)),
+    (kernels.BFLOAT16, BFLOAT16),
+]
+GUARD = 0x5A5A_5A5A
+Array = npt.NDArray[Any]
+
+
+def block(data: st.DataObject, dtype: np.dtype[Any], most: int = 40) -> Array:
+    """Draw a finite block: any bit pattern, or values of similar size."""
+    size = data.draw(st.integers(1, most))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    if data.draw(st.booleans()):
+        values = random.integers(0, 1 << 8 * dtype.itemsize, size, dtype=f"u{dtype.itemsize}").view(dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            values[~np.isfinite(values.astype(np.float64))] = 0
+    else:
+        values = (random.standard_normal(size) * 2.0 ** data.draw(st.integers(-20, 14))).astype(dtype)
+    if data.draw(st.booleans()):
+        values[random.random(size) < 0.5] = 0
+    return np.ascontiguousarray(values)
+
+
+def finite_exponent(values: Array) -> int:
+    return lanes.block_exponent(values.astype(np.float32))
+
+
+@pytest.mark.parametrize(("code", "dtype"), FLOATS)
+@given(data=st.data())
+def test_scan_finds_the_exponent(code: int, dtype: np.dtype[Any], data: st.DataObject) -> None:
+    values = block(data, dtype)
+    if data.draw(st.booleans()):
+        values[-1] = data.draw(st.sampled_from([np.inf, -np.inf, np.nan]))
+    wide = values.astype(np.float32)
+    expected = lanes.block_exponent(wide) if wide.any() else kernels.ALL_ZERO
+    assert kernels.scan(code, address_of(values), len(values)) == expected
+
+
+@pytest.mark.parametrize(("code", "dtype"), FLOATS)
+def test_scan_makes_a_block_of_negative_zeros_positive(code: int, dtype: np.dtype[Any]) -> None:
+    values = np.array([-0.0, 0.0] * 20 + [-0.0, 1.0], dtype)
+    assert kernels.scan(code, address_of(values), 41) == kernels.ALL_ZERO
+    assert not np.signbit(values[:41].astype(np.float32)).any()
+    values[:2] = -0.0
+    assert kernels.scan(code, address_of(values), 42) == 127
+    assert np.signbit(values[:2].astype(np.float32)).all()
+
+
+@pytest.mark.parametrize("value", [1, -1, np.iinfo(np.int32).min, np.iinfo(np.int32).max])
+def test_scan_of_integers_only_tells_zero(value: int) -> None:
+    values = np.zeros(37, np.int32)
+    assert kernels.scan(kernels.INT32, address_of(values), 37) == kernels.ALL_ZERO
+    values[36] = value
+    assert kernels.scan(kernels.INT32, address_of(values), 37) == 0
+    assert kernels.scan(kernels.INT32, address_of(values), 36) == kernels.ALL_ZERO
+
+
+@pytest.mark.parametrize(("code", "dtype"), FLOATS)
+@given(data=st.data())
+def test_pack_is_the_definition(code: int, dtype: np.dtype[Any], data: st.DataObject) -> None:
+    values = block(data, dtype)
+    workers = data.draw(st.integers(1, 32))
+    exponent = min(254, finite_exponent(values) + data.draw(st.integers(0, 3)))
+    width = len(values) + data.draw(st.integers(0, 5))
+    frame = np.full(width + 1, GUARD, ">i4")
+    scale = lanes.full_scale(workers, 32) * 2.0 ** (126 - max(exponent, 1))
+    kernels.pack(code, address_of(values), len(values), address_of(frame), width, scale)
+    expected = lanes.quantise(values.astype(np.float32), exponent, workers, 32)
+    np.testing.assert_array_equal(frame[: len(values)], expected)
+    assert not frame[len(values) : width].any()
+    assert frame[width] == GUARD
+
+
+@pytest.mark.parametrize(("code", "dtype"), FLOATS)
+@given(data=st.data())
+def test_unpack_is_the_definition(code: int, dtype: np.dtype[Any], data: st.DataObject) -> None:
+    workers = data.draw(st.integers(1, 32))
+    exponent = data.draw(st.integers(0, 254))
+    size = data.draw(st.integers(1, 40))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    sums = random.integers(-(1 << 31), 1 << 31, size) >> random.integers(0, 31, size)
+    frame = sums.astype(">i4")
+    values = np.zeros(size + 1, dtype)
+    share = data.draw(st.sampled_from([1.0, 1.0 / workers]))
+    step = lanes.step(exponent, workers, 32) * share
+    kernels.unpack(code, address_of(frame), size, address_of(values), step)
+    with np.errstate(over="ignore"):
+        expected = (sums * step).astype(np.float32).astype(dtype)
+    np.testing.assert_array_equal(values[:size].view(f"u{dtype.itemsize}"), expected.view(f"u{dtype.itemsize}"))
+    assert values[size] == 0
+
+
+def test_every_float16_and_bfloat16_comes_back() -> None:
+    for code, dtype in FLOATS[1:]:
+        values = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            values = values[np.isfinite(values.astype(np.float32))]
+        for value in values[:: 1 if code == kernels.FLOAT16 else 7]:
+            one = np.array([value], dtype)
+            exponent = max(0, kernels.scan(code, address_of(one), 1))
+            frame = np.zeros(1, np.uint32)
+            scale = lanes.full_scale(1, 32) * 2.0 ** (126 - max(exponent, 1))
+            kernels.pack(code, address_of(one), 1, address_of(frame), 1, scale)
+            back = np.zeros(1, dtype)
+            kernels.unpack(code, address_of(frame), 1, address_of(back), lanes.step(exponent, 1, 32))
+            assert back[0] == value
+
+
+@given(st.lists(st.integers(-(1 << 31), (1 << 31) - 1), min_size=1, max_size=40))
+def test_integers_travel_as_they_are(numbers: list[int]) -> None:
+    values = np.array(numbers, np.int32)
+    frame = np.zeros(len(values), ">i4")
+    kernels.pack(kernels.INT32, address_of(values), len(values), address_of(frame), len(values), 1.0)
+    np.testing.assert_array_equal(frame, values)
+    back = np.zeros_like(values)
+    kernels.unpack(kernels.INT32, address_of(frame), len(values), address_of(back), 1.0)
+    np.testing.assert_array_equal(back, values)
+
+
+@given(st.data(), st.integers(1, 32))
+def test_halves_give_the_exact_sum_or_the_nearest(data: st.DataObject, workers: int) -> None:
+    size = data.draw(st.integers(1, 20))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+    values = random.integers(-(1 << 31), 1 << 31, (workers, size)).astype(np.int32)
+    if data.draw(st.booleans()):
+        values //= workers
+    low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    for row in values:
+        frame = np.full(size + 2, GUARD, ">i4")
+        kernels.pack_half(address_of(row), size, address_of(frame), size + 1, False)
+        assert frame[size] == 0
+        low += frame[:size]
+        kernels.pack_half(address_of(row), size, address_of(frame), size + 1, True)
+        high += frame[:size]
+        assert frame[size + 1] == GUARD
+    assert max(np.abs(low).max(), np.abs(high).max()) < 1 << 31
+    kept, result = np.zeros(size, np.uint32), np.zeros(size, np.int32)
+    kernels.keep_low(address_of(low.astype(">i4")), size, kept)
+    fits = kernels.join_halves(address_of(high.astype(">i4")), size, kept, address_of(result))
+    exact = values.astype(np.int64).sum(axis=0)
+    limits = np.iinfo(np.int32)
+    np.testing.assert_array_equal(result, np.clip(exact, limits.min, limits.max))
+    assert fits == bool(((exact >= limits.min) & (exact <= limits.max)).all())
+
+
+@pytest.mark.parametrize(("code", "dtype"), FLOATS)
+def test_a_block_can_be_made_nan(code: int, dtype: np.dtype[Any]) -> None:
+    values = np.zeros(9, dtype)
+    kernels.fill_nan(code, address_of(values), 8)
+    assert np.isnan(values[:8].astype(np.float32)).all()
+    assert values[8] == 0
