@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+import shutil
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -11,9 +13,13 @@ from switchsum.protocol.wire import LANE_BUILDS, Reason
 from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.tables import Entry, Exact
 
-from .rig import LIMITED_GROWTH, Engine, Rig
+from .bmv2 import Bmv2
+from .rig import LIMITED_GROWTH, Rig
 
 WORKERS = 4
+NO_BMV2 = pytest.mark.skipif(
+    shutil.which("simple_switch_grpc") is None or os.geteuid() != 0, reason="needs simple_switch_grpc on PATH, and root"
+)
 
 
 class Embedded:
@@ -39,22 +45,46 @@ class Embedded:
         return self._pipeline.process(port, frame)
 
 
-ENGINES: dict[str, Callable[[int], Engine]] = {
-    "interpreter": lambda lanes: Embedded(lanes, "interpreter"),
-    "native": lambda lanes: Embedded(lanes, "native"),
-}
-BUILDS = [pytest.param((engine, lanes), id=f"{engine}-{lanes}") for engine in ENGINES for lanes in LANE_BUILDS]
+EMBEDDED = [
+    pytest.param((engine, lanes), id=f"{engine}-{lanes}")
+    for engine in ("interpreter", "native")
+    for lanes in LANE_BUILDS
+]
+BMV2 = [
+    pytest.param(("bmv2", lanes), id=f"bmv2-{lanes}", marks=[NO_BMV2, pytest.mark.bmv2, pytest.mark.root])
+    for lanes in LANE_BUILDS
+]
 
 
-@pytest.fixture(params=BUILDS)
-def rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    """Yield a switch with unlimited growth and a job of four workers."""
+@pytest.fixture(scope="session")
+def bmv2s() -> Iterator[dict[int, Bmv2]]:
+    """Yield a dict for one running BMv2 of each build, filled as they are needed: starting one takes a second."""
+    running: dict[int, Bmv2] = {}
+    yield running
+    for bmv2 in running.values():
+        bmv2.close()
+
+
+def make_rig(request: pytest.FixtureRequest, growth_bytes: int) -> Rig:
+    """Return a switch with a job of four workers."""
     engine, lanes = request.param
-    return Rig(ENGINES[engine](lanes), workers=WORKERS, lanes=lanes)
+    if engine != "bmv2":
+        return Rig(Embedded(lanes, engine), workers=WORKERS, lanes=lanes, growth_bytes=growth_bytes)
+    running = request.getfixturevalue("bmv2s")
+    if lanes in running:
+        running[lanes].reset()
+    else:
+        running[lanes] = Bmv2(lanes)
+    return Rig(running[lanes], workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH)
 
 
-@pytest.fixture(params=BUILDS)
-def limited_rig(request: pytest.FixtureRequest) -> Iterator[Rig]:
-    """Yield the same with growth limited as on BMv2."""
-    engine, lanes = request.param
-    return Rig(ENGINES[engine](lanes), workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH)
+@pytest.fixture(params=EMBEDDED + BMV2)
+def rig(request: pytest.FixtureRequest) -> Rig:
+    """Return a switch; growth is limited only where it is BMv2."""
+    return make_rig(request, growth_bytes=65535)
+
+
+@pytest.fixture(params=EMBEDDED + BMV2)
+def limited_rig(request: pytest.FixtureRequest) -> Rig:
+    """Return a switch whose frames may grow as on BMv2."""
+    return make_rig(request, growth_bytes=LIMITED_GROWTH)

@@ -67,7 +67,9 @@ class Rig:
                 (1 << rank, everybody, FIRST_SLOT, SLOT_COUNT, GROUP),
             )
 
-    def contribution(self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, **fields: int) -> bytes:
+    def contribution(
+        self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, /, **fields: int
+    ) -> bytes:
         """Build a contribution; header fields may be overridden."""
         values = {"kind": Kind.CONTRIBUTION, "job": JOB, "epoch": EPOCH, "rank": rank, "number": number}
         values["flags"] = Flag(0) if lanes is None else Flag.PAYLOAD
@@ -85,7 +87,7 @@ class Rig:
         return answers
 
     def contribute(
-        self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, **fields: int
+        self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, /, **fields: int
     ) -> dict[int, list[wire.Packet]]:
         """Send a contribution; return the answers by port."""
         return self.send(rank, self.contribution(rank, number, lanes, **fields))

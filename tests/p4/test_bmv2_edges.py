@@ -1,0 +1,92 @@
+"""Where BMv2 is sharp, shown on the real thing, and that we stay clear of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+from switchsum.protocol.wire import Kind, Reason
+
+from .bmv2 import Bmv2
+from .rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
+
+pytestmark = [
+    pytest.mark.bmv2,
+    pytest.mark.root,
+    pytest.mark.skipif(
+        shutil.which("simple_switch_grpc") is None or os.geteuid() != 0,
+        reason="needs simple_switch_grpc on PATH, and root",
+    ),
+]
+WORKERS = 4
+BURST = 80
+
+
+def complete_without_payload(rig: Rig) -> dict[int, list[object]]:
+    """Complete a round in which only the first rank has lanes; return the answers to the last one."""
+    answers: dict[int, list[object]] = {}
+    for rank in range(rig.workers):
+        lanes = np.full(rig.lanes, 7, dtype=np.int32) if rank == 0 else None
+        answers = {port: list(packets) for port, packets in rig.contribute(rank, 1, lanes).items()}
+    return answers
+
+
+def test_a_frame_that_grows_too_far_stops_bmv2() -> None:
+    with Bmv2(256) as bmv2:
+        rig = Rig(bmv2, workers=WORKERS, lanes=256, growth_bytes=65535)  # as if growth were unlimited
+        assert complete_without_payload(rig) == {}
+        assert bmv2.child.process.wait(timeout=10) == -signal.SIGABRT
+
+
+def test_the_program_refuses_what_would_grow_too_far() -> None:
+    with Bmv2(256) as bmv2:
+        rig = Rig(bmv2, workers=WORKERS, lanes=256, growth_bytes=LIMITED_GROWTH)
+        rig.padding = b""
+        answers = rig.contribute(0, 1)
+        assert answers[1][0].header.reason == Reason.PADDING
+        assert bmv2.child.process.poll() is None
+
+
+def burst_survivors(bmv2: Bmv2) -> int:
+    """Send a burst while BMv2 is stopped; return how many frames it then answers."""
+    rig = Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
+    rig.contribute(0, 1)
+    pid = bmv2.child.process.pid
+    os.kill(pid, signal.SIGSTOP)
+    for _ in range(BURST):
+        bmv2.send(1, rig.contribution(0, 1))  # repeats: each is answered `held`
+    os.kill(pid, signal.SIGCONT)
+    return len(bmv2.collect(quiet_s=0.5))
+
+
+def test_the_receive_ring_holds_more_without_offloads() -> None:
+    with Bmv2(128, offloads=True) as bmv2:
+        with_offloads = burst_survivors(bmv2)
+    with Bmv2(128) as bmv2:
+        without = burst_survivors(bmv2)
+    assert 30 <= with_offloads < BURST  # the rest is lost, and nothing says so
+    assert without == BURST
+
+
+def results_after_reload(bmv2: Bmv2, *, delete: bool) -> int:
+    """Load the program a second time; return how many results rank 0 gets of one round."""
+    Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
+    if delete:
+        bmv2.delete_group(GROUP)
+        bmv2.delete_group(FLOOD_GROUP)
+    bmv2.load()
+    rig = Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
+    results = complete_without_payload(rig)[1]
+    assert all(packet.header.kind == Kind.RESULT and packet.source == SWITCH for packet in results)  # type: ignore[attr-defined]
+    return len(results)
+
+
+def test_replicas_survive_a_reload_unless_their_groups_are_deleted_first() -> None:
+    with Bmv2(256) as bmv2:
+        assert results_after_reload(bmv2, delete=False) == 2
+    with Bmv2(256) as bmv2:
+        assert results_after_reload(bmv2, delete=True) == 1
