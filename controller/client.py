@@ -27,6 +27,9 @@ from switchsum.protocol.p4runtime import (
 DEFAULT_ELECTION_ID: Final = 1 << 16
 """Above what shells and scripts use (1), so that one that is attached beside the controller may only read."""
 
+PIPELINE_TIMEOUT_S: Final = 60.0
+"""A switch may compile its program when it is given one."""
+
 _CHANNEL_OPTIONS: Final = (
     *CHANNEL_OPTIONS,
     ("grpc.enable_http_proxy", 0),  # an environment made for the web must not divert loopback
@@ -59,7 +62,7 @@ class P4RuntimeClient:
         *,
         device_id: int = 0,
         election_id: int = DEFAULT_ELECTION_ID,
-        timeout_s: float = 10.0,
+        timeout_s: float = 5.0,
         on_packet: Callable[[Any], None] = lambda packet: None,
         on_end: Callable[[P4RuntimeError], None] = lambda error: None,
     ) -> None:
@@ -117,7 +120,7 @@ class P4RuntimeClient:
             action="VERIFY_AND_COMMIT",
             config=config,
         )
-        self._call("SetForwardingPipelineConfig", request)
+        self._call("SetForwardingPipelineConfig", request, timeout_s=PIPELINE_TIMEOUT_S)
 
     def get_pipeline(self) -> Pipeline | None:
         """Return the program that the switch runs; None when it has none, or one that P4Runtime did not load."""
@@ -154,11 +157,11 @@ class P4RuntimeClient:
         for packet in packets:
             self._outgoing.put(v1.StreamMessageRequest(packet=packet))
 
-    def _call(self, name: str, request: Any, updates: Sequence[Any] = ()) -> Any:
+    def _call(self, name: str, request: Any, updates: Sequence[Any] = (), timeout_s: float | None = None) -> Any:
         method = METHODS[name]
         call = self._channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
         try:
-            return call(request, timeout=self._timeout_s)
+            return call(request, timeout=timeout_s or self._timeout_s)
         except grpc.RpcError as error:
             raise P4RuntimeError.from_rpc(name, error, updates) from error
 

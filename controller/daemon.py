@@ -23,7 +23,7 @@ from switchsum.controller.jobs import Job, Jobs
 from switchsum.controller.link import Link
 from switchsum.controller.machines import Incarnation, Member, MemberState
 from switchsum.controller.plan import Identity, Loss, Settings, plan, rebuild, window_slots
-from switchsum.controller.switch import Program, Switch
+from switchsum.controller.switch import Limits, Program, Switch
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import NotAdmitted, RemoteError, UsageError, VersionMismatch
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
@@ -53,10 +53,10 @@ class Config:
     """P4Runtime server, host:port."""
     address: Address
     """The switch's own Ethernet and IPv4 address and UDP port, as hosts see it."""
-    growth_bytes: int = 512
-    """By how much the switch's frames may grow; 65535: no limit.  BMv2 aborts beyond 512."""
-    port_frames: int | None = 32
-    """How many frames each port holds before it drops any; None: no limit.  BMv2's receive ring has 32."""
+    growth_bytes: int | None = None
+    """By how much the switch's frames may grow; 65535: no limit; None: what `Switch.find_limits` finds."""
+    port_frames: int | None = None
+    """How many frames each port holds before it drops any; None: what `Switch.find_limits` finds."""
     stations: dict[int, int] = field(default_factory=dict)
     """Port of each Ethernet address that is known beforehand."""
     flood_ports: frozenset[int] = frozenset()
@@ -93,13 +93,21 @@ class Controller:
         )
         return switch
 
+    @property
+    def _limits(self) -> Limits:
+        given, found = self._config, self._link.limits
+        return Limits(
+            growth_bytes=found.growth_bytes if given.growth_bytes is None else given.growth_bytes,
+            port_frames=found.port_frames if given.port_frames is None else given.port_frames,
+        )
+
     def _forget(self) -> None:
         """Start from nothing: the switch tells what there is."""
         config = self._config
         self._is_fresh = True
         self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64))
         self._settings = Settings(
-            identity=Identity(address=config.address, growth_bytes=config.growth_bytes),
+            identity=Identity(address=config.address, growth_bytes=self._limits.growth_bytes),
             stations=dict(config.stations),
             flood_ports=config.flood_ports,
         )
@@ -143,6 +151,7 @@ class Controller:
                     for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
                 self._is_fresh = False
+                self._settings.identity = Identity(address=self._config.address, growth_bytes=self._limits.growth_bytes)
                 self._synchronise()
             except RemoteError as error:
                 self._link.note(error)
@@ -223,13 +232,13 @@ class Controller:
             job, member = self._jobs.join(
                 request.job, rank=request.rank, world_size=request.world_size, now=self._clock()
             )
-            unlimited = config.growth_bytes >= UNLIMITED_GROWTH_BYTES
+            growth_bytes = self._limits.growth_bytes
             return rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
                 epoch=job.gathering.epoch,
                 lanes=config.program.lanes,
-                growth_bytes=None if unlimited else config.growth_bytes,
+                growth_bytes=growth_bytes if growth_bytes < UNLIMITED_GROWTH_BYTES else None,
                 switch_mac=config.address.mac,
                 switch_ip=config.address.ip,
                 switch_port=config.address.port,
@@ -264,7 +273,7 @@ class Controller:
                 hello_seen=True,
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
-                window_slots=window_slots(job, self._config.port_frames),
+                window_slots=window_slots(job, self._limits.port_frames),
             )
         return rpc.ReadyReply(
             admitted=False,

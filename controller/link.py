@@ -10,7 +10,7 @@ from typing import Final
 from switchsum.controller.plan import ADMISSION
 from switchsum.controller.slots import Cell, SlotRange, plan_numbers
 from switchsum.controller.state import State, diff
-from switchsum.controller.switch import Switch
+from switchsum.controller.switch import Limits, Switch
 from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
@@ -35,6 +35,8 @@ class Link:
         self._switch: Switch | None = None
         self.current = State()
         """What is on the switch."""
+        self.limits = Limits()
+        """What the switch cannot do."""
         self.is_settled = False
         """The switch is up and has all that was last put on it."""
         self._trouble = ""
@@ -52,7 +54,7 @@ class Link:
     def attach(self, switch: Switch) -> None:
         """Use a connected switch from now on, and read what is on it."""
         try:
-            self.current = switch.read_state()
+            self.current, self.limits = switch.read_state(), switch.find_limits()
         except P4RuntimeError:
             switch.close()
             raise

@@ -69,14 +69,13 @@ class Schema:
         self._actions = {action.preamble.name: action for action in p4info.actions}
         self._params = {name: Fields(f"action {name}", action.params) for name, action in self._actions.items()}
         self._counters = {counter.preamble.name: counter.preamble.id for counter in p4info.counters}
-        self._registers = {register.preamble.name: register.size for register in p4info.registers}
+        self._registers = {register.preamble.name: register for register in p4info.registers}
         self._packets = {
             header.preamble.name: Fields(header.preamble.name, header.metadata)
             for header in p4info.controller_packet_metadata
         }
         self._table_names = {table.preamble.id: name for name, table in self._tables.items()}
         self._action_names = {action.preamble.id: name for name, action in self._actions.items()}
-        self._counter_names = {number: name for name, number in self._counters.items()}
 
     @property
     def tables(self) -> list[str]:
@@ -85,11 +84,7 @@ class Schema:
 
     def register_size(self, name: str) -> int:
         """Return how many cells a register array has."""
-        return int(_find(self._registers, name, "register"))
-
-    def counter_name(self, number: int) -> str:
-        """Return a counter's full name."""
-        return str(_find(self._counter_names, number, "counter"))
+        return int(_find(self._registers, name, "register").size)
 
     def encode_entry(self, entry: Entry) -> Any:
         """Write a p4.v1.TableEntry."""
@@ -139,6 +134,11 @@ class Schema:
     def counter_cells(self, name: str) -> Any:
         """Write the p4.v1.Entity that reads all cells of a counter."""
         return v1.Entity(counter_entry=v1.CounterEntry(counter_id=_find(self._counters, name, "counter")))
+
+    def register_cell(self, name: str, index: int) -> Any:
+        """Write the p4.v1.Entity that reads one cell of a register array."""
+        number = _find(self._registers, name, "register").preamble.id
+        return v1.Entity(register_entry=v1.RegisterEntry(register_id=number, index=v1.Index(index=index)))
 
     def encode_packet_out(self, payload: bytes, metadata: Mapping[str, int]) -> Any:
         """Write a p4.v1.PacketOut."""

@@ -34,7 +34,7 @@ class Service:
     """Serves a controller's methods at an address."""
 
     def __init__(self, controller: Controller, address: str) -> None:
-        """Listen at once; raises UsageError when the address cannot be used."""
+        """Listen at once, at `host:port` (port 0: a free one) or `unix:path`; raises UsageError."""
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
             options=[("grpc.so_reuseport", 0)],  # a second controller here is a mistake, not a helper
@@ -42,9 +42,11 @@ class Service:
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
         try:
-            self.port = self._server.add_insecure_port(address)
+            port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise errors.UsageError(f"cannot listen at {address}: {error}") from error
+        self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
+        """Where it listens, with the port that it really has."""
         self._server.start()
 
     def stop(self, grace_s: float = 1.0) -> None:

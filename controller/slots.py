@@ -70,4 +70,8 @@ def plan_numbers(cells: Iterable[Cell]) -> tuple[int, list[Cell]]:
     start = serial.advance(serial.newest([cell.number for cell in used]))
     # A cell meets the start or the number after it, whichever has its version.
     opening = {serial.version(number): number for number in (start, serial.advance(start))}
-    return start, [cell for cell in used if not serial.is_older(cell.number, opening[cell.version])]
+    return start, [
+        cell
+        for cell in used
+        if opening[cell.version] == cell.number or serial.is_older(opening[cell.version], cell.number)
+    ]

@@ -15,7 +15,7 @@ from switchsum.controller.schema import Schema, decode_group, encode_group
 from switchsum.controller.slots import Cell
 from switchsum.controller.state import Change, Entry, Group, State, Write
 from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.p4runtime import P4RuntimeError, parse_p4info, v1
+from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
 
 CELL_NUMBERS: Final = "SwitchIngress.slot.numbers"
@@ -55,6 +55,20 @@ class Program:
     def total_slots(self) -> int:
         """Slots of the switch; raises UsageError when the P4Info is not of this program."""
         return Schema(parse_p4info(self.p4info)).register_size(CELL_NUMBERS) // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a switch cannot do, for no reason that its program knows."""
+
+    growth_bytes: int = 0xFFFF
+    """By how much its frames may grow; 65535: no limit."""
+    port_frames: int | None = None
+    """How many frames each of its ports holds before it drops any; None: no limit."""
+
+
+BMV2_LIMITS: Final = Limits(growth_bytes=512, port_frames=32)
+"""It aborts when a frame grows further, and its receive ring drops the rest of a burst without counting it."""
 
 
 class Switch:
@@ -114,6 +128,16 @@ class Switch:
     def close(self) -> None:
         """End the connection."""
         self._client.close()
+
+    def find_limits(self) -> Limits:
+        """Guess what the switch cannot do: one whose registers P4Runtime cannot read is taken for BMv2."""
+        try:
+            self._client.read([self._schema.register_cell(CELL_NUMBERS, 0)])
+        except P4RuntimeError as error:
+            if error.code is Code.UNIMPLEMENTED:
+                return BMV2_LIMITS
+            raise
+        return Limits()
 
     def read_state(self) -> State:
         """Read all table entries, the switch's identity and all multicast groups."""

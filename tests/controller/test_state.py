@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from switchsum.controller.state import (
+    Between,
+    Change,
+    Entry,
+    Group,
+    Masked,
+    Match,
+    Prefix,
+    Replica,
+    State,
+    Write,
+    apply,
+    diff,
+)
+
+GATE = "gate"
+small = st.integers(0, 2)
+matches: st.SearchStrategy[Mapping[str, Match]] = st.fixed_dictionaries(
+    {"port": small},
+    optional={
+        "address": st.builds(Prefix, value=small, length=st.integers(1, 3)),
+        "kind": st.builds(Masked, value=small, mask=st.integers(1, 3)),
+        "length": st.builds(Between, low=small, high=small),
+    },
+)
+entries = st.builds(
+    Entry,
+    table=st.sampled_from([GATE, "members", "stations"]),
+    match=matches,
+    action=st.sampled_from(["admit", "drop"]),
+    params=st.dictionaries(st.sampled_from(["a", "b"]), small),
+    priority=small,
+    metadata=st.sampled_from([b"", b"x"]),
+)
+defaults = st.builds(Entry, table=st.just("identity"), action=st.sampled_from(["a", "b"]), is_default=st.just(True))
+groups = st.builds(
+    Group, group=st.integers(1, 3), replicas=st.frozensets(st.builds(Replica, port=small, instance=small), max_size=3)
+)
+states = st.builds(
+    lambda default, items: State.of([default, *items]), defaults, st.lists(entries | groups, max_size=12)
+)
+
+
+@given(states, states)
+def test_the_diff_makes_one_state_of_the_other(current: State, desired: State) -> None:
+    steps = diff(current, desired, GATE)
+    assert apply(steps, current) == desired
+    assert diff(desired, desired, GATE) == []
+
+
+@given(states, states)
+def test_the_gate_is_closed_first_and_opened_last(current: State, desired: State) -> None:
+    steps = diff(current, desired, GATE)
+    at_gate = [[isinstance(write.item, Entry) and write.item.table == GATE for write in step] for step in steps]
+    for index, step in enumerate(steps):
+        for write, gate in zip(step, at_gate[index], strict=True):
+            if gate and write.change is Change.DELETE:
+                assert index == 0
+            if gate and write.change is not Change.DELETE:
+                assert index == len(steps) - 1
+    assert all(all(kinds) or not any(kinds) for kinds in at_gate), "the gate has its steps to itself"
+
+
+@given(states, states)
+def test_room_is_made_before_it_is_taken(current: State, desired: State) -> None:
+    changes = [write.change for step in diff(current, desired, GATE) for write in step]
+    deletes = [index for index, change in enumerate(changes) if change is Change.DELETE]
+    assert deletes == list(range(len(deletes)))
+
+
+def test_a_group_is_there_before_entries_that_name_it_and_goes_after_them() -> None:
+    group = Group(group=1, replicas=frozenset())
+    entry = Entry(table="members", match={"port": 1}, action="admit", params={"group": 1})
+    there, empty = State.of([group, entry]), State()
+    assert [write.item for step in diff(empty, there, GATE) for write in step] == [group, entry]
+    assert [write.item for step in diff(there, empty, GATE) for write in step] == [entry, group]
+
+
+@pytest.mark.parametrize("change", Change)
+def test_apply_refuses_what_a_switch_would_refuse(change: Change) -> None:
+    entry = Entry(table="members", action="admit")
+    state = State.of([entry]) if change is Change.INSERT else State()
+    with pytest.raises(ValueError, match=str(change)):
+        apply([[Write(change=change, item=entry)]], state)
+
+
+def test_a_default_action_is_only_ever_modified() -> None:
+    default = Entry(table="identity", action="a", is_default=True)
+    assert diff(State(), State.of([default]), GATE) == [[Write(change=Change.MODIFY, item=default)]]
+    assert diff(State.of([default]), State(), GATE) == []
