@@ -81,11 +81,12 @@ class Children:
 
     def _copy(self, name: str, source: IO[bytes], sink: IO[str]) -> None:
         """Copy lines with a prefix; one line at a time, so that those of several children never mix."""
-        for line in source:
-            text = line.decode(errors="replace").rstrip("\n")
-            with self._output:
-                sink.write(f"[{name}] {text}\n")
-                sink.flush()
+        with source:
+            for line in source:
+                text = line.decode(errors="replace").rstrip("\n")
+                with self._output:
+                    sink.write(f"[{name}] {text}\n")
+                    sink.flush()
 
     def wait(self, workers: Sequence[Child]) -> tuple[Child | None, int]:
         """Wait until all `workers` have ended well, or any child has failed.

@@ -1,0 +1,41 @@
+"""`switchsum run`: a switch, a controller and workers on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from switchsum.launch.options import Links, RunOptions
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(help="What every worker runs, after --.")],
+    workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
+    switch: Annotated[str, typer.Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded",
+    links: Annotated[Links, typer.Option(help="shm: shared memory; veth: network namespaces.")] = Links.SHM,
+    lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
+    slots: Annotated[int, typer.Option(help="Slots of the job.")] = 256,
+    loss: Annotated[float, typer.Option(help="Probability of losing a frame, each way.")] = 0.0,
+    rate: Annotated[str | None, typer.Option(help="Rate of every veth link, as for tc: 200mbit.")] = None,
+    pcap: Annotated[str | None, typer.Option(help="Write every frame of the switch to this file.")] = None,
+    terminal: Annotated[bool, typer.Option("--terminal", help="Rank 0 keeps the terminal.")] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="The job's time-out in seconds.")] = 10.0,
+) -> None:
+    """Start a switch, a controller and N workers; end all of them when one fails."""
+    from switchsum.launch import session
+
+    options = RunOptions(
+        workers=workers,
+        command=tuple(command),
+        switch=switch,
+        links=links,
+        lanes=lanes,
+        slots=slots,
+        loss=loss,
+        rate=rate,
+        pcap=pcap,
+        terminal=terminal,
+        timeout_s=timeout_s,
+    )
+    raise typer.Exit(session.run(options))

@@ -1,0 +1,110 @@
+"""The launcher's processes: together from start to end, and none left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from switchsum.launch.children import Children
+
+SLEEP = ["sleep", "100"]
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie has)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 5.0) -> bool:
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return condition()
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_all_well_is_zero() -> None:
+    with Children() as children:
+        workers = [children.start(f"rank {rank}", ["true"]) for rank in range(3)]
+        assert children.wait(workers) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["false"], 1), (python("raise SystemExit(7)"), 7), (["sh", "-c", "kill -9 $$"], 137), (["no such command"], 127)],
+)
+def test_the_first_failure_ends_the_job(command: list[str], code: int) -> None:
+    with Children() as children:
+        workers = [children.start("rank 0", SLEEP), children.start("rank 1", command)]
+        failed, seen = children.wait(workers)
+        assert (failed, seen) == (workers[1], code)
+    assert workers[0].process.poll() == -signal.SIGTERM
+
+
+def test_a_daemon_that_ends_is_a_failure() -> None:
+    with Children() as children:
+        daemon = children.start("switch", ["true"])
+        assert children.wait([children.start("rank 0", SLEEP)]) == (daemon, 0)
+
+
+def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    with Children() as children:
+        children.start("rank 0", ["sh", "-c", f"sleep 100 & echo $! > {pids}.new; mv {pids}.new {pids}; wait"])
+        assert eventually(pids.exists)
+        grandchild = int(pids.read_text())
+        assert not gone(grandchild)
+    assert eventually(lambda: gone(grandchild))
+
+
+def test_a_child_that_ignores_sigterm_is_killed() -> None:
+    with Children() as children:
+        child = children.start(
+            "rank 0", python("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(100)")
+        )
+        time.sleep(0.3)
+    assert child.process.poll() == -signal.SIGKILL
+
+
+def test_children_die_with_a_launcher_that_is_killed() -> None:
+    code = (
+        "import time\n"
+        "from switchsum.launch.children import Children\n"
+        "children = Children()\n"
+        "print(children.start('rank 0', ['sleep', '100']).process.pid, flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    launcher = subprocess.Popen(python(code), stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    child = int(launcher.stdout.readline())
+    os.kill(launcher.pid, signal.SIGKILL)
+    launcher.wait()
+    launcher.stdout.close()
+    assert eventually(lambda: gone(child))
+
+
+def test_output_is_prefixed_line_by_line(capfd: pytest.CaptureFixture[str]) -> None:
+    with Children() as children:
+        workers = [
+            children.start(f"rank {rank}", ["sh", "-c", "echo one; echo two >&2; printf three"], prefix=True)
+            for rank in range(2)
+        ]
+        children.wait(workers)
+    out, err = capfd.readouterr()
+    assert sorted(out.splitlines()) == ["[rank 0] one", "[rank 0] three", "[rank 1] one", "[rank 1] three"]
+    assert sorted(err.splitlines()) == ["[rank 0] two", "[rank 1] two"]
