@@ -92,6 +92,7 @@ def test_children_die_with_a_launcher_that_is_killed() -> None:
     launcher = subprocess.Popen(python(code), stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None
     child = int(launcher.stdout.readline())
+    assert eventually(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.wait()
     launcher.stdout.close()
