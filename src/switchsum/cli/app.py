@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
 
 import switchsum
+from switchsum.cli import job, observe
+from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
+from switchsum.cli.run import run
+from switchsum.cli.shell import shell
+from switchsum.protocol.errors import SwitchsumError, UsageError
+
+USAGE_EXIT_CODE = 2
+"""What click itself returns for options that it does not understand."""
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
+app.command()(run)
+app.command()(controller)
+app.add_typer(job.app)
+app.command()(observe.slots)
+app.command()(observe.stats)
+app.command()(observe.ports)
+app.command("drop-probability")(observe.drop_probability)
+app.command()(shell)
 app.command()(doctor)
 
 
@@ -31,5 +49,10 @@ def switchsum_command(version: VersionOption = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; the console script's entry."""
-    app()
+    """Run the command line; the console script's entry.  An error that we raise on purpose is one line."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines come on top of the error that we print
+    try:
+        app()
+    except SwitchsumError as error:
+        typer.echo(f"switchsum: {error}", err=True)
+        sys.exit(USAGE_EXIT_CODE if isinstance(error, UsageError) else 1)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -23,10 +24,10 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
     if as_json:
         print_json([dict(record) for record in records])
         return
-    table = Table(title=title, title_justify="left")
+    table = Table(title=escape(title), title_justify="left")
     for column in records[0] if records else ():
         numeric = all(isinstance(record[column], int | float) for record in records)
         table.add_column(column.replace("_", " "), justify="right" if numeric else "left")
     for record in records:
-        table.add_row(*(str(value) for value in record.values()))
-    Console().print(table if records else f"{title}: none")
+        table.add_row(*(escape(str(value)) for value in record.values()))
+    Console().print(table if records else f"{escape(title)}: none")

@@ -1,0 +1,94 @@
+"""`switchsum controller`: the process that keeps the jobs."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from typing import Annotated
+
+import typer
+
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.p4runtime import DEFAULT_PORT
+from switchsum.protocol.rpc import DEFAULT_CONTROLLER
+from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
+
+P4RUNTIME = f"127.0.0.1:{DEFAULT_PORT}"
+LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
+
+def controller(
+    switch: Annotated[
+        str, typer.Option(help="The switch's P4Runtime server, host:port.")
+    ] = f"127.0.0.1:{DEFAULT_PORT}",
+    listen: Annotated[str, typer.Option(help="Where to serve hosts, host:port or unix:path.")] = DEFAULT_CONTROLLER,
+    lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
+    mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe",
+    ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254",
+    station: Annotated[list[str] | None, typer.Option(help="MAC@PORT: forward to this address.")] = None,
+    flood_port: Annotated[list[int] | None, typer.Option(help="Port that broadcasts go to.")] = None,
+    growth_bytes: Annotated[
+        int | None, typer.Option(help="By how much frames may grow in the switch (found out by default; BMv2: 512).")
+    ] = None,
+    port_frames: Annotated[
+        int | None, typer.Option(help="Frames that each port holds (found out by default; BMv2: 32).")
+    ] = None,
+    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    """Keep jobs on one switch: give it its program and entries, and serve hosts, until interrupted."""
+    from switchsum import __version__, p4src
+    from switchsum.controller.daemon import Config, Controller
+    from switchsum.controller.service import Service
+    from switchsum.controller.switch import Program
+    from switchsum.launch.ready import announce
+
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=LOG_FORMAT)
+    if lanes not in LANE_BUILDS:
+        raise UsageError(f"the program is built for {LANE_BUILDS} lanes, not {lanes}")
+    compiled = p4src.load(lanes)
+    program = Program(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+    config = Config(
+        program=program,
+        switch_address=switch,
+        address=Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT),
+        growth_bytes=growth_bytes,
+        port_frames=port_frames,
+        stations=dict(read_station(text) for text in station or ()),
+        flood_ports=frozenset(flood_port or ()),
+        device_id=device_id,
+        package_version=__version__,
+    )
+    daemon = Controller(config)
+    service = Service(daemon, listen)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: daemon.stop())
+    typer.echo(f"controller at {service.address}, switch at {switch}", err=True)
+    try:
+        daemon.run(on_connected=lambda: announce(controller=service.address))
+    finally:
+        service.stop()
+
+
+def read_station(text: str) -> tuple[int, int]:
+    """Read `MAC@PORT`; raises UsageError."""
+    mac, _, port = text.partition("@")
+    if not port.isdigit():
+        raise UsageError(f"a station is MAC@PORT, not {text!r}")
+    return read_mac(mac), int(port)
+
+
+def read_mac(text: str) -> int:
+    """Read an Ethernet address; raises UsageError."""
+    try:
+        return parse_mac(text)
+    except ValueError as error:
+        raise UsageError(f"not an Ethernet address: {text!r}") from error
+
+
+def read_ip(text: str) -> int:
+    """Read an IPv4 address; raises UsageError."""
+    try:
+        return parse_ip(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from error

@@ -1,0 +1,102 @@
+"""`switchsum job`: reserve slots for jobs, and look at who uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from switchsum.cli.output import JsonOption, print_json, print_records
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.protocol import rpc
+
+app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
+
+NameArgument = Annotated[str, typer.Argument(help="Name of the job.", metavar="JOB")]
+
+
+@app.command()
+def create(
+    name: NameArgument,
+    workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32.")],
+    slots: Annotated[int, typer.Option(help="Slots to reserve.")] = 256,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds until a silent member is lost.")] = 10.0,
+        float, typer.Option("--timeout", help="Seconds of silence after which a member is lost.")
+    ] = 10,
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Reserve slots for a new job."""
+    request = rpc.CreateJobRequest(job=name, workers=workers, slots=slots, timeout_s=timeout_s)
+    with connect(controller) as client:
+        _print_jobs([client.create_job(request)], as_json=as_json)
+
+
+@app.command("list")
+def list_jobs(controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
+    """List all jobs."""
+    with connect(controller) as client:
+        _print_jobs(client.list_jobs().jobs, as_json=as_json)
+
+
+@app.command()
+def show(name: NameArgument, controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
+    """Show a job and its members."""
+    with connect(controller) as client:
+        job = client.show_job(rpc.JobRequest(job=name))
+    if as_json:
+        print_json(asdict(job))
+        return
+    _print_jobs([job], as_json=False)
+    members = [
+        {
+            "rank": member.rank,
+            "state": member.state,
+            "address": member.address or "-",
+            "port": "-" if member.ingress_port < 0 else member.ingress_port,
+            "heard_of": "-" if member.last_heartbeat_s < 0 else f"{member.last_heartbeat_s:.1f} s ago",
+        }
+        for member in job.members
+    ]
+    print_records(f"members of {name}", members, as_json=False)
+
+
+@app.command()
+def resize(
+    name: NameArgument,
+    workers: Annotated[int | None, typer.Option("--workers", "-n", help="New world size.")] = None,
+    slots: Annotated[int | None, typer.Option(help="New number of slots.")] = None,
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a job another size; its members are cut off and join again."""
+    request = rpc.ResizeJobRequest(job=name, workers=workers, slots=slots)
+    with connect(controller) as client:
+        _print_jobs([client.resize_job(request)], as_json=as_json)
+
+
+@app.command()
+def remove(name: NameArgument, controller: ControllerOption = CONTROLLER) -> None:
+    """Remove a job; its members are cut off, and its slots are free."""
+    with connect(controller) as client:
+        client.remove_job(rpc.JobRequest(job=name))
+
+
+def _print_jobs(jobs: Sequence[rpc.JobInfo], *, as_json: bool) -> None:
+    records = [asdict(job) for job in jobs] if as_json else [_row(job) for job in jobs]
+    print_records("jobs", records, as_json=as_json)
+
+
+def _row(job: rpc.JobInfo) -> Mapping[str, Any]:
+    states = [member.state for member in job.members]
+    return {
+        "job": job.job,
+        "number": job.number,
+        "epoch": job.epoch,
+        "state": job.state,
+        "workers": job.workers,
+        "members": ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)),
+        "slots": f"{job.first_slot} to {job.first_slot + job.slot_count - 1}",
+    }

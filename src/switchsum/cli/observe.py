@@ -1,0 +1,100 @@
+"""Commands that look into the switch through the controller, and the drop simulator."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from switchsum.cli.output import JsonOption, print_records
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import NO_BLOCK, Flag
+
+
+def slots(
+    job: Annotated[str | None, typer.Argument(help="Only this job's slots.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many slots, from the first.")] = 64,
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Read slots out of the switch: round, contributors and flags of both versions of each."""
+    with connect(controller) as client:
+        found = client.slots(rpc.SlotsRequest(job=job, limit=limit)).slots
+    rows = [
+        {
+            "slot": cell.slot,
+            "version": cell.version,
+            "job": cell.job,
+            "number": cell.number if cell.seen else "-",
+            "contributed": ranks(cell.seen) or "-",
+            "flags": flag_names(cell.flags) or "-",
+            "block": cell.block if cell.seen else "-",
+            "next_block": cell.next_block if cell.seen and cell.next_block != NO_BLOCK else "-",
+        }
+        for cell in found
+    ]
+    print_records("slots", [asdict(cell) for cell in found] if as_json else rows, as_json=as_json)
+
+
+def stats(
+    everything: Annotated[bool, typer.Option("--all", help="Also the counters that are 0.")] = False,
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Read the switch's counters: one for each reason for which a packet is dropped or answered specially."""
+    with connect(controller) as client:
+        counters = client.statistics().counters
+    shown = [asdict(counter) for counter in counters if counter.packets or everything or as_json]
+    print_records("counters", shown, as_json=as_json)
+
+
+def ports(controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
+    """List the switch's ports: who is behind them, and their simulated loss."""
+    with connect(controller) as client:
+        _print_ports(client.ports(), as_json=as_json)
+
+
+def drop_probability(
+    probability: Annotated[float | None, typer.Argument(help="0 to 1, on arrival and again on departure.")] = None,
+    ingress: Annotated[float | None, typer.Option(help="Only, or else, on arrival.")] = None,
+    egress: Annotated[float | None, typer.Option(help="Only, or else, on departure.")] = None,
+    port: Annotated[int | None, typer.Option(help="At this port; without it at every port that has members.")] = None,
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Let the switch lose packets at random."""
+    if probability is None and ingress is None and egress is None:
+        raise UsageError("which probability? switchsum drop-probability 0.01")
+    both = probability or 0.0
+    request = rpc.LossRequest(
+        port=port, ingress=both if ingress is None else ingress, egress=both if egress is None else egress
+    )
+    with connect(controller) as client:
+        _print_ports(client.set_loss(request), as_json=as_json)
+
+
+def ranks(bitmap: int) -> str:
+    """Write a bitmap of ranks, with runs as `0-3`."""
+    found = [rank for rank in range(bitmap.bit_length()) if bitmap >> rank & 1]
+    runs: list[list[int]] = []
+    for rank in found:
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def flag_names(flags: int) -> str:
+    """Write the flags that are set."""
+    return " ".join((flag.name or "").lower() for flag in Flag if flags & flag)
+
+
+def _print_ports(found: rpc.PortList, *, as_json: bool) -> None:
+    records = [asdict(port) for port in found.ports]
+    if not as_json:
+        records = [record | {"members": ", ".join(record["members"]) or "-"} for record in records]
+    print_records("ports", records, as_json=as_json)

@@ -1,0 +1,34 @@
+"""`switchsum shell`: p4runtime-shell, attached to the switch."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.protocol.errors import LocalError
+
+
+def shell(
+    arguments: Annotated[list[str] | None, typer.Argument(help="More arguments for p4runtime-shell, after --.")] = None,
+    switch: Annotated[str | None, typer.Option(help="P4Runtime server; without it the controller's switch.")] = None,
+    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    controller: ControllerOption = CONTROLLER,
+) -> None:
+    """Attach p4runtime-shell to the switch.
+
+    Beside a running controller it may only read, for the controller is the switch's primary client.
+    """
+    from switchsum.doctor.shell import check_shell, find_shell_python
+
+    python = find_shell_python()
+    if python is None:
+        finding = check_shell()
+        raise LocalError(f"p4runtime-shell: {finding.found}; to install it: {finding.remedy}")
+    if switch is None:
+        with connect(controller) as client:
+            switch = client.info().switch
+    command = [str(python), "-m", "p4runtime_sh", "--grpc-addr", switch, "--device-id", str(device_id)]
+    os.execv(python, [*command, *(arguments or ())])
