@@ -16,9 +16,10 @@ when a worker misbehaves: whoever parses a header copies it out first.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +72,14 @@ class Batch:
         self.ports[self.count], self.addresses[self.count], self.lengths[self.count] = port, address, length
         self.count += 1
 
+    def extend(self, port: int, addresses: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32]) -> None:
+        """Add frames of one port; there must be room."""
+        end = self.count + len(addresses)
+        self.ports[self.count : end] = port
+        self.addresses[self.count : end] = addresses
+        self.lengths[self.count : end] = lengths
+        self.count = end
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortInfo:
@@ -112,42 +121,40 @@ class PortTable:
         return sorted(self._ports.values(), key=lambda port: port.number)
 
 
-class PortGroup(Protocol):
+class PortGroup(ABC):
     """All ports of one kind."""
 
-    @property
-    def owned(self) -> npt.NDArray[np.bool_]:
-        """Return, `[PORTS]`, which numbers are ports of this group."""
-        ...
+    def __init__(self, table: PortTable) -> None:
+        self.table = table
+        """Port numbers and counters, shared with the other groups."""
+        self.owned = np.zeros(PORTS, np.bool_)
+        """Which numbers are ports of this group."""
 
+    @abstractmethod
     def collect(self, batch: Batch) -> None:
         """Append frames that have come to `batch`, at most as many as fit; their memory stays as it is until `done`."""
-        ...
 
-    def done(self) -> None:
+    def done(self) -> None:  # noqa: B027  (most groups have nothing to do here)
         """Give back the memory of the frames collected since the last call."""
-        ...
 
+    @abstractmethod
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames to ports of this group, in order, copying them; drop and count what finds no room."""
-        ...
 
+    @abstractmethod
     def descriptors(self) -> list[int]:
         """Return the file descriptors that become readable when `collect` or `service` has something to do."""
-        ...
 
     def prepare_sleep(self) -> bool:
         """Ask to be woken through the descriptors from now on; False when frames have come already."""
-        ...
+        return True
 
-    def awake(self) -> None:
+    def awake(self) -> None:  # noqa: B027
         """Take `prepare_sleep` back."""
-        ...
 
-    def service(self) -> None:
+    def service(self) -> None:  # noqa: B027
         """Let ports appear and disappear; called now and then and after every sleep, between `done` and `collect`."""
-        ...
 
+    @abstractmethod
     def close(self) -> None:
         """Close every port of the group."""
-        ...

@@ -7,20 +7,19 @@ from collections import deque
 
 import numpy as np
 
-from switchsum.switch.ports.base import PORTS, Addresses, Batch, Counter, PortTable, Words
+from switchsum.switch.ports.base import Addresses, Batch, Counter, PortGroup, PortTable, Words
 
 
-class MemoryPorts:
-    """A `PortGroup` whose wires are two queues."""
+class MemoryPorts(PortGroup):
+    """Ports whose wires are two queues."""
 
     def __init__(self, table: PortTable, numbers: list[int]) -> None:
         """Have the ports `numbers`."""
-        self._table = table
+        super().__init__(table)
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._lent: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self.sent: list[tuple[int, bytes]] = []
         """What has gone out: port and frame, in order."""
-        self.owned = np.zeros(PORTS, np.bool_)
         for number in numbers:
             self.owned[table.take("memory", "memory", number)] = True
 
@@ -35,7 +34,7 @@ class MemoryPorts:
             memory = np.frombuffer(bytearray(frame), np.uint8)
             self._lent.append(memory)
             batch.append(port, memory.ctypes.data, len(frame))
-            self._table.counters[port, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(frame))
+            self.table.counters[port, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(frame))
 
     def done(self) -> None:
         """Forget collected frames."""
@@ -45,7 +44,7 @@ class MemoryPorts:
         """Append frames to `sent`."""
         for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
             self.sent.append((port, ctypes.string_at(address, length)))
-            self._table.counters[port, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
+            self.table.counters[port, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
 
     def descriptors(self) -> list[int]:
         """Return none: who injects frames polls."""
@@ -55,14 +54,8 @@ class MemoryPorts:
         """Tell whether nothing waits."""
         return not self._waiting
 
-    def awake(self) -> None:
-        """Nothing was asked for."""
-
-    def service(self) -> None:
-        """Ports do not come or go."""
-
     def close(self) -> None:
         """Give the numbers back."""
         for number in np.flatnonzero(self.owned).tolist():
-            self._table.give_back(number)
+            self.table.give_back(number)
         self.owned[:] = False

@@ -17,7 +17,7 @@ from switchsum.protocol.ring import BROKEN, LINK_FIELDS, fill_link
 from switchsum.protocol.shm import MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
 from switchsum.switch.ports import shm_kernels
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, PORTS, Addresses, Batch, PortTable, Words
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, PORTS, Addresses, Batch, PortGroup, PortTable, Words
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
 """Locally administered; the port's number is added."""
@@ -51,21 +51,20 @@ class _Worker:
     """Gives everything else back that the link has."""
 
 
-class ShmPorts:
-    """A `PortGroup` of shared-memory links."""
+class ShmPorts(PortGroup):
+    """Ports that are shared-memory links."""
 
     def __init__(self, name: str, table: PortTable, *, spins: int = 50) -> None:
         """Listen under `name`; raises TransportError when another switch does.
 
         `spins` is how often `prepare_sleep` looks at all links before the switch sleeps.
         """
-        self._table = table
+        super().__init__(table)
         self._spins = spins
         self._links = np.zeros((MAX_WORKERS, LINK_FIELDS), np.int64)
         self._active = np.zeros(0, np.int32)
         self._port_of_link = np.zeros(MAX_WORKERS, np.int32)
         self._link_of_port = np.full(PORTS, -1, np.int32)
-        self.owned = np.zeros(PORTS, np.bool_)
         self._sleepers = np.zeros(MAX_WORKERS, np.int32)
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
@@ -90,7 +89,7 @@ class ShmPorts:
             self._links,
             self._active,
             self._port_of_link,
-            self._table.counters,
+            self.table.counters,
             batch.addresses,
             batch.lengths,
             batch.ports,
@@ -107,7 +106,7 @@ class ShmPorts:
             self._links,
             self._active,
             self._link_of_port,
-            self._table.counters,
+            self.table.counters,
             ports,
             addresses,
             lengths,
@@ -206,8 +205,8 @@ class ShmPorts:
             for descriptor in watched:
                 self._epoll.register(descriptor, select.EPOLLIN)
                 resources.callback(self._epoll.unregister, descriptor)
-            port = self._table.take("shm", f"process {pid}")
-            resources.callback(self._table.give_back, port)
+            port = self.table.take("shm", f"process {pid}")
+            resources.callback(self.table.give_back, port)
             fill_link(self._links[index], our_layout, answers.address, their_layout, outbox.address)
             address = worker_address(port)
             answer = Answer(port=port, mac=address.mac, ip=address.ip, udp_port=address.port)

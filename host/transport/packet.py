@@ -1,0 +1,53 @@
+"""The link of a worker that may open raw sockets: whole frames on an interface, past the kernel's IP stack."""
+
+from __future__ import annotations
+
+import socket
+
+from switchsum.host.transport.sockets import SocketTransport
+from switchsum.protocol.errors import TransportError
+from switchsum.protocol.packetsocket import (
+    NOTHING,
+    attach_filter,
+    interface_ip,
+    interface_mac,
+    interface_mtu,
+    open_packet_socket,
+    udp_filter,
+)
+from switchsum.protocol.wire import ETHERNET_BYTES, Address, format_ip
+
+
+class PacketTransport(SocketTransport):
+    """A `Transport` over AF_PACKET; a filter in the kernel lets only the switch's frames to this worker through."""
+
+    def __init__(self, interface: str, *, rows: int, frame_bytes: int, switch: Address) -> None:
+        """Use `interface` with its own addresses and a UDP port that is free; raises TransportError."""
+        longest = interface_mtu(interface) + ETHERNET_BYTES
+        if frame_bytes > longest:
+            raise TransportError(f"interface {interface} takes frames of {longest} bytes, not {frame_bytes}")
+        ip = interface_ip(interface)
+        self._reservation, port = reserve_port(ip)
+        address = Address(mac=interface_mac(interface), ip=ip, port=port)
+        try:
+            link = open_packet_socket(interface, program=udp_filter(switch, address))
+        except TransportError:
+            self._reservation.close()
+            raise
+        super().__init__(link, address, rows=rows, frame_bytes=frame_bytes, skip=0)
+
+    def close(self) -> None:
+        """Close the socket and free the UDP port."""
+        super().close()
+        self._reservation.close()
+
+
+def reserve_port(ip: int) -> tuple[socket.socket, int]:
+    """Return a free UDP port and a socket that keeps it.
+
+    Without one the kernel, which sees the frames as well, would answer each with an ICMP "port unreachable".
+    """
+    reservation = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    attach_filter(reservation, NOTHING)
+    reservation.bind((format_ip(ip), 0))
+    return reservation, reservation.getsockname()[1]

@@ -1,0 +1,41 @@
+"""The link of a worker without privileges: an ordinary UDP socket, connected to the switch."""
+
+from __future__ import annotations
+
+import socket
+
+import numpy as np
+
+from switchsum.host.transport.base import Indices
+from switchsum.host.transport.sockets import SocketTransport
+from switchsum.protocol.encapsulation import made_up_mac, template, wrap
+from switchsum.protocol.errors import TransportError
+from switchsum.protocol.wire import LOWER_BYTES, Address, parse_ip
+
+_NO_SOURCES = np.zeros((0, 0), np.uint8)
+
+
+class UdpTransport(SocketTransport):
+    """A `Transport` over UDP; what is sent leaves without the lower headers that the engine packs.
+
+    Received frames get lower headers from `switch` to `address`: the socket is connected, so nobody else's datagrams
+    come in.  The Ethernet address is made up; a router or a kernel on the way puts its own.
+    """
+
+    def __init__(self, host: str, port: int, *, rows: int, frame_bytes: int, switch: Address) -> None:
+        """Connect to the switch at `host` and `port`, which calls itself `switch`; raises TransportError."""
+        link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            link.connect((host, port))
+        except OSError as error:
+            link.close()
+            raise TransportError(f"no way to a switch at {host}:{port}: {error.strerror}") from error
+        ip_text, own_port = link.getsockname()
+        ip = parse_ip(ip_text)
+        address = Address(mac=made_up_mac(ip), ip=ip, port=own_port)
+        super().__init__(link, address, rows=rows, frame_bytes=frame_bytes, skip=LOWER_BYTES)
+        self._headers = template(switch, address)
+        self._complete(np.zeros(0, np.int32))  # has the kernel ready before the first frame
+
+    def _complete(self, lengths: Indices) -> None:
+        wrap(self._receiver.rows, lengths, self._headers, _NO_SOURCES)

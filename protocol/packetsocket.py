@@ -1,0 +1,113 @@
+"""AF_PACKET sockets: whole frames from and to an interface, for root or CAP_NET_RAW."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import socket
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from switchsum.protocol.errors import TransportError
+from switchsum.protocol.wire import ETHERNET_BYTES, Address
+
+ETH_P_IP: Final = 0x0800
+ETH_P_ALL: Final = 0x0003
+SOL_PACKET: Final = 263
+PACKET_AUXDATA: Final = 8
+_PACKET_ADD_MEMBERSHIP: Final = 1
+_PACKET_MR_PROMISC: Final = 1
+_PACKET_IGNORE_OUTGOING: Final = 23
+_SO_ATTACH_FILTER: Final = 26
+_SIOCGIFADDR: Final = 0x8915
+_SIOCGIFMTU: Final = 0x8921
+_SIOCGIFHWADDR: Final = 0x8927
+
+Program = Sequence[tuple[int, int, int, int]]
+"""Classic BPF: code, jump if true, jump if false, operand."""
+
+_LOAD_BYTE: Final = 0x30
+_LOAD_HALF: Final = 0x28
+_LOAD_WORD: Final = 0x20
+_JUMP_EQUAL: Final = 0x15
+_JUMP_ANY_BIT: Final = 0x45
+_RETURN: Final = 0x06
+_WHOLE_FRAME: Final = 0x40000
+NOTHING: Final[Program] = ((_RETURN, 0, 0, 0),)
+"""Lets no packet through."""
+
+
+def open_packet_socket(interface: str, *, program: Program = (), promiscuous: bool = False) -> socket.socket:
+    """Return a socket that receives the interface's incoming frames, IPv4 only if there is a `program` to filter them.
+
+    A promiscuous one hears everything, and is told of VLAN tags, which the kernel takes off, in PACKET_AUXDATA.
+    Raises TransportError.
+    """
+    try:
+        # Protocol 0: nothing is received before the filter is there.
+        link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+    except PermissionError:
+        raise TransportError(f"a raw socket on {interface} needs root or CAP_NET_RAW") from None
+    try:
+        if program:
+            attach_filter(link, program)
+        link.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        if promiscuous:
+            membership = struct.pack("iHH8s", socket.if_nametoindex(interface), _PACKET_MR_PROMISC, 0, b"")
+            link.setsockopt(SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
+            link.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        link.bind((interface, ETH_P_IP if program else ETH_P_ALL))
+    except OSError as error:
+        link.close()
+        raise TransportError(f"interface {interface}: {error.strerror or error}") from error
+    return link
+
+
+def attach_filter(link: socket.socket, program: Program) -> None:
+    """Let only what `program` accepts into a socket."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
+    link.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
+
+
+def udp_filter(source: Address, destination: Address) -> Program:
+    """Return a program that accepts whole UDP datagrams between these IPv4 addresses and ports, nothing else."""
+    tests = (
+        (_LOAD_BYTE, ETHERNET_BYTES, 0x45),
+        (_LOAD_BYTE, 23, socket.IPPROTO_UDP),
+        (_LOAD_WORD, 26, source.ip),
+        (_LOAD_WORD, 30, destination.ip),
+        (_LOAD_HALF, 34, source.port),
+        (_LOAD_HALF, 36, destination.port),
+    )
+    program: list[tuple[int, int, int, int]] = [(_LOAD_HALF, 0, 0, 20)]
+    length = 2 + 2 * len(tests)  # of the loads and jumps, in front of the two returns
+    program.append((_JUMP_ANY_BIT, length - len(program), 0, 0x3FFF))  # a fragment
+    for load, offset, wanted in tests:
+        program.append((load, 0, 0, offset))
+        program.append((_JUMP_EQUAL, 0, length - len(program), wanted))
+    return (*program, (_RETURN, 0, 0, _WHOLE_FRAME), (_RETURN, 0, 0, 0))
+
+
+def interface_mac(interface: str) -> int:
+    """Return an interface's Ethernet address; raises TransportError."""
+    return int.from_bytes(_ask(interface, _SIOCGIFHWADDR, "no such interface")[18:24])
+
+
+def interface_ip(interface: str) -> int:
+    """Return an interface's first IPv4 address; raises TransportError."""
+    return int.from_bytes(_ask(interface, _SIOCGIFADDR, "no IPv4 address")[20:24])
+
+
+def interface_mtu(interface: str) -> int:
+    """Return an interface's longest IPv4 packet in bytes; raises TransportError."""
+    mtu: int = struct.unpack_from("i", _ask(interface, _SIOCGIFMTU, "no such interface"), 16)[0]
+    return mtu
+
+
+def _ask(interface: str, request: int, failure: str) -> bytes:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            return fcntl.ioctl(asker, request, struct.pack("256s", interface.encode()[:15]))
+        except OSError as error:
+            raise TransportError(f"interface {interface}: {failure} ({error.strerror})") from None
