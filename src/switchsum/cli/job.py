@@ -23,8 +23,6 @@ def create(
     workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32.")],
     slots: Annotated[int, typer.Option(help="Slots to reserve.")] = 256,
     timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds until a silent member is lost.")] = 10.0,
-        float, typer.Option("--timeout", help="Seconds of silence after which a member is lost.")
-    ] = 10,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
