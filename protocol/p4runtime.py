@@ -83,14 +83,20 @@ def _load() -> tuple[Any, list[descriptor_pb2.FileDescriptorProto]]:
 
 _POOL, _PROTOS = _load()
 _FACTORY: Final[Any] = message_factory
+_OLD_FACTORY: Final[Any] = None if hasattr(_FACTORY, "GetMessageClass") else _FACTORY.MessageFactory(_POOL)
+"""Of protobuf before 4.22; its classes do not have the nested ones as attributes."""
 
 
 def message_class(name: str) -> Any:
     """Return the class of a message by its full name, such as `p4.v1.Update`."""
-    descriptor, factory = _POOL.FindMessageTypeByName(name), _FACTORY
-    if hasattr(factory, "GetMessageClass"):
-        return factory.GetMessageClass(descriptor)
-    return factory.MessageFactory(_POOL).GetPrototype(descriptor)  # protobuf before 4.22
+    descriptor = _POOL.FindMessageTypeByName(name)
+    if _OLD_FACTORY is None:
+        return _FACTORY.GetMessageClass(descriptor)
+    made = _OLD_FACTORY.GetPrototype(descriptor)
+    for nested in descriptor.nested_types:
+        if not hasattr(made, nested.name):
+            setattr(made, nested.name, message_class(nested.full_name))
+    return made
 
 
 def _package(name: str) -> Any:

@@ -31,6 +31,12 @@ def test_wire_numbers_are_those_of_the_protocol() -> None:
     assert v1.TableEntry(table_id=7, metadata=b"A").SerializeToString() == bytes.fromhex("0807 5a0141")
 
 
+def test_nested_messages_and_enums_are_attributes() -> None:
+    assert v1.FieldMatch.LPM(value=b"A", prefix_len=8) == v1.FieldMatch(lpm={"value": b"A", "prefix_len": 8}).lpm
+    assert v1.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT == 3
+    assert config.MatchField.LPM == 3
+
+
 def test_service_has_every_method_with_its_streams() -> None:
     streams = {name: (method.client_streams, method.server_streams) for name, method in p4rt.METHODS.items()}
     assert streams == {

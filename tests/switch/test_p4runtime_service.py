@@ -1,0 +1,402 @@
+"""The server as its clients see it: sessions, configs, packets."""
+
+from __future__ import annotations
+
+import json
+import queue
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
+from switchsum.switch.p4runtime import stream
+
+from . import p4runtime_rig
+from .p4runtime_rig import DEVICE_ID, P4INFO, PROGRAM, Client, Rig, config, identifier, update
+
+rig = pytest.fixture(p4runtime_rig.rig)
+
+
+@pytest.fixture
+def primary(rig: Rig) -> Client:
+    """Return the primary of a server that runs the test program."""
+    client = rig.primary()
+    client.set_config(config=config(cookie={"cookie": 11}))
+    return client
+
+
+def refused(code: Code, call: Any, *arguments: Any, **keywords: Any) -> P4RuntimeError:
+    """Make a call that is to fail as a whole."""
+    with pytest.raises(P4RuntimeError) as error:
+        call(*arguments, **keywords)
+    assert error.value.code is code, error.value
+    assert error.value.message
+    assert not error.value.failures
+    return error.value
+
+
+# Sessions
+
+
+def test_clients_hear_who_is_primary(rig: Rig) -> None:
+    first = rig.primary(5)
+    second = rig.client(3)
+    assert second.arbitrate() == (5, Code.ALREADY_EXISTS)
+    assert second.arbitrate(1 << 100) == (1 << 100, Code.OK)
+    assert first.arbitration() == (1 << 100, Code.ALREADY_EXISTS)
+    second.close()
+    assert first.arbitration() == (1 << 100, Code.NOT_FOUND)
+
+
+@pytest.mark.parametrize("end", ["close", "cancel", "channel"])
+def test_lost_primary_can_come_back_with_its_election_id(rig: Rig, end: str) -> None:
+    backup = rig.client(1)
+    primary = rig.primary(5)
+    assert backup.arbitrate() == (5, Code.ALREADY_EXISTS)
+    {"close": primary.close, "cancel": primary.stream.cancel, "channel": primary.channel.close}[end]()
+    assert backup.arbitration() == (5, Code.NOT_FOUND)
+    rig.primary(5)
+    assert backup.arbitration() == (5, Code.ALREADY_EXISTS)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"device_id": DEVICE_ID + 1}, Code.NOT_FOUND),
+        ({"election_id": 5}, Code.INVALID_ARGUMENT),
+        ({"role": {"name": "r", "config": {"type_url": "x"}}}, Code.INVALID_ARGUMENT),
+        ({"role": {"id": 3}}, Code.INVALID_ARGUMENT),
+    ],
+)
+def test_refused_bid_ends_the_stream(rig: Rig, fields: dict[str, Any], code: Code) -> None:
+    rig.primary(5)
+    client = rig.client()
+    error = client.arbitrate(**fields)
+    assert isinstance(error, P4RuntimeError)
+    assert error.code is code
+    assert error.message
+
+
+def test_stream_that_ended_badly_leaves_its_place(rig: Rig) -> None:
+    client = rig.primary(5)
+    client.send(arbitration=v1.MasterArbitrationUpdate(device_id=DEVICE_ID + 1))
+    error = client.receive()
+    assert error.code is Code.FAILED_PRECONDITION
+    rig.primary(5)
+
+
+# Configs
+
+
+def test_nothing_can_be_read_or_written_before_a_program_is_there(rig: Rig) -> None:
+    client = rig.primary()
+    refused(Code.FAILED_PRECONDITION, client.write)
+    with pytest.raises(p4runtime_rig.PartialRead) as error:
+        client.read(v1.Entity(table_entry={}))
+    assert error.value.error.code is Code.FAILED_PRECONDITION
+    assert not client.call("GetForwardingPipelineConfig").HasField("config")
+    client.send(packet=v1.PacketOut(payload=b"x"))
+    assert client.receive().error.canonical_code == Code.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(
+    ("response_type", "fields"),
+    [
+        ("ALL", {"p4info", "p4_device_config", "cookie"}),
+        ("COOKIE_ONLY", {"cookie"}),
+        ("P4INFO_AND_COOKIE", {"p4info", "cookie"}),
+        ("DEVICE_CONFIG_AND_COOKIE", {"p4_device_config", "cookie"}),
+    ],
+)
+def test_config_is_read_back(primary: Client, response_type: str, fields: set[str]) -> None:
+    got = primary.call("GetForwardingPipelineConfig", response_type=response_type).config
+    whole = config(cookie={"cookie": 11})
+    assert {field.name for field, _ in got.ListFields()} == fields
+    assert all(getattr(got, name) == getattr(whole, name) for name in fields)
+
+
+def test_config_without_cookie_has_none(rig: Rig) -> None:
+    client = rig.primary()
+    client.set_config(config=config())
+    assert not client.call("GetForwardingPipelineConfig").config.HasField("cookie")
+
+
+def other_p4info(change: str) -> Any:
+    """Return the program's P4Info with one thing changed."""
+    info = type(P4INFO)()
+    info.CopyFrom(P4INFO)
+    by_name = {table.preamble.alias: table for table in info.tables}
+    if change == "unknown table":
+        by_name["routes"].preamble.name = "TestIngress.elsewhere"
+    elif change == "width":
+        by_name["routes"].match_fields[0].bitwidth = 16
+    elif change == "match kind":
+        by_name["routes"].match_fields[0].match_type = info.tables[0].match_fields[0].TERNARY
+    elif change == "field missing":
+        del by_name["rules"].match_fields[2]
+    elif change == "two fields of one id":
+        by_name["rules"].match_fields[2].id = 1
+    elif change == "action missing":
+        del info.actions[:]
+    elif change == "parameter":
+        info.actions[0].params.add(id=9, name="more", bitwidth=8)
+        next(action for action in info.actions if action.preamble.alias == "mark").params[0].bitwidth = 9
+    elif change == "counter size":
+        info.counters[0].size += 1
+    elif change == "register width":
+        info.registers[0].type_spec.bitstring.bit.bitwidth += 1
+    elif change == "direct counter":
+        info.direct_counters[0].direct_table_id = by_name["routes"].preamble.id
+    elif change == "packet_in not in bytes":
+        info.controller_packet_metadata[0].metadata[1].bitwidth = 6
+    elif change == "table id":
+        by_name["routes"].preamble.id = by_name["rules"].preamble.id
+    return info
+
+
+BAD_CONFIGS = {
+    "no config": None,
+    "empty": v1.ForwardingPipelineConfig(),
+    "not JSON": config(p4_device_config=b"\x7fELF"),
+    "no program": config(p4_device_config=b"{}"),
+    "a list": config(p4_device_config=b"[1, 2]"),
+    "cut short": config(p4_device_config=PROGRAM.read_bytes()[:-40]),
+    "no JSON": config(p4_device_config=b""),
+    **{
+        change: config(p4info=other_p4info(change))
+        for change in (
+            "unknown table",
+            "width",
+            "match kind",
+            "field missing",
+            "two fields of one id",
+            "action missing",
+            "parameter",
+            "counter size",
+            "register width",
+            "direct counter",
+            "packet_in not in bytes",
+            "table id",
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGS)
+@pytest.mark.parametrize("action", ["VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "RECONCILE_AND_COMMIT"])
+def test_bad_config_is_refused_and_the_program_stays(rig: Rig, primary: Client, name: str, action: str) -> None:
+    before = rig.pipeline
+    primary.insert(table_entry=station(1))
+    error = refused(Code.INVALID_ARGUMENT, primary.set_config, action, config=BAD_CONFIGS[name])
+    assert len(error.message) > 10
+    assert rig.pipeline is before
+    assert primary.read_all(table_entry={"table_id": STATIONS}) == [station(1)]
+    assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 11
+
+
+def test_config_without_action_is_refused(primary: Client) -> None:
+    refused(Code.INVALID_ARGUMENT, primary.set_config, "UNSPECIFIED", config=config())
+
+
+STATIONS = identifier("tables", "stations")
+
+
+def station(number: int) -> Any:
+    """Return an entry of the exact table."""
+    entry = v1.TableEntry(table_id=STATIONS)
+    entry.match.add(field_id=1).exact.value = bytes([number])
+    entry.action.action.action_id = identifier("actions", "to_controller")
+    return entry
+
+
+def stations(client: Client) -> list[Any]:
+    return client.read_all(table_entry={"table_id": STATIONS})
+
+
+def test_verify_changes_nothing(rig: Rig, primary: Client) -> None:
+    before = rig.pipeline
+    primary.insert(table_entry=station(1))
+    primary.set_config("VERIFY", config=config(cookie={"cookie": 12}))
+    assert rig.pipeline is before
+    assert stations(primary) == [station(1)]
+    assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 11
+    refused(Code.NOT_FOUND, primary.set_config, "COMMIT")
+
+
+def test_commit_clears_the_state(rig: Rig, primary: Client) -> None:
+    primary.insert(table_entry=station(1))
+    before = rig.pipeline
+    primary.set_config("VERIFY_AND_COMMIT", config=config(cookie={"cookie": 12}))
+    assert rig.pipeline is not before
+    assert stations(primary) == []
+
+
+def test_saved_config_takes_writes_and_goes_live_with_them(rig: Rig, primary: Client) -> None:
+    primary.insert(table_entry=station(1))
+    running = rig.pipeline
+    primary.set_config("VERIFY_AND_SAVE", config=config(cookie={"cookie": 12}))
+    assert rig.pipeline is running
+    assert stations(primary) == []
+    primary.insert(table_entry=station(2))
+    assert len(running.tables["TestIngress.stations"]) == 1
+    refused(Code.INVALID_ARGUMENT, primary.set_config, "COMMIT", config=config())
+    primary.set_config("COMMIT")
+    assert rig.pipeline is not running
+    assert stations(primary) == [station(2)]
+    assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 12
+    refused(Code.NOT_FOUND, primary.set_config, "COMMIT")
+
+
+def test_reconcile_with_the_same_program_keeps_everything(rig: Rig, primary: Client) -> None:
+    primary.insert(table_entry=station(1))
+    before = rig.pipeline
+    primary.set_config("RECONCILE_AND_COMMIT", config=config(cookie={"cookie": 12}))
+    assert rig.pipeline is before
+    assert stations(primary) == [station(1)]
+    assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 12
+
+
+def test_reconcile_with_another_program_is_refused(primary: Client) -> None:
+    other = json.dumps({**json.loads(PROGRAM.read_bytes()), "program": "other.p4"}).encode()
+    refused(Code.INVALID_ARGUMENT, primary.set_config, "RECONCILE_AND_COMMIT", config=config(p4_device_config=other))
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"device_id": DEVICE_ID + 1}, Code.NOT_FOUND),
+        ({"role": "nobody's"}, Code.NOT_FOUND),
+        ({"role_id": 4}, Code.INVALID_ARGUMENT),
+        ({"election_id": {"low": 2}}, Code.PERMISSION_DENIED),
+    ],
+)
+def test_calls_of_others_are_refused(primary: Client, fields: dict[str, Any], code: Code) -> None:
+    refused(code, primary.write, update(v1.Update.INSERT, table_entry=station(1)), **fields)
+    refused(code, primary.set_config, config=config(), **fields)
+    assert stations(primary) == []
+
+
+def test_backup_may_read_but_not_write(rig: Rig, primary: Client) -> None:
+    primary.insert(table_entry=station(1))
+    backup = rig.client(0)
+    assert backup.arbitrate() == (1, Code.ALREADY_EXISTS)
+    assert stations(backup) == [station(1)]
+    refused(Code.PERMISSION_DENIED, backup.insert, table_entry=station(2))
+
+
+def test_reads_need_no_session_but_the_right_device(rig: Rig, primary: Client) -> None:
+    stranger = rig.client()
+    assert stations(stranger) == []
+    stranger.device_id += 1
+    for call in (stranger.read, lambda: stranger.call("GetForwardingPipelineConfig")):
+        with pytest.raises((P4RuntimeError, p4runtime_rig.PartialRead), match="NOT_FOUND"):
+            call()
+
+
+def test_capabilities_name_the_version(rig: Rig) -> None:
+    client = rig.client()
+    method = METHODS["Capabilities"]
+    call = client.channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
+    assert call(method.request()).p4runtime_api_version == "1.4.1"
+
+
+# Packets
+
+
+def test_packet_in_reaches_every_primary_and_nobody_else(rig: Rig, primary: Client) -> None:
+    backup, other_role = rig.client(0), rig.primary(1, role="packets")
+    assert backup.arbitrate() == (1, Code.ALREADY_EXISTS)
+    rig.service.packet_in(bytes([0b1010_0000, 0b1_000_0101]) + b"payload")
+    for client in (primary, other_role):
+        packet = client.receive().packet
+        assert packet.payload == b"payload"
+        assert [(field.metadata_id, field.value) for field in packet.metadata] == [(1, b"\x01\x41"), (2, b"\x05")]
+    assert backup.nothing_more()
+
+
+def test_packet_in_that_is_shorter_than_its_header_is_dropped(rig: Rig, primary: Client) -> None:
+    rig.service.packet_in(b"\x00")
+    rig.service.packet_in(b"\x00\x00")
+    assert primary.receive().packet.payload == b""
+
+
+def test_packet_ins_beyond_the_queue_are_lost_and_arbitration_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_PENDING", 2)
+    waiting = stream.Stream()
+    for number in range(4):
+        waiting.offer(number)
+    waiting.send("arbitration")
+    waiting.close()
+    assert list(waiting) == [0, 1, "arbitration"]
+    assert waiting.dropped == 2
+
+
+def packet_out(*metadata: tuple[int, bytes]) -> Any:
+    message = v1.PacketOut(payload=b"payload")
+    for number, value in metadata:
+        message.metadata.add(metadata_id=number, value=value)
+    return message
+
+
+@pytest.mark.parametrize(
+    ("metadata", "header"),
+    [
+        ([(1, b"\x01\x41"), (2, b"\x05")], bytes([0b1010_0000, 0b1_000_0101])),
+        ([(2, b"\x05"), (1, b"\x01\x41")], bytes([0b1010_0000, 0b1_000_0101])),
+        ([(1, b"\x00\x00\x03"), (2, b"\x00")], bytes([0b0000_0001, 0b1_000_0000])),
+        ([(1, b"\x03")], bytes([0b0000_0001, 0b1_000_0000])),  # as simple_switch_grpc: what is left out is 0
+    ],
+)
+def test_packet_out_enters_with_its_header(
+    rig: Rig, primary: Client, metadata: list[tuple[int, bytes]], header: bytes
+) -> None:
+    primary.send(packet=packet_out(*metadata))
+    assert rig.packet_outs.get(timeout=10) == header + b"payload"
+
+
+@pytest.mark.parametrize(
+    "metadata", [[(1, b"\x02\x00"), (2, b"\x00")], [(1, b"")], [(1, b"\x01"), (1, b"\x01")], [(3, b"\x01")]]
+)
+def test_packet_out_with_bad_metadata_is_reported_and_dropped(
+    rig: Rig, primary: Client, metadata: list[tuple[int, bytes]]
+) -> None:
+    message = packet_out(*metadata)
+    primary.send(packet=message)
+    error = primary.receive().error
+    assert error.canonical_code == Code.INVALID_ARGUMENT
+    assert error.message
+    assert error.packet_out.packet_out == message
+    with pytest.raises(queue.Empty):
+        rig.packet_outs.get_nowait()
+
+
+def test_packet_out_of_a_backup_is_refused(rig: Rig, primary: Client) -> None:
+    stranger = rig.client(0)
+    stranger.send(packet=packet_out())
+    assert stranger.receive().error.canonical_code == Code.PERMISSION_DENIED
+    stranger.arbitrate()
+    stranger.send(packet=packet_out())
+    assert stranger.receive().error.canonical_code == Code.PERMISSION_DENIED
+    assert rig.packet_outs.empty()
+
+
+def test_other_stream_messages_are_answered_with_errors(primary: Client) -> None:
+    primary.send(digest_ack=v1.DigestListAck(digest_id=3, list_id=4))
+    error = primary.receive().error
+    assert (error.canonical_code, error.digest_list_ack.digest_list_ack.list_id) == (Code.INVALID_ARGUMENT, 4)
+    primary.send()
+    error = primary.receive().error
+    assert (error.canonical_code, error.WhichOneof("details")) == (Code.UNIMPLEMENTED, "other")
+
+
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_compiled_program_is_that_of_its_source(tmp_path: Path) -> None:
+    output = [*("-o", str(tmp_path / "json")), *("--p4runtime-files", str(tmp_path / "entities.p4info.txtpb"))]
+    command = ["p4c-bm2-ss", "--arch", "v1model", *output, "entities.p4"]
+    subprocess.run(command, cwd=PROGRAM.parent, check=True, timeout=50)
+    assert parse_p4info((tmp_path / "entities.p4info.txtpb").read_text()) == P4INFO
+    made, committed = (json.loads(path.read_bytes()) for path in (tmp_path / "json", PROGRAM))
+    assert made["pipelines"] == committed["pipelines"]
