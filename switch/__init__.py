@@ -11,6 +11,7 @@ from switchsum.switch.errors import (
     StateError,
     TableFull,
 )
+from switchsum.switch.pipeline import Output, Pipeline
 from switchsum.switch.state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
 from switchsum.switch.tables import (
     ActionSpec,
@@ -42,7 +43,9 @@ __all__ = [
     "Match",
     "MatchKind",
     "Multicast",
+    "Output",
     "ParamSpec",
+    "Pipeline",
     "ProgramError",
     "Range",
     "ReadOnly",

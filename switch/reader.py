@@ -337,9 +337,10 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
         key: _Node(value, f"{node.path}.next_tables").text() if value is not None else None
         for key, value in node["next_tables"].pairs().items()
     }
+    otherwise = node.text_or_none("base_default_next")
     by_hit = None
     if "__HIT__" in following or "__MISS__" in following:
-        by_hit = following.get("__HIT__"), following.get("__MISS__")
+        by_hit = following.get("__HIT__", otherwise), following.get("__MISS__", otherwise)
     default = node.get("default_entry")
     entries = node.get("entries")
     return model.Table(
@@ -352,7 +353,7 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
             number: following[name] for number, name in zip(action_ids, names, strict=True) if name in following
         },
         next_by_hit=by_hit,
-        next_default=node.text_or_none("base_default_next"),
+        next_default=otherwise,
         default=_default_entry(default) if default else None,
         entries=tuple(_table_entry(item) for item in entries.items()) if entries else (),
         const_entries=entries is not None,

@@ -115,6 +115,8 @@ class Multicast:
         self._lock = lock
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._cells: dict[int, np.ndarray] = {}
+        self.largest = 0
+        """The most replicas that any group has."""
         self.directory = np.zeros((MAX_GROUP + 1, 2), dtype=np.uint64)
         """By group, for the native engine: address of its (port, instance) pairs of 32 bits, and their number."""
 
@@ -127,6 +129,7 @@ class Multicast:
             self._groups[group] = made
             self._cells[group] = cells
             self.directory[group] = cells.ctypes.data, len(made)
+            self._measure()
 
     def delete(self, group: int) -> None:
         """Remove a group; raises EntryMissing."""
@@ -134,6 +137,7 @@ class Multicast:
             self.get(group)
             self.directory[group] = 0
             del self._groups[group], self._cells[group]
+            self._measure()
 
     def get(self, group: int) -> tuple[Replica, ...]:
         """Return a group's replicas; raises EntryMissing."""
@@ -146,6 +150,9 @@ class Multicast:
         """Return all groups."""
         with self._lock:
             return dict(self._groups)
+
+    def _measure(self) -> None:
+        self.largest = max(map(len, self._groups.values()), default=0)
 
 
 class CloneSessions:

@@ -1,0 +1,291 @@
+"""Actions: primitives to statements, jumps to blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from switchsum.switch import ir, model
+from switchsum.switch.ir import Op, Relation
+from switchsum.switch.lower.expressions import (
+    FALSE,
+    Scope,
+    choose,
+    exact,
+    low_bits,
+    resize,
+    unsigned,
+)
+from switchsum.switch.lower.graph import GraphBuilder
+from switchsum.switch.lower.hashes import hash_of
+from switchsum.switch.lower.symbols import Symbols
+
+DROP_PORT = 511
+"""simple_switch's egress port of packets that are dropped."""
+
+_NOTHING = {"no_op", "log_msg"}
+
+
+class ActionLowering:
+    """One use of an action: its body as blocks that end in `following`.
+
+    As in BMv2, `exit` lets the rest of the action run and ends the control after it; so each primitive may be needed
+    twice, once with and once without an exit behind it.
+    """
+
+    def __init__(
+        self,
+        builder: GraphBuilder,
+        symbols: Symbols,
+        action: model.Action,
+        arguments: Sequence[ir.Expr],
+        following: int,
+        after_exit: int,
+    ) -> None:
+        self._builder = builder
+        self._symbols = symbols
+        self._action = action
+        self._arguments = arguments
+        self._following = {False: following, True: after_exit}
+        self._blocks: dict[tuple[int, bool], int] = {}
+
+    def entry(self) -> int:
+        """Make the blocks and return the first."""
+        return self._block(0, False)
+
+    def _block(self, start: int, exited: bool) -> int:
+        if start >= len(self._action.primitives):
+            return self._following[exited]
+        if (start, exited) not in self._blocks:
+            number = self._builder.new(f"{self._action.name}.{start}")
+            self._blocks[start, exited] = number
+            self._fill(number, start, exited)
+        return self._blocks[start, exited]
+
+    def _fill(self, number: int, start: int, exited: bool) -> None:
+        statements: list[ir.Statement] = []
+        for position in range(start, len(self._action.primitives)):
+            primitive = self._action.primitives[position]
+            scope = Scope(self._symbols, self._arguments, primitive.source or self._action.source)
+            match primitive.operation, primitive.operands:
+                case "_jump", (model.Number(target),):
+                    self._builder.fill(number, statements, ir.Jump(self._block(target, exited)))
+                    return
+                case "_jump_if_zero", (condition, model.Number(target)):
+                    value, _ = exact(scope, condition)
+                    nonzero = value if value.width == 1 else ir.Compare(Relation.NE, value, ir.Const(value.width, 0))
+                    end = ir.Branch(nonzero, self._block(position + 1, exited), self._block(target, exited))
+                    self._builder.fill(number, statements, end)
+                    return
+                case "exit", ():
+                    self._builder.fill(number, statements, ir.Jump(self._block(position + 1, True)))
+                    return
+                case (("add_header" | "remove_header"), (model.Operation() as member,)):
+                    after = self._block(position + 1, exited)
+                    self._builder.fill(number, statements, ir.Jump(self._each_member(scope, primitive, member, after)))
+                    return
+            statements += lower_primitive(scope, primitive)
+        self._builder.fill(number, statements, ir.Jump(self._following[exited]))
+
+    def _each_member(self, scope: Scope, primitive: model.Primitive, member: model.Operation, after: int) -> int:
+        """Apply a primitive to the member of a stack whose index is known only at run time."""
+        if not isinstance(member.left, model.Named) or isinstance(member.right, int):
+            raise scope.refuse(f"{member} as a header")
+        index = unsigned(scope, member.right)
+        for position, header in reversed(list(enumerate(self._symbols.stack(member.left.name)))):
+            statements = _set_validity(self._symbols, header, primitive.operation == "add_header")
+            chosen = self._builder.add(f"{self._action.name}.member", statements, ir.Jump(after))
+            condition = choose(index, [FALSE] * position + [ir.Const(1, 1)])
+            after_this = self._builder.new(f"{self._action.name}.members")
+            self._builder.fill(after_this, [], ir.Branch(condition, chosen, after))
+            after = after_this
+        return after
+
+
+def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
+    """Return the statements of a primitive that does not jump; raises ProgramError where it is not supported."""
+    if primitive.operation in _NOTHING:
+        return []
+    make = _PRIMITIVES.get(primitive.operation)
+    if make is None:
+        raise scope.refuse(f"primitive {primitive.operation}")
+    try:
+        return make(scope, *primitive.operands)
+    except TypeError:
+        raise scope.refuse(f"{primitive.operation}({', '.join(map(str, primitive.operands))})") from None
+
+
+def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[ir.Statement]:
+    match target:
+        case model.FieldName(header, field):
+            slot = scope.symbols.slot(header, field)
+            return [ir.Assign(slot, low_bits(scope, value, scope.symbols.fields[slot].width))]
+        case model.Operation("access_field", model.Operation(_, model.Named(_, stack), right), int(offset)):
+            if not isinstance(right, int):
+                return _assign_member(scope, scope.symbols.stack(stack), unsigned(scope, right), offset, value)
+        case model.StackField(stack, field):
+            members = scope.symbols.stack(stack)
+            names = [info.name.rsplit(".", 1)[1] for info in scope.symbols.fields]
+            offset = [names[slot] for slot in scope.symbols.headers[members[0]].slots].index(field)
+            last = ir.Binary(32, Op.SUB, scope.symbols.field(scope.symbols.next_slot(stack)), ir.Const(32, 1))
+            return _assign_member(scope, members, last, offset, value)
+    raise scope.refuse(f"{target} as the target of an assignment")
+
+
+def _assign_member(
+    scope: Scope, members: Sequence[int], index: ir.Expr, offset: int, value: model.Operand
+) -> list[ir.Statement]:
+    made: list[ir.Statement] = []
+    for position, member in enumerate(members):
+        slot = scope.symbols.headers[member].slots[offset]
+        old = scope.symbols.field(slot)
+        chosen = choose(index, [FALSE] * position + [ir.Const(1, 1)])
+        made.append(ir.Assign(slot, ir.Select(old.width, chosen, low_bits(scope, value, old.width), old)))
+    return made
+
+
+def _assign_header(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
+    if not (isinstance(target, model.Named) and isinstance(source, model.Named)):
+        raise scope.refuse(f"assigning {source} to {target}")
+    return [ir.CopyHeader(scope.symbols.header(target.name), scope.symbols.header(source.name))]
+
+
+def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
+    if not (isinstance(target, model.Named) and isinstance(source, model.Named)):
+        raise scope.refuse(f"assigning {source} to {target}")
+    symbols = scope.symbols
+    pairs = zip(symbols.stack(target.name), symbols.stack(source.name), strict=True)
+    copies: list[ir.Statement] = [ir.CopyHeader(to, of) for to, of in pairs]
+    return [*copies, ir.Assign(symbols.next_slot(target.name), symbols.field(symbols.next_slot(source.name)))]
+
+
+def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
+    """Make a header valid or not, and keep the packet's length in step."""
+    length = symbols.field(symbols.intrinsics.length)
+    size = ir.Const(32, symbols.headers[header].width // 8)
+    old = resize(length, 32)
+    changed = ir.Binary(32, Op.ADD if valid else Op.SUB, old, size)
+    then, other = (old, changed) if valid else (changed, old)
+    update = ir.Assign(length.slot, resize(ir.Select(32, ir.Valid(header), then, other), length.width))
+    return [update, ir.SetValid(header) if valid else ir.SetInvalid(header)]
+
+
+def _add_header(scope: Scope, header: model.Operand) -> list[ir.Statement]:
+    if not isinstance(header, model.Named):
+        raise scope.refuse(f"{header} as a header")
+    return _set_validity(scope.symbols, scope.symbols.header(header.name), True)
+
+
+def _remove_header(scope: Scope, header: model.Operand) -> list[ir.Statement]:
+    if not isinstance(header, model.Named):
+        raise scope.refuse(f"{header} as a header")
+    return _set_validity(scope.symbols, scope.symbols.header(header.name), False)
+
+
+def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towards_end: bool) -> list[ir.Statement]:
+    """Move all members of a stack by a constant; those that nothing moves into become invalid."""
+    if not (isinstance(stack, model.Named) and isinstance(count, model.Number)):
+        raise scope.refuse(f"shifting {stack} by {count}")
+    members = scope.symbols.stack(stack.name)
+    size, by = len(members), min(count.value, len(members))
+    after = scope.symbols.field(scope.symbols.next_slot(stack.name))
+    limit = ir.Const(32, size - by if towards_end else by)
+    within = ir.Compare(Relation.LE, *((after, limit) if towards_end else (limit, after)))
+    moved = ir.Binary(32, Op.ADD if towards_end else Op.SUB, after, ir.Const(32, by))
+    statements: list[ir.Statement] = []
+    if towards_end:
+        statements += [ir.CopyHeader(members[index], members[index - by]) for index in range(size - 1, by - 1, -1)]
+        statements += [ir.SetInvalid(members[index]) for index in range(by)]
+    else:
+        statements += [ir.CopyHeader(members[index], members[index + by]) for index in range(size - by)]
+        statements += [ir.SetInvalid(members[index]) for index in range(size - by, size)]
+    end = ir.Const(32, size if towards_end else 0)
+    return [*statements, ir.Assign(after.slot, ir.Select(32, within, moved, end))]
+
+
+def _target(scope: Scope, operand: model.Operand) -> int:
+    if not isinstance(operand, model.FieldName):
+        raise scope.refuse(f"{operand} as a target")
+    return scope.symbols.slot(operand.header, operand.field)
+
+
+def _register_read(
+    scope: Scope, target: model.Operand, register: model.Operand, index: model.Operand
+) -> list[ir.Statement]:
+    if not isinstance(register, model.Named):
+        raise scope.refuse(f"{register} as a register")
+    number = scope.symbols.register(register.name)
+    slot = _target(scope, target)
+    if scope.symbols.fields[slot].width != scope.symbols.registers[number].width:
+        raise scope.refuse(f"reading register {register.name} into a field of another width")
+    return [ir.ReadRegister(slot, number, unsigned(scope, index))]
+
+
+def _register_write(
+    scope: Scope, register: model.Operand, index: model.Operand, value: model.Operand
+) -> list[ir.Statement]:
+    if not isinstance(register, model.Named):
+        raise scope.refuse(f"{register} as a register")
+    number = scope.symbols.register(register.name)
+    width = scope.symbols.registers[number].width
+    return [ir.WriteRegister(number, unsigned(scope, index), low_bits(scope, value, width))]
+
+
+def _count(scope: Scope, counter: model.Operand, index: model.Operand) -> list[ir.Statement]:
+    if not isinstance(counter, model.Named):
+        raise scope.refuse(f"{counter} as a counter")
+    return [ir.Count(scope.symbols.counter(counter.name), unsigned(scope, index))]
+
+
+def _random(scope: Scope, target: model.Operand, low: model.Operand, high: model.Operand) -> list[ir.Statement]:
+    return [ir.Random(_target(scope, target), low_bits(scope, low, 64), low_bits(scope, high, 64))]
+
+
+def _hash(
+    scope: Scope, target: model.Operand, base: model.Operand, calculation: model.Operand, size: model.Operand
+) -> list[ir.Statement]:
+    if not isinstance(calculation, model.Named):
+        raise scope.refuse(f"{calculation} as a calculation")
+    slot = _target(scope, target)
+    width = max(64, scope.symbols.fields[slot].width)
+    number = resize(hash_of(scope, calculation.name), width)
+    count = low_bits(scope, size, width)
+    at_least_one = ir.Select(width, ir.Compare(Relation.EQ, count, ir.Const(width, 0)), ir.Const(width, 1), count)
+    value = ir.Binary(width, Op.ADD, ir.Binary(width, Op.MOD, number, at_least_one), low_bits(scope, base, width))
+    return [ir.Assign(slot, resize(value, scope.symbols.fields[slot].width))]
+
+
+def _drop(scope: Scope, *_: model.Operand) -> list[ir.Statement]:
+    spec, group = scope.symbols.intrinsics.egress_spec, scope.symbols.intrinsics.mcast_grp
+    fields = scope.symbols.fields
+    return [
+        ir.Assign(spec, ir.Const(fields[spec].width, DROP_PORT)),
+        ir.Assign(group, ir.Const(fields[group].width, 0)),
+    ]
+
+
+def _truncate(scope: Scope, length: model.Operand) -> list[ir.Statement]:
+    old = scope.symbols.field(scope.symbols.intrinsics.cut)
+    width = old.width
+    new = ir.Binary(width, Op.ADD, resize(low_bits(scope, length, 32), width), ir.Const(width, 1))
+    whole = ir.Compare(Relation.EQ, old, ir.Const(width, 0))
+    shorter = ir.Binary(1, Op.OR, whole, ir.Compare(Relation.LT, new, old))
+    return [ir.Assign(old.slot, ir.Select(width, shorter, new, old))]
+
+
+_PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
+    "assign": _assign,
+    "assign_header": _assign_header,
+    "assign_header_stack": _assign_stack,
+    "add_header": _add_header,
+    "remove_header": _remove_header,
+    "push": lambda scope, stack, count: _shift_stack(scope, stack, count, True),
+    "pop": lambda scope, stack, count: _shift_stack(scope, stack, count, False),
+    "register_read": _register_read,
+    "register_write": _register_write,
+    "count": _count,
+    "modify_field_rng_uniform": _random,
+    "modify_field_with_hash_based_offset": _hash,
+    "mark_to_drop": _drop,
+    "drop": _drop,
+    "truncate": _truncate,
+}

@@ -1,0 +1,178 @@
+"""Ingress and egress: tables, conditionals and the actions behind them as one graph each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchsum.switch import ir, model
+from switchsum.switch.ir import Op
+from switchsum.switch.lower.actions import ActionLowering
+from switchsum.switch.lower.expressions import TRUE, Scope, truth
+from switchsum.switch.lower.graph import GraphBuilder
+from switchsum.switch.lower.symbols import Symbols
+from switchsum.switch.model import refusal
+from switchsum.switch.tables import (
+    ActionSpec,
+    Entry,
+    Exact,
+    KeySpec,
+    Lpm,
+    Match,
+    MatchKind,
+    ParamSpec,
+    Range,
+    TableSpec,
+    Ternary,
+)
+
+_KINDS = {
+    "exact": MatchKind.EXACT,
+    "valid": MatchKind.EXACT,
+    "lpm": MatchKind.LPM,
+    "ternary": MatchKind.TERNARY,
+    "range": MatchKind.RANGE,
+}
+
+
+class ControlLowering:
+    """Lowers controls one after the other; tables of all of them share one list."""
+
+    def __init__(self, symbols: Symbols, actions: Sequence[model.Action]) -> None:
+        self._symbols = symbols
+        self._actions = {action.id: action for action in actions}
+        self.tables: list[ir.TableInfo] = []
+
+    def lower(self, control: model.Control) -> ir.Graph:
+        """Return the graph of a control."""
+        if control.profiles:
+            raise refusal(f"action profile {control.profiles[0]} is not supported", None)
+        builder = GraphBuilder()
+        entry = builder.new(control.name)
+        end = builder.add("end", [], ir.End())
+        names = [table.name for table in control.tables] + [branch.name for branch in control.conditionals]
+        nodes = {name: builder.new(name) for name in names}
+
+        def block(name: str | None) -> int:
+            if name is not None and name not in nodes:
+                raise refusal(f"no BMv2 program: {control.name} has no node {name}", None)
+            return end if name is None else nodes[name]
+
+        builder.fill(entry, [], ir.Jump(block(control.start)))
+        for conditional in control.conditionals:
+            scope = Scope(self._symbols, (), conditional.source)
+            then, other = block(conditional.true_next), block(conditional.false_next)
+            condition = truth(scope, conditional.condition)
+            builder.fill(nodes[conditional.name], [], ir.Branch(condition, then, other))
+        for table in control.tables:
+            after = {number: block(table.next_by_action.get(number, table.next_default)) for number in table.action_ids}
+            by_hit = tuple(map(block, table.next_by_hit)) if table.next_by_hit else None
+            builder.fill(nodes[table.name], [], self._table(builder, table, after, by_hit, end))
+        return builder.finish()
+
+    def _table(
+        self,
+        builder: GraphBuilder,
+        table: model.Table,
+        after: dict[int, int],
+        by_hit: tuple[int, ...] | None,
+        end: int,
+    ) -> ir.Terminator:
+        self._refuse_features(table)
+        assert table.default is not None
+        default = self._actions[table.default.action_id]
+        if not table.keys and table.default.const:
+            constants = [
+                ir.Const(width, value)
+                for (_, width), value in zip(default.params, table.default.arguments, strict=True)
+            ]
+            following = by_hit[1] if by_hit else after[default.id]
+            return ir.Jump(ActionLowering(builder, self._symbols, default, constants, following, end).entry())
+        number = len(self.tables)
+        self.tables.append(self._info(table, default))
+        blocks: list[tuple[int, ...]] = []
+        for hit in (True, False):
+            if not hit and by_hit is None:
+                blocks.append(blocks[0])
+                break
+            made = []
+            for index, action_id in enumerate(table.action_ids):
+                action = self._actions[action_id]
+                params = [ir.Param(width, number, index, which) for which, (_, width) in enumerate(action.params)]
+                following = by_hit[not hit] if by_hit else after[action_id]
+                made.append(ActionLowering(builder, self._symbols, action, params, following, end).entry())
+            blocks.append(tuple(made))
+        return ir.Apply(number, blocks[0], blocks[1])
+
+    def _refuse_features(self, table: model.Table) -> None:
+        if table.kind != "simple":
+            raise refusal(f"the implementation of table {table.name} ({table.kind}) is not supported", table.source)
+        if table.meter:
+            raise refusal(f"the direct meter of table {table.name} is not supported", table.source)
+        if table.timeout:
+            raise refusal(f"idle timeouts (table {table.name}) are not supported", table.source)
+        if table.default is None:
+            raise refusal(f"table {table.name} has no default action", table.source)
+
+    def _info(self, table: model.Table, default: model.Action) -> ir.TableInfo:
+        symbols = self._symbols
+        keys, specs = [], []
+        for key in table.keys:
+            if key.kind not in _KINDS:
+                raise refusal(f"match kind {key.kind} of table {table.name} is not supported", table.source)
+            value = _key(symbols, key)
+            keys.append(value)
+            specs.append(KeySpec(name=key.name, width=value.width, kind=_KINDS[key.kind]))
+        assert table.default is not None
+        spec = TableSpec(
+            name=table.name,
+            keys=tuple(specs),
+            actions=tuple(_action_spec(self._actions[number]) for number in table.action_ids),
+            size=table.size,
+            const_entries=table.const_entries,
+            const_default=table.default.const,
+            has_counters=table.counters,
+        )
+        lowest = max((entry.priority for entry in table.entries), default=0)
+        entries = tuple(self._entry(spec, entry, lowest) for entry in table.entries)
+        return ir.TableInfo(
+            spec=spec, keys=tuple(keys), default=(default.name, table.default.arguments), entries=entries
+        )
+
+    def _entry(self, spec: TableSpec, entry: model.TableEntry, lowest: int) -> Entry:
+        """Turn a declared entry around to P4Runtime's priorities, where the larger wins and 0 is none."""
+        matches = tuple(_match(field, key.width) for field, key in zip(entry.match, spec.keys, strict=True))
+        return Entry(
+            match=matches,
+            priority=lowest + 1 - entry.priority if spec.prioritised else 0,
+            action=self._actions[entry.action_id].name,
+            params=entry.arguments,
+            is_const=True,
+        )
+
+
+def _action_spec(action: model.Action) -> ActionSpec:
+    params = tuple(ParamSpec(name=name, width=width) for name, width in action.params)
+    return ActionSpec(name=action.name, params=params)
+
+
+def _key(symbols: Symbols, key: model.TableKey) -> ir.Expr:
+    value: ir.Expr
+    if key.operand.field == "$valid$":
+        header = symbols.header(key.operand.header)
+        value = TRUE if symbols.headers[header].metadata else ir.Valid(header)
+    else:
+        value = symbols.field(symbols.slot(key.operand.header, key.operand.field))
+    if key.mask is None:
+        return value
+    return ir.Binary(value.width, Op.AND, value, ir.Const(value.width, key.mask & ((1 << value.width) - 1)))
+
+
+def _match(field: tuple[str, int, int], width: int) -> Match:
+    kind, first, second = field
+    if kind == "exact":
+        return Exact(first)
+    if kind == "lpm":
+        return Lpm(first & ~((1 << (width - second)) - 1), second)
+    if kind == "ternary":
+        return Ternary(first & second, second)
+    return Range(first, second)

@@ -1,0 +1,378 @@
+"""Expressions: from BMv2's arithmetic without bounds to the IR's fixed widths.
+
+BMv2 computes with integers of any size, and p4c writes a mask wherever P4 says that a result wraps.  So an expression
+is lowered in one of two ways: to its low `width` bits, which is all that an addition under a mask needs of its
+operands, or exactly, as comparisons and right shifts need it, in as many bits as its bounds ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from switchsum.switch import ir, model
+from switchsum.switch.ir import Op, Relation
+from switchsum.switch.lower.symbols import Symbols
+from switchsum.switch.model import refusal
+
+MAX_EXACT_BITS = 8192
+"""An expression that is needed exactly may have this many bits; only unmasked shifts come near."""
+
+_WRAPPING = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL, "|": Op.OR, "^": Op.XOR}
+_RELATIONS = {
+    "==": (Relation.EQ, Relation.EQ, False),
+    "!=": (Relation.NE, Relation.NE, False),
+    "<": (Relation.LT, Relation.LT_SIGNED, False),
+    "<=": (Relation.LE, Relation.LE_SIGNED, False),
+    ">": (Relation.LT, Relation.LT_SIGNED, True),
+    ">=": (Relation.LE, Relation.LE_SIGNED, True),
+}
+"""For each operator: unsigned and signed relation, and whether the sides change places."""
+_TRUTH = {*_RELATIONS, "==b", "!=b", "==h", "!=h", "and", "or", "not", "valid", "d2b"}
+
+TRUE = ir.Const(1, 1)
+FALSE = ir.Const(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where an expression stands: what its arguments are, and its place in the source."""
+
+    symbols: Symbols
+    arguments: Sequence[ir.Expr]
+    source: model.Source | None
+
+    def refuse(self, what: str) -> Exception:
+        """Return the error that refuses `what` here."""
+        return refusal(f"{what} is not supported", self.source)
+
+
+def resize(value: ir.Expr, width: int, signed: bool = False) -> ir.Expr:
+    """Return `value` in another width."""
+    if value.width == width:
+        return value
+    if isinstance(value, ir.Const):
+        number = value.value
+        if signed and number >> (value.width - 1):
+            number -= 1 << value.width
+        return ir.Const(width, number & _mask(width))
+    if isinstance(value, ir.Resize) and (
+        width <= value.width or (value.signed == signed and value.value.width < value.width)
+    ):
+        inner, inner_signed = value.value, value.signed if width <= value.width else signed
+        return resize(inner, width, inner_signed)
+    return ir.Resize(width, value, signed and width > value.width)
+
+
+def low_bits(scope: Scope, operand: model.Operand, width: int) -> ir.Expr:
+    """Return the low `width` bits of an operand."""
+    match operand:
+        case model.Number(number):
+            return ir.Const(width, number & _mask(width))
+        case model.FieldName() | model.StackField() | model.Argument() | model.Peek():
+            value = _leaf(scope, operand)
+            return resize(value, width, isinstance(value, ir.Field) and scope.symbols.signed(value.slot))
+        case model.Truth(held):
+            return ir.Const(width, int(held))
+        case model.Operation("&", left, right) if left is not None and not isinstance(right, int):
+            return _masked(scope, left, right, width)
+        case model.Operation(operator) if operator in _TRUTH:
+            return resize(truth(scope, operand), width)
+        case model.Operation():
+            return _operation(scope, operand, width)
+    raise scope.refuse(f"{operand} in an expression")
+
+
+def exact(scope: Scope, operand: model.Operand) -> tuple[ir.Expr, bool]:
+    """Return an operand's whole value, and whether it is signed."""
+    low, high = bounds(scope, operand)
+    signed = low < 0
+    width = max(high.bit_length(), (~low).bit_length() if signed else 0) + signed
+    if width > MAX_EXACT_BITS:
+        raise scope.refuse(f"an expression of {width} bits that no mask cuts")
+    return low_bits(scope, operand, max(width, 1)), signed
+
+
+def unsigned(scope: Scope, operand: model.Operand) -> ir.Expr:
+    """Return an operand's whole value, which must not be negative."""
+    value, signed = exact(scope, operand)
+    if signed:
+        raise scope.refuse("a value that may be negative, as index, amount or divisor,")
+    return value
+
+
+def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
+    """Return a boolean operand as one bit."""
+    match operand:
+        case model.Truth(held):
+            return ir.Const(1, int(held))
+        case model.Operation("not", _, right) if not isinstance(right, int):
+            return _not(truth(scope, right))
+        case model.Operation("and" | "or" as operator, left, right) if left is not None and not isinstance(right, int):
+            op = Op.AND if operator == "and" else Op.OR
+            return ir.Binary(1, op, truth(scope, left), truth(scope, right))
+        case model.Operation("d2b", _, right) if not isinstance(right, int):
+            value, _ = exact(scope, right)
+            return value if value.width == 1 else ir.Compare(Relation.NE, value, ir.Const(value.width, 0))
+        case model.Operation("valid", _, right) if not isinstance(right, int):
+            return by_member(scope, right, ir.Valid)
+        case model.Operation("==b" | "!=b" as operator, left, right) if left is not None and not isinstance(right, int):
+            relation = Relation.EQ if operator == "==b" else Relation.NE
+            return ir.Compare(relation, truth(scope, left), truth(scope, right))
+        case model.Operation("==h" | "!=h" as operator, model.Named("header", left), model.Named("header", right)):
+            equal = _headers_equal(scope.symbols, scope.symbols.header(left), scope.symbols.header(right))
+            return equal if operator == "==h" else _not(equal)
+        case model.Operation("?", left, right, condition) if left is not None and condition is not None:
+            if not isinstance(right, int):
+                return ir.Select(1, truth(scope, condition), truth(scope, left), truth(scope, right))
+        case model.Operation(operator, left, right) if operator in _RELATIONS and left is not None:
+            if not isinstance(right, int):
+                return _comparison(scope, operator, left, right)
+    raise scope.refuse(f"{operand} as a condition")
+
+
+def bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
+    """Return the least and the largest value that an operand may have."""
+    match operand:
+        case model.Number(value):
+            return value, value
+        case model.Truth():
+            return 0, 1
+        case model.FieldName() | model.StackField() | model.Argument() | model.Peek():
+            leaf = _leaf(scope, operand)
+            half = 1 << (leaf.width - 1)
+            if isinstance(leaf, ir.Field) and scope.symbols.signed(leaf.slot):
+                return -half, half - 1
+            return 0, 2 * half - 1
+        case model.Operation(operator) if operator in _TRUTH or operator == "b2d":
+            return 0, 1
+        case model.Operation("&", left, right) if left is not None and not isinstance(right, int):
+            return _and_bounds(scope, left, right)
+        case model.Operation("two_comp_mod" | "sat_cast", _, model.Number(width)):
+            return -(1 << (width - 1)), (1 << (width - 1)) - 1
+        case model.Operation("usat_cast", _, model.Number(width)):
+            return 0, _mask(width)
+        case model.Operation("access_field"):
+            return 0, _mask(_accessed(scope, operand).width)
+        case model.Operation("last_stack_index" | "size_stack"):
+            return 0, _mask(32)
+        case model.Operation("~", _, right) if not isinstance(right, int):
+            low, high = bounds(scope, right)
+            return ~high, ~low
+        case model.Operation(operator, left, right) if not isinstance(right, int):
+            a = bounds(scope, left) if left is not None else (0, 0)
+            return _arithmetic_bounds(scope, operator, a, bounds(scope, right))
+    raise scope.refuse(f"{operand} in an expression")
+
+
+def by_member(scope: Scope, header: model.Operand, make: Callable[[int], ir.Expr]) -> ir.Expr:
+    """Return what `make` makes of a header, which may be a stack's member chosen at run time (0 beyond its end)."""
+    match header:
+        case model.Named("header", name):
+            return make(scope.symbols.header(name))
+        case model.Operation("dereference_header_stack" | "dereference_stack", model.Named(_, name), right):
+            if not isinstance(right, int):
+                members = scope.symbols.stack(name)
+                return choose(unsigned(scope, right), [make(member) for member in members])
+    raise scope.refuse(f"{header} as a header")
+
+
+def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
+    """Return the value of that index, 0 beyond the last."""
+    chosen: ir.Expr = ir.Const(values[0].width, 0)
+    for number, value in reversed(list(enumerate(values))):
+        if number.bit_length() <= index.width:
+            condition = ir.Compare(Relation.EQ, index, ir.Const(index.width, number))
+            chosen = ir.Select(value.width, condition, value, chosen)
+    return chosen
+
+
+def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
+    """Return the field of a header by its position."""
+    return symbols.field(symbols.headers[header].slots[offset])
+
+
+def _leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
+    symbols = scope.symbols
+    match operand:
+        case model.FieldName(header, "$valid$"):
+            index = symbols.header(header)
+            return TRUE if symbols.headers[index].metadata else ir.Valid(index)
+        case model.FieldName(header, field):
+            return symbols.field(symbols.slot(header, field))
+        case model.Argument(index):
+            return scope.arguments[index]
+        case model.Peek(offset, width):
+            return ir.Peek(width, offset)
+        case model.StackField(stack, field):
+            members = symbols.stack(stack)
+            names = [symbols.headers[member].name for member in members]
+            values = [symbols.field(symbols.slot(name, field)) for name in names]
+            last = ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
+            return choose(last, values)
+    raise scope.refuse(f"{operand} in an expression")
+
+
+def _masked(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
+    """Lower `left & right`; under a constant mask only the bits that it lets through are computed."""
+    if isinstance(left, model.Number):
+        left, right = right, left
+    if isinstance(right, model.Number) and right.value >= 0:
+        kept = min(width, right.value.bit_length())
+        if kept == 0:
+            return ir.Const(width, 0)
+        value = low_bits(scope, left, kept)
+        mask = right.value & _mask(kept)
+        return resize(value if mask == _mask(kept) else ir.Binary(kept, Op.AND, value, ir.Const(kept, mask)), width)
+    return ir.Binary(width, Op.AND, low_bits(scope, left, width), low_bits(scope, right, width))
+
+
+def _operation(scope: Scope, operation: model.Operation, width: int) -> ir.Expr:  # noqa: PLR0912 as bounds
+    operator, left, right = operation.operator, operation.left, operation.right
+    if operator == "access_field":
+        return resize(_accessed(scope, operation), width)
+    if isinstance(right, int):
+        raise scope.refuse(f"operator {operator}")
+    if operator in _WRAPPING:
+        first = low_bits(scope, left, width) if left is not None else ir.Const(width, 0)
+        return ir.Binary(width, _WRAPPING[operator], first, low_bits(scope, right, width))
+    if operator == "~":
+        return ir.Binary(width, Op.XOR, low_bits(scope, right, width), ir.Const(width, _mask(width)))
+    if operator == "b2d":
+        return resize(truth(scope, right), width)
+    if operator in ("last_stack_index", "size_stack") and isinstance(right, model.Named):
+        count: ir.Expr = scope.symbols.field(scope.symbols.next_slot(right.name))
+        if operator == "last_stack_index":
+            count = ir.Binary(32, Op.SUB, count, ir.Const(32, 1))
+        return resize(count, width)
+    if left is None:
+        raise scope.refuse(f"operator {operator}")
+    if operator == "<<":
+        return _shift_left(scope, left, right, width)
+    if operator == ">>":
+        return _shift_right(scope, left, right, width)
+    if operator in ("/", "%"):
+        a, b = unsigned(scope, left), unsigned(scope, right)
+        both = max(a.width, b.width)
+        op = Op.DIV if operator == "/" else Op.MOD
+        return resize(ir.Binary(both, op, resize(a, both), resize(b, both)), width)
+    if operator == "?" and operation.condition is not None:
+        condition = truth(scope, operation.condition)
+        return ir.Select(width, condition, low_bits(scope, left, width), low_bits(scope, right, width))
+    if operator == "two_comp_mod" and isinstance(right, model.Number):
+        return resize(low_bits(scope, left, right.value), width, signed=True)
+    if operator in ("sat_cast", "usat_cast") and isinstance(right, model.Number):
+        return _saturate(scope, left, right.value, operator == "sat_cast", width)
+    raise scope.refuse(f"operator {operator}")
+
+
+def _shift_left(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
+    if not isinstance(right, model.Number):
+        return ir.Binary(width, Op.SHL, low_bits(scope, left, width), unsigned(scope, right))
+    amount = right.value
+    if amount >= width:
+        return ir.Const(width, 0)
+    value = resize(low_bits(scope, left, width - amount), width)
+    return ir.Binary(width, Op.SHL, value, ir.Const(32, amount)) if amount else value
+
+
+def _shift_right(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
+    value, signed = exact(scope, left)
+    if isinstance(right, model.Number):
+        # Bits above those that are asked for need not be computed.
+        needed = right.value + width
+        if needed < value.width:
+            value, signed = low_bits(scope, left, needed), False
+        amount: ir.Expr = ir.Const(32, right.value)
+    else:
+        amount = unsigned(scope, right)
+    shifted = ir.Binary(value.width, Op.SAR if signed else Op.SHR, value, amount)
+    return resize(shifted, width, signed)
+
+
+def _saturate(scope: Scope, operand: model.Operand, bits: int, signed_result: bool, width: int) -> ir.Expr:
+    least = -(1 << (bits - 1)) if signed_result else 0
+    largest = _mask(bits - 1) if signed_result else _mask(bits)
+    low, high = bounds(scope, operand)
+    inner = max(high.bit_length(), (~low).bit_length(), bits) + 1
+    value = low_bits(scope, operand, inner)
+    for limit, above in ((largest, True), (least, False)):
+        bound = ir.Const(inner, limit & _mask(inner))
+        beyond = ir.Compare(Relation.LT_SIGNED, *((bound, value) if above else (value, bound)))
+        value = ir.Select(inner, beyond, bound, value)
+    return resize(value, width, signed=True)
+
+
+def _comparison(scope: Scope, operator: str, left: model.Operand, right: model.Operand) -> ir.Expr:
+    unsigned_relation, signed_relation, swap = _RELATIONS[operator]
+    (a, a_signed), (b, b_signed) = exact(scope, left), exact(scope, right)
+    some_signed = a_signed or b_signed
+    width = max(a.width + (some_signed and not a_signed), b.width + (some_signed and not b_signed))
+    a, b = resize(a, width, a_signed), resize(b, width, b_signed)
+    if swap:
+        a, b = b, a
+    return ir.Compare(signed_relation if some_signed else unsigned_relation, a, b)
+
+
+def _and_bounds(scope: Scope, left: model.Operand, right: model.Operand) -> tuple[int, int]:
+    for operand in (left, right):
+        if isinstance(operand, model.Number) and operand.value >= 0:
+            return 0, operand.value
+    (a, b), (c, d) = bounds(scope, left), bounds(scope, right)
+    if a >= 0 and c >= 0:
+        return 0, min(b, d)
+    if a >= 0 or c >= 0:
+        return 0, b if a >= 0 else d
+    size = max(b.bit_length(), d.bit_length(), (~a).bit_length(), (~c).bit_length())
+    return -(1 << size), _mask(size)
+
+
+def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    match operator:
+        case "+":
+            return a[0] + b[0], a[1] + b[1]
+        case "-":
+            return a[0] - b[1], a[1] - b[0]
+        case "?":
+            return min(a[0], b[0]), max(a[1], b[1])
+        case "*":
+            products = [x * y for x in a for y in b]
+            return min(products), max(products)
+        case "|" | "^":
+            size = max(a[1].bit_length(), b[1].bit_length(), (~a[0]).bit_length(), (~b[0]).bit_length())
+            return (0 if a[0] >= 0 and b[0] >= 0 else -(1 << size)), _mask(size)
+        case "<<" if b[1] <= MAX_EXACT_BITS:
+            return min(a[0], a[0] << b[1]), max(a[1], a[1] << b[1])
+        case "<<":
+            raise scope.refuse("a left shift by a variable amount that no mask cuts")
+        case ">>":
+            largest = min(b[1], MAX_EXACT_BITS)
+            return min(a[0] >> b[0], a[0] >> largest), max(a[1] >> b[0], a[1] >> largest)
+        case "/":
+            return 0, max(a[1], 0)
+        case "%":
+            return 0, max(b[1], 0)
+    raise scope.refuse(f"operator {operator}")
+
+
+def _accessed(scope: Scope, operation: model.Operation) -> ir.Expr:
+    header, offset = operation.left, operation.right
+    if header is None or not isinstance(offset, int):
+        raise scope.refuse(f"{operation}")
+    return by_member(scope, header, lambda member: field_of(scope.symbols, member, offset))
+
+
+def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
+    """Compare as BMv2 does, for which two invalid headers differ."""
+    both: ir.Expr = ir.Binary(1, Op.AND, ir.Valid(left), ir.Valid(right))
+    for a, b in zip(symbols.headers[left].slots, symbols.headers[right].slots, strict=True):
+        both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.field(a), symbols.field(b)))
+    return both
+
+
+def _not(value: ir.Expr) -> ir.Expr:
+    return ir.Binary(1, Op.XOR, value, TRUE)
+
+
+def _mask(width: int) -> int:
+    return (1 << width) - 1

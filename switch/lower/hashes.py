@@ -1,0 +1,39 @@
+"""Calculations (hashes and checksums) as expressions."""
+
+from __future__ import annotations
+
+from switchsum.switch import ir, model
+from switchsum.switch.hashes import WIDTHS
+from switchsum.switch.lower.expressions import Scope
+
+
+def hash_of(scope: Scope, name: str) -> ir.Hash:
+    """Return a named calculation; raises ProgramError where its algorithm or an input is not supported."""
+    symbols = scope.symbols
+    calculation = symbols.calculations.get(name)
+    if calculation is None:
+        raise scope.refuse(f"calculation {name}, which the program does not define,")
+    if calculation.algorithm not in WIDTHS:
+        raise scope.refuse(f"hash algorithm {calculation.algorithm}")
+    inputs: list[ir.HashInput] = []
+    payload = False
+    for operand in calculation.inputs:
+        match operand:
+            case model.FieldName(header, field) if field != "$valid$":
+                slot = symbols.slot(header, field)
+                inputs.append(_input(scope, slot))
+            case model.Number(value, int(width)):
+                inputs.append(ir.HashInput(ir.Const(width, value & ((1 << width) - 1)), None))
+            case model.Named("header", header):
+                inputs += [_input(scope, slot) for slot in symbols.headers[symbols.header(header)].slots]
+            case model.Named("payload"):
+                payload = True
+            case _:
+                raise scope.refuse(f"{operand} in calculation {name}")
+    return ir.Hash(WIDTHS[calculation.algorithm], calculation.algorithm, tuple(inputs), payload)
+
+
+def _input(scope: Scope, slot: int) -> ir.HashInput:
+    header = scope.symbols.fields[slot].header
+    metadata = scope.symbols.headers[header].metadata
+    return ir.HashInput(scope.symbols.field(slot), None if metadata else header)

@@ -1,0 +1,156 @@
+"""The parser: states to blocks, selects to chains of branches."""
+
+from __future__ import annotations
+
+from switchsum.switch import ir, model
+from switchsum.switch.ir import Op, Relation
+from switchsum.switch.lower.actions import lower_primitive
+from switchsum.switch.lower.expressions import Scope, low_bits, truth, unsigned
+from switchsum.switch.lower.graph import GraphBuilder
+from switchsum.switch.lower.symbols import Symbols
+
+_INVALID_ADVANCE = "ParserInvalidArgument"
+_STACK_FULL = "StackOutOfBounds"
+
+
+class ParserLowering:
+    """Lowers one parser."""
+
+    def __init__(self, symbols: Symbols, parser: model.Parser) -> None:
+        self._symbols = symbols
+        self._parser = parser
+        self._builder = GraphBuilder()
+        self._accept = 0
+        self._states: dict[str, int] = {}
+
+    def lower(self) -> ir.Graph:
+        """Return the parser's graph."""
+        entry = self._builder.new("start")
+        self._accept = self._builder.add("accept", [], ir.End())
+        self._states = {state.name: self._builder.new(state.name) for state in self._parser.states}
+        self._builder.fill(entry, [], ir.Jump(self._block(self._parser.start)))
+        for state in self._parser.states:
+            self._state(state)
+        return self._builder.finish()
+
+    def _block(self, name: str | None) -> int:
+        return self._accept if name is None else self._states[name]
+
+    def _state(self, state: model.ParserState) -> None:
+        block = self._states[state.name]
+        statements: list[ir.Statement] = []
+        for operation in state.operations:
+            scope = Scope(self._symbols, (), operation.source or state.source)
+            match operation.operation, operation.operands:
+                case "extract", (model.Named("header", name),):
+                    statements.append(ir.Extract(self._symbols.header(name)))
+                case "extract", (model.Named("header_stack", name),):
+                    block = self._extract_next(state, block, statements, name)
+                    statements = []
+                case "set", (target, value):
+                    statements += _require_peeked(value)
+                    assign = model.Primitive(operation="assign", operands=(target, value), source=operation.source)
+                    statements += lower_primitive(scope, assign)
+                case "advance", (amount,):
+                    block = self._advance(scope, state, block, statements, amount)
+                    statements = []
+                case "verify", (condition, error):
+                    fine = self._builder.new(f"{state.name}.verified")
+                    wrong = self._fail(low_bits(scope, error, 32))
+                    self._builder.fill(block, statements, ir.Branch(truth(scope, condition), fine, wrong))
+                    block, statements = fine, []
+                case _:
+                    statements += lower_primitive(scope, operation)
+        self._select(state, block, statements)
+
+    def _fail(self, error: ir.Expr) -> int:
+        """Make a block that ends the parser with an error."""
+        slot = self._symbols.intrinsics.parser_error
+        return self._builder.add("error", [ir.Assign(slot, error)], ir.End())
+
+    def _extract_next(self, state: model.ParserState, block: int, statements: list[ir.Statement], stack: str) -> int:
+        """Extract into the first free member of a stack."""
+        count = self._symbols.field(self._symbols.next_slot(stack))
+        after = self._builder.new(f"{state.name}.extracted")
+        for position, header in enumerate(self._symbols.stack(stack)):
+            taken = self._builder.new(f"{state.name}.taken")
+            step = ir.Assign(count.slot, ir.Const(32, position + 1))
+            chosen = self._builder.add(f"{state.name}.free", [ir.Extract(header), step], ir.Jump(after))
+            is_free = ir.Compare(Relation.EQ, count, ir.Const(32, position))
+            self._builder.fill(block, statements, ir.Branch(is_free, chosen, taken))
+            block, statements = taken, []
+        full = self._fail(ir.Const(32, self._symbols.error(_STACK_FULL)))
+        self._builder.fill(block, [], ir.Jump(full))
+        return after
+
+    def _advance(
+        self,
+        scope: Scope,
+        state: model.ParserState,
+        block: int,
+        statements: list[ir.Statement],
+        amount: model.Operand,
+    ) -> int:
+        bits = unsigned(scope, amount)
+        statements = [*statements, *_require_peeked(amount)]
+        whole = self._builder.new(f"{state.name}.advance")
+        after = self._builder.new(f"{state.name}.advanced")
+        if bits.width >= 3:
+            rest = ir.Compare(Relation.EQ, ir.Resize(3, bits) if bits.width > 3 else bits, ir.Const(3, 0))
+            wrong = self._fail(ir.Const(32, self._symbols.error(_INVALID_ADVANCE)))
+            self._builder.fill(block, statements, ir.Branch(rest, whole, wrong))
+        else:
+            raise scope.refuse("advancing by less than a byte")
+        self._builder.fill(whole, [ir.Require(bits), ir.Advance(bits)], ir.Jump(after))
+        return after
+
+    def _select(self, state: model.ParserState, block: int, statements: list[ir.Statement]) -> None:
+        scope = Scope(self._symbols, (), state.source)
+        for operand in state.key:
+            statements += _require_peeked(operand)
+        keys = [self._key(scope, operand) for operand in state.key]
+        for transition in state.transitions:
+            if transition.value_set is not None:
+                raise scope.refuse(f"parser value set {transition.value_set}")
+            following = self._block(transition.next_state)
+            if transition.value is None:
+                self._builder.fill(block, statements, ir.Jump(following))
+                return
+            otherwise = self._builder.new(f"{state.name}.select")
+            condition = _case(keys, transition.value, transition.mask)
+            self._builder.fill(block, statements, ir.Branch(condition, following, otherwise))
+            block, statements = otherwise, []
+        self._builder.fill(block, statements, ir.Jump(self._accept))
+
+    def _key(self, scope: Scope, operand: model.Operand) -> ir.Expr:
+        return unsigned(scope, operand) if not isinstance(operand, model.FieldName) else self._field(operand)
+
+    def _field(self, name: model.FieldName) -> ir.Expr:
+        return self._symbols.field(self._symbols.slot(name.header, name.field))
+
+
+def _require_peeked(operand: model.Operand) -> list[ir.Statement]:
+    """Return what makes sure that the packet bits ahead that an operand reads are there."""
+    match operand:
+        case model.Peek(offset, width):
+            return [ir.Require(ir.Const(32, offset + width))]
+        case model.Operation(_, left, right, condition):
+            parts = [part for part in (left, right, condition) if part is not None and not isinstance(part, int)]
+            return [statement for part in parts for statement in _require_peeked(part)]
+    return []
+
+
+def _case(keys: list[ir.Expr], value: int, mask: int | None) -> ir.Expr:
+    """Compare the key's fields with a value that holds them side by side, each rounded up to whole bytes."""
+    condition: ir.Expr | None = None
+    shift = sum(8 * ((key.width + 7) // 8) for key in keys)
+    for key in keys:
+        shift -= 8 * ((key.width + 7) // 8)
+        full = (1 << key.width) - 1
+        kept = full if mask is None else (mask >> shift) & full
+        if not kept:
+            continue
+        masked = key if kept == full else ir.Binary(key.width, Op.AND, key, ir.Const(key.width, kept))
+        equal = ir.Compare(Relation.EQ, masked, ir.Const(key.width, (value >> shift) & kept))
+        condition = equal if condition is None else ir.Binary(1, Op.AND, condition, equal)
+    return condition if condition is not None else ir.Const(1, 1)

@@ -1,0 +1,64 @@
+"""The whole program: parser, checksums, controls, deparser."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from switchsum.switch import ir, model
+from switchsum.switch.ir import Op, Relation
+from switchsum.switch.lower.controls import ControlLowering
+from switchsum.switch.lower.expressions import Scope, resize, truth
+from switchsum.switch.lower.graph import GraphBuilder
+from switchsum.switch.lower.hashes import hash_of
+from switchsum.switch.lower.parser import ParserLowering
+from switchsum.switch.lower.symbols import Symbols
+
+
+def lower(program: model.Program) -> ir.Program:
+    """Return a program's IR; raises ProgramError for what is not supported."""
+    symbols = Symbols(program)
+    controls = ControlLowering(symbols, program.actions)
+    parser = ParserLowering(symbols, program.parser).lower()
+    ingress, egress = controls.lower(program.ingress), controls.lower(program.egress)
+    return ir.Program(
+        headers=tuple(symbols.headers),
+        fields=tuple(symbols.fields),
+        tables=tuple(controls.tables),
+        registers=symbols.registers,
+        counters=symbols.counters,
+        intrinsics=symbols.intrinsics,
+        parser=parser,
+        verify=_checksums(symbols, [checksum for checksum in program.checksums if checksum.verify], True),
+        ingress=ingress,
+        egress=egress,
+        update=_checksums(symbols, [checksum for checksum in program.checksums if checksum.update], False),
+        deparser=tuple(symbols.header(name) for name in program.deparser),
+        too_short=program.errors.get("PacketTooShort", 1),
+    )
+
+
+def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bool) -> ir.Graph:
+    """Verify or update checksums one after the other, each if its header is valid and its condition holds."""
+    builder = GraphBuilder()
+    block = builder.new("checksums")
+    for checksum in checksums:
+        scope = Scope(symbols, (), checksum.source)
+        target = symbols.field(symbols.slot(checksum.target.header, checksum.target.field))
+        header = symbols.fields[target.slot].header
+        condition: ir.Expr = truth(scope, checksum.condition) if checksum.condition else ir.Const(1, 1)
+        if not symbols.headers[header].metadata:
+            condition = ir.Binary(1, Op.AND, condition, ir.Valid(header))
+        value: ir.Expr = hash_of(scope, checksum.calculation)
+        if verify:
+            error = symbols.field(symbols.intrinsics.checksum_error)
+            width = max(value.width, target.width)
+            wrong = ir.Compare(Relation.NE, resize(value, width), resize(target, width))
+            step = ir.Assign(error.slot, ir.Binary(error.width, Op.OR, error, resize(wrong, error.width)))
+        else:
+            step = ir.Assign(target.slot, resize(value, target.width))
+        after = builder.new("checksums")
+        applied = builder.add(checksum.calculation, [step], ir.Jump(after))
+        builder.fill(block, [], ir.Branch(condition, applied, after))
+        block = after
+    builder.fill(block, [], ir.End())
+    return builder.finish()

@@ -1,0 +1,148 @@
+"""The names of a program: which header, field, stack, register or counter has which index in the IR."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from switchsum.switch import ir, model
+from switchsum.switch.errors import ProgramError
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+HIDDEN = "$switch"
+"""Metadata that the switch itself keeps about a packet; no P4 name starts with a dollar sign."""
+
+MAX_WIDTH = 2048
+"""Bits of a field, p4c's own limit."""
+
+# What simple_switch calls the fields that it reads and writes, and their widths where a program lacks them.
+_STANDARD = {
+    "ingress_port": ("standard_metadata.ingress_port", 9),
+    "egress_spec": ("standard_metadata.egress_spec", 9),
+    "egress_port": ("standard_metadata.egress_port", 9),
+    "instance_type": ("standard_metadata.instance_type", 32),
+    "packet_length": ("standard_metadata.packet_length", 32),
+    "mcast_grp": ("intrinsic_metadata.mcast_grp", 16),
+    "egress_rid": ("intrinsic_metadata.egress_rid", 16),
+    "parser_error": ("standard_metadata.parser_error", 32),
+    "checksum_error": ("standard_metadata.checksum_error", 1),
+    "ingress_timestamp": ("intrinsic_metadata.ingress_global_timestamp", 48),
+    "egress_timestamp": ("intrinsic_metadata.egress_global_timestamp", 48),
+    "enqueue_timestamp": ("queueing_metadata.enq_timestamp", 32),
+    "length": (f"{HIDDEN}.length", 32),
+    "cut": (f"{HIDDEN}.cut", 33),
+}
+
+
+class Symbols:
+    """Indices of everything that has a name; what is missing or unsupported raises ProgramError."""
+
+    def __init__(self, program: model.Program) -> None:
+        if program.unions:
+            raise ProgramError(f"header unions are not supported ({', '.join(program.unions)})")
+        if program.value_sets:
+            raise ProgramError(f"parser value sets are not supported ({', '.join(program.value_sets)})")
+        if program.externs:
+            raise ProgramError(f"extern objects are not supported ({', '.join(program.externs)})")
+        self.errors = program.errors
+        self.headers: list[ir.HeaderInfo] = []
+        self.fields: list[ir.FieldInfo] = []
+        self._header_index: dict[str, int] = {}
+        self._slots: dict[tuple[str, str], int] = {}
+        self._signed: set[int] = set()
+        self._aliases = program.aliases
+        for header in program.headers:
+            self._add_header(header.name, header.type.fields, header.metadata)
+        self.stacks = {stack.name: tuple(map(self.header, stack.members)) for stack in program.stacks}
+        hidden = [model.FieldType(name=f"next {name}", width=32) for name in self.stacks]
+        hidden += [
+            model.FieldType(name=name, width=width)
+            for name, (standard, width) in _STANDARD.items()
+            if self._standard(standard) is None
+        ]
+        self._add_header(HIDDEN, tuple(hidden), True)
+        self.intrinsics = ir.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
+        self.registers, self._register_index = _arrays(program.registers)
+        self.counters, self._counter_index = _arrays(program.counters)
+        self.calculations = {calculation.name: calculation for calculation in program.calculations}
+
+    def header(self, name: str) -> int:
+        """Return a header's index."""
+        return _find(self._header_index, "header", name)
+
+    def slot(self, header: str, field: str) -> int:
+        """Return a field's slot."""
+        return _find(self._slots, "field", (header, field))
+
+    def next_slot(self, stack: str) -> int:
+        """Return the slot that holds the index of a stack's first free member."""
+        return self.slot(HIDDEN, f"next {stack}")
+
+    def stack(self, name: str) -> tuple[int, ...]:
+        """Return the headers of a stack."""
+        return _find(self.stacks, "header stack", name)
+
+    def signed(self, slot: int) -> bool:
+        """Return whether a field is signed."""
+        return slot in self._signed
+
+    def field(self, slot: int) -> ir.Field:
+        """Return a field as an expression."""
+        return ir.Field(self.fields[slot].width, slot)
+
+    def register(self, name: str) -> int:
+        """Return a register's index."""
+        return _find(self._register_index, "register", name)
+
+    def counter(self, name: str) -> int:
+        """Return a counter's index."""
+        return _find(self._counter_index, "counter", name)
+
+    def error(self, name: str) -> int:
+        """Return the code of one of the core library's errors."""
+        return _find(self.errors, "error", name)
+
+    def _add_header(self, name: str, fields: tuple[model.FieldType, ...], metadata: bool) -> None:
+        index = len(self.headers)
+        offset = 0
+        first = len(self.fields)
+        for field in fields:
+            if field.variable:
+                raise ProgramError(f"fields of variable length are not supported ({name}.{field.name})")
+            if not 1 <= field.width <= MAX_WIDTH:
+                raise ProgramError(f"field {name}.{field.name} has {field.width} bits, not 1 to {MAX_WIDTH}")
+            slot = len(self.fields)
+            self.fields.append(
+                ir.FieldInfo(name=f"{name}.{field.name}", header=index, width=field.width, offset=offset)
+            )
+            self._slots[name, field.name] = slot
+            if field.signed:
+                self._signed.add(slot)
+            offset += field.width
+        if offset % 8 and not metadata:
+            raise ProgramError(f"header {name} has {offset} bits, which are no whole bytes")
+        slots = tuple(range(first, len(self.fields)))
+        self.headers.append(ir.HeaderInfo(name=name, metadata=metadata, slots=slots, width=offset))
+        self._header_index[name] = index
+
+    def _standard(self, name: str) -> int | None:
+        target = self._aliases.get(name, model.FieldName(*name.split(".")))
+        return self._slots.get((target.header, target.field))
+
+    def _intrinsic(self, name: str) -> int:
+        found = self._standard(_STANDARD[name][0])
+        return self.slot(HIDDEN, name) if found is None else found
+
+
+def _arrays(arrays: tuple[model.Array, ...]) -> tuple[tuple[ir.ArrayInfo, ...], dict[str, int]]:
+    kept = [array for array in arrays if not array.direct]
+    made = tuple(ir.ArrayInfo(name=array.name, size=array.size, width=array.width) for array in kept)
+    return made, {array.name: index for index, array in enumerate(made)}
+
+
+def _find(among: dict[_K, _V], what: str, name: _K) -> _V:
+    if name not in among:
+        shown = ".".join(name) if isinstance(name, tuple) else name
+        raise ProgramError(f"no BMv2 program: it has no {what} {shown}")
+    return among[name]

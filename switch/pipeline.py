@@ -1,0 +1,192 @@
+"""The seam of the switch: a loaded program that turns frames that came in into frames that go out."""
+
+from __future__ import annotations
+
+import ctypes
+from threading import RLock
+from typing import Final, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.errors import UsageError
+from switchsum.switch import ir
+from switchsum.switch.interpreter import Interpreter
+from switchsum.switch.lower import lower
+from switchsum.switch.reader import read_program
+from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
+from switchsum.switch.tables import Table
+from switchsum.switch.verify import verify
+
+EngineName = Literal["native", "interpreter"]
+
+DEFAULT_FRAMES: Final = 4096
+DEFAULT_ARENA_BYTES: Final = 8 << 20
+
+
+class Output:
+    """Frames that go out, as columns, and the memory that they lie in; filled anew by every batch."""
+
+    def __init__(self, frames: int = DEFAULT_FRAMES, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
+        self.count = 0
+        """Frames of the last batch; they are the first of each column."""
+        self.ports: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
+        """Port on which each leaves."""
+        self.addresses: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
+        """Address of each frame's first byte, within `arena`."""
+        self.lengths: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
+        """Bytes of each frame."""
+        self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
+        """Where the frames lie, one behind the other, each from a multiple of `FRAME_ALIGN`."""
+
+    def frames(self) -> list[tuple[int, bytes]]:
+        """Return copies of the frames, as (port, frame)."""
+        columns = (self.ports, self.addresses, self.lengths)
+        rows = zip(*(column[: self.count].tolist() for column in columns), strict=True)
+        return [(port, ctypes.string_at(address, length)) for port, address, length in rows]
+
+
+FRAME_ALIGN: Final = 64
+
+
+class Engine(Protocol):
+    """What runs a program; `Pipeline` holds the lock around every call."""
+
+    def process_batch(
+        self,
+        addresses: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.uint32],
+        ports: npt.NDArray[np.uint32],
+        count: int,
+        output: Output,
+        now_us: int,
+    ) -> int:
+        """Run frames until all are done or `output` may not hold what the next one makes; return how many ran."""
+        ...
+
+
+class Pipeline:
+    """A program that is loaded, its state, and the engine that runs it."""
+
+    def __init__(self, program: ir.Program, state: State, engine: Engine) -> None:
+        self.state = state
+        self.lock: RLock = state.lock
+        self.tables: dict[str, Table] = dict(state.tables)
+        self.counters: dict[str, Counter] = dict(state.counters)
+        self.registers: dict[str, Register] = dict(state.registers)
+        self.multicast: Multicast = state.multicast
+        self.clones: CloneSessions = state.clones
+        self._engine = engine
+        self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
+        self._output = Output(0, 0)
+
+    @classmethod
+    def load(cls, device_config: str | bytes, *, engine: EngineName = "native") -> Pipeline:
+        """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks."""
+        program = verify(lower(read_program(device_config)))
+        state = make_state(program)
+        runner = _InterpretedEngine(program, state)
+        return cls(program, state, runner)
+
+    def room(self, frame_bytes: int) -> tuple[int, int]:
+        """Return the frames and bytes of `Output` that one frame of that length may take."""
+        return room(self._growth, self.multicast.largest, frame_bytes)
+
+    def process(self, port: int, frame: bytes, now_us: int = 0) -> list[tuple[int, bytes]]:
+        """Run one frame; return what goes out, as (port, frame)."""
+        data = np.frombuffer(frame or b"\0", np.uint8)
+        with self.lock:
+            frames, size = self.room(len(frame))
+            if len(self._output.ports) < frames or len(self._output.arena) < size:
+                self._output = Output(frames, size)
+            columns = np.array([data.ctypes.data], np.uint64), _word(len(frame)), _word(port)
+            self._engine.process_batch(*columns, 1, self._output, now_us)
+            return self._output.frames()
+
+    def process_batch(
+        self,
+        addresses: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.uint32],
+        ports: npt.NDArray[np.uint32],
+        count: int,
+        output: Output,
+        now_us: int = 0,
+    ) -> int:
+        """Run `count` frames that lie at `addresses`, and put what goes out into `output`.
+
+        Stops before a frame whose copies, in the worst case (`room`), might not fit `output` any more; returns how
+        many ran.  The caller sends `output` off and calls again with the rest.  UsageError if not even the first fits.
+        """
+        with self.lock:
+            done = self._engine.process_batch(addresses, lengths, ports, count, output, now_us)
+        if count and not done:
+            frames, size = self.room(int(lengths[0]))
+            raise UsageError(f"an output for frames of {lengths[0]} bytes needs {frames} rows and {size} bytes")
+        return done
+
+
+def room(growth_bytes: int, largest_group: int, frame_bytes: int) -> tuple[int, int]:
+    """Return the frames and bytes that one frame may become."""
+    copies = max(1, largest_group)
+    return copies, copies * (frame_bytes + growth_bytes + FRAME_ALIGN)
+
+
+def make_state(program: ir.Program) -> State:
+    """Return a program's state as it is when nobody has touched it."""
+    lock = RLock()
+    tables = {}
+    for info in program.tables:
+        table = Table(info.spec, lock, info.default)
+        for entry in info.entries:
+            table.load(entry)
+        tables[info.spec.name] = table
+    return State(
+        lock=lock,
+        tables=tables,
+        counters={counter.name: Counter(counter.name, counter.size, lock) for counter in program.counters},
+        registers={
+            register.name: Register(register.name, register.size, register.width, lock)
+            for register in program.registers
+        },
+        multicast=Multicast(lock),
+        clones=CloneSessions(lock),
+    )
+
+
+class _InterpretedEngine:
+    """The interpreter behind the batch interface."""
+
+    def __init__(self, program: ir.Program, state: State) -> None:
+        self._interpreter = Interpreter(program, state)
+        self._multicast = state.multicast
+        self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
+
+    def process_batch(
+        self,
+        addresses: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.uint32],
+        ports: npt.NDArray[np.uint32],
+        count: int,
+        output: Output,
+        now_us: int,
+    ) -> int:
+        """Run frames one by one."""
+        output.count = used = 0
+        for index in range(count):
+            length = int(lengths[index])
+            frames, size = room(self._growth, self._multicast.largest, length)
+            if output.count + frames > len(output.ports) or used + size > len(output.arena):
+                return index
+            frame = ctypes.string_at(int(addresses[index]), length)
+            for port, made in self._interpreter.process(int(ports[index]), frame, now_us):
+                output.arena[used : used + len(made)] = np.frombuffer(made, np.uint8)
+                output.ports[output.count] = port
+                output.addresses[output.count] = output.arena.ctypes.data + used
+                output.lengths[output.count] = len(made)
+                output.count += 1
+                used += -(-len(made) // FRAME_ALIGN) * FRAME_ALIGN
+        return count
+
+
+def _word(value: int) -> npt.NDArray[np.uint32]:
+    return np.array([value], np.uint32)

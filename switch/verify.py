@@ -1,0 +1,154 @@
+"""What makes IR well-formed; every engine may rely on it, and every pass is checked with it."""
+
+from __future__ import annotations
+
+from switchsum.switch import ir
+from switchsum.switch.ir import Op
+from switchsum.switch.lower.graph import targets
+
+
+class MalformedProgram(AssertionError):
+    """The IR breaks a rule: a mistake in a pass, never in a P4 program."""
+
+
+def verify(program: ir.Program) -> ir.Program:
+    """Return the program unchanged; raises MalformedProgram where it is not well-formed."""
+    checker = _Checker(program)
+    for name in ("parser", "verify", "ingress", "egress", "update"):
+        graph: ir.Graph = getattr(program, name)
+        for number, block in enumerate(graph):
+            try:
+                checker.block(block, number, len(graph), cyclic=name == "parser")
+            except MalformedProgram as error:
+                raise MalformedProgram(f"{name}, block {number} ({block.name}): {error}") from None
+    _require(all(0 <= header < len(program.headers) for header in program.deparser), "the deparser names no header")
+    return program
+
+
+def _require(condition: bool, text: str) -> None:
+    if not condition:
+        raise MalformedProgram(text)
+
+
+class _Checker:
+    def __init__(self, program: ir.Program) -> None:
+        self._program = program
+        self._parsing = False
+
+    def block(self, block: ir.Block, number: int, count: int, *, cyclic: bool) -> None:
+        self._parsing = cyclic
+        peekable = 0
+        for statement in block.statements:
+            peekable = self._statement(statement, peekable)
+        for target in targets(block.end):
+            _require(0 <= target < count, f"no block {target}")
+            _require(cyclic or target > number, f"block {target} comes back")
+        match block.end:
+            case ir.Branch(condition):
+                self._expression(condition, 1, peekable)
+            case ir.Apply(table, on_hit, on_miss):
+                _require(not cyclic, "a table in the parser")
+                _require(0 <= table < len(self._program.tables), f"no table {table}")
+                actions = len(self._program.tables[table].spec.actions)
+                _require(len(on_hit) == len(on_miss) == actions, "a block for each action")
+                for key, spec in zip(
+                    self._program.tables[table].keys, self._program.tables[table].spec.keys, strict=True
+                ):
+                    self._expression(key, spec.width, 0)
+
+    def _statement(self, statement: ir.Statement, peekable: int) -> int:
+        """Check a statement; return how many bits ahead may be peeked at after it."""
+        program = self._program
+        match statement:
+            case ir.Assign(slot, value):
+                self._expression(value, self._field(slot), peekable)
+            case ir.SetValid(header) | ir.SetInvalid(header):
+                self._header(header)
+            case ir.CopyHeader(target, source):
+                widths = [[program.fields[slot].width for slot in self._header(of).slots] for of in (target, source)]
+                _require(widths[0] == widths[1], "headers of different types")
+            case ir.Extract(header):
+                _require(self._parsing, "Extract outside the parser")
+                self._header(header)
+                return 0
+            case ir.Require(bits):
+                _require(self._parsing, "Require outside the parser")
+                self._expression(bits, bits.width, peekable)
+                return max(peekable, bits.value) if isinstance(bits, ir.Const) else peekable
+            case ir.Advance(bits):
+                _require(self._parsing, "Advance outside the parser")
+                self._expression(bits, bits.width, peekable)
+                return 0
+            case ir.ReadRegister(slot, register, index):
+                _require(0 <= register < len(program.registers), f"no register {register}")
+                _require(self._field(slot) == program.registers[register].width, "field and register differ in width")
+                self._expression(index, index.width, peekable)
+            case ir.WriteRegister(register, index, value):
+                _require(0 <= register < len(program.registers), f"no register {register}")
+                self._expression(index, index.width, peekable)
+                self._expression(value, program.registers[register].width, peekable)
+            case ir.Count(counter, index):
+                _require(0 <= counter < len(program.counters), f"no counter {counter}")
+                self._expression(index, index.width, peekable)
+            case ir.Random(slot, low, high):
+                self._field(slot)
+                self._expression(low, 64, peekable)
+                self._expression(high, 64, peekable)
+        return peekable
+
+    def _field(self, slot: int) -> int:
+        _require(0 <= slot < len(self._program.fields), f"no field {slot}")
+        return self._program.fields[slot].width
+
+    def _header(self, header: int) -> ir.HeaderInfo:
+        _require(0 <= header < len(self._program.headers), f"no header {header}")
+        info = self._program.headers[header]
+        _require(not info.metadata, f"{info.name} is metadata")
+        return info
+
+    def _expression(self, value: ir.Expr, width: int, peekable: int) -> None:
+        _require(value.width == width, f"{width} bits wanted, {value.width} given by {type(value).__name__}")
+        _require(width >= 1, "no bits")
+        match value:
+            case ir.Const(_, number):
+                _require(0 <= number < 1 << width, f"{number:#x} does not fit {width} bits")
+            case ir.Field(_, slot):
+                _require(self._field(slot) == width, f"field {slot} has {self._field(slot)} bits")
+            case ir.Param(_, table, action, index):
+                _require(0 <= table < len(self._program.tables), f"no table {table}")
+                spec = self._program.tables[table].spec.actions[action].params[index]
+                _require(spec.width == width, f"parameter {spec.name} has {spec.width} bits")
+            case ir.Valid(header):
+                self._header(header)
+            case ir.Peek(_, offset):
+                _require(self._parsing, "Peek outside the parser")
+                _require(offset + width <= peekable, f"bits {offset} to {offset + width} are not known to be there")
+            case _:
+                self._compound(value, peekable)
+
+    def _compound(self, value: ir.Expr, peekable: int) -> None:
+        width = value.width
+        match value:
+            case ir.Binary(_, op, left, right):
+                self._expression(left, width, peekable)
+                amount = op in (Op.SHL, Op.SHR, Op.SAR)
+                self._expression(right, right.width if amount else width, peekable)
+            case ir.Compare(_, left, right):
+                self._expression(left, left.width, peekable)
+                self._expression(right, left.width, peekable)
+            case ir.Select(_, condition, then, other):
+                self._expression(condition, 1, peekable)
+                self._expression(then, width, peekable)
+                self._expression(other, width, peekable)
+            case ir.Resize(_, inner):
+                self._expression(inner, inner.width, peekable)
+            case ir.Repeat(_, inner):
+                _require(width % inner.width == 0, f"{inner.width} bits do not repeat to {width}")
+                self._expression(inner, inner.width, peekable)
+            case ir.AddLanes(_, lane, left, right):
+                _require(width % lane == 0, f"lanes of {lane} bits do not fill {width}")
+                self._expression(left, width, peekable)
+                self._expression(right, width, peekable)
+            case ir.Hash(_, _, inputs):
+                for part in inputs:
+                    self._expression(part.value, part.value.width, peekable)
