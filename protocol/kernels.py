@@ -33,7 +33,7 @@ _USES_KERNELS: Final = re.compile(
     r"^(?:from|import) (?:numba|switchsum\.protocol\.(?:kernels|atomics))\b", re.MULTILINE
 )
 _IMPORT: Final = re.compile(
-    r"^from (switchsum[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))|^import (switchsum[\w.]*)", re.MULTILINE
+    r"^from (switchsum[\w.]*) import (?:\(([^)]*)\)|(.*))|^import (switchsum[\w.]*)", re.MULTILINE
 )
 
 
@@ -96,7 +96,7 @@ def _sources() -> dict[str, str]:
 def _imports(text: str) -> set[str]:
     """Return the dotted names of ours that a module imports at its top level, modules and names in them alike."""
     names = set()
-    for module, lines, line, plain in _IMPORT.findall(text):
+    for module, lines, line, plain in _IMPORT.findall(re.sub(r"#.*", "", text)):
         names.add(module or plain)
         names |= {f"{module}.{name.split()[0]}" for name in (lines or line).split(",") if name.strip()}
     return names

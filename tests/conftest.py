@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -22,6 +25,20 @@ def reason_without_root() -> str:
     command = ["unshare", "--net", "ip", "link", "add", "swsum0", "type", "veth", "peer", "name", "swsum1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     return "" if done.returncode == 0 else f"needs root: {done.stderr.strip()}"
+
+
+@pytest.fixture
+def network_namespace() -> Iterator[None]:
+    """Run the test, and the processes that it starts, in an empty network namespace (mark the test `root`)."""
+    libc, clone_newnet = ctypes.CDLL(None, use_errno=True), 0x4000_0000
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    try:
+        assert libc.unshare(clone_newnet) == 0, os.strerror(ctypes.get_errno())
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        yield
+    finally:
+        assert libc.setns(home, clone_newnet) == 0, os.strerror(ctypes.get_errno())
+        os.close(home)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
