@@ -77,8 +77,8 @@ class EngineConfig:
     """Without progress for so long an operation fails."""
     probe_initial_s: float = 0.02
     """Time-out before any round has been timed."""
-    probe_min_s: float = 0.004
-    """Least time-out: processes that share cores are late by milliseconds."""
+    probe_min_s: float = 0.001
+    """Least time-out; where processes share cores and are late by more, the estimate says so."""
     probe_max_s: float = 0.25
     """Greatest time-out."""
     reorder_threshold: int = 3
@@ -125,6 +125,8 @@ class Engine:
             "window": config.window_slots,
             "switch_ip": config.switch.ip,
             "switch_port": config.switch.port,
+            "own_ip": config.own.ip,
+            "own_port": config.own.port,
             "lead": lead,
             "store": address_of(self._frames),
             "stride": self._frames.shape[1],
@@ -243,15 +245,18 @@ class Engine:
         queued = self._state.core[0]["queued"]
         return self._state.queue_rows[:queued], self._state.queue_lengths[:queued]
 
-    def sent(self, count: int, consumed: int) -> None:
-        """Note that the transport took the first `count` of `outgoing` and has let go of `consumed` frames in all."""
-        core = self._state.core[0]
-        core["consumed"] = consumed - self._pushed_before
+    def sent(self, count: int) -> None:
+        """Note that the transport took the first `count` frames of `outgoing`."""
         if count:
+            core = self._state.core[0]
             rest = int(core["queued"]) - count
             for queue in (self._state.queue_rows, self._state.queue_lengths):
                 queue[:rest] = queue[count : count + rest]
             core["queued"] = rest
+
+    def consumed(self, count: int) -> None:
+        """Note that the transport has let go of the first `count` frames that it was ever handed."""
+        self._state.core[0]["consumed"] = count - self._pushed_before
 
     def events(self) -> list[Event]:
         """Return what has happened since the last call."""

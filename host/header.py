@@ -50,8 +50,10 @@ _IP_FIRST: Final = ETHERNET_BYTES
 _IP_FRAGMENT: Final = ETHERNET_BYTES + 6
 _IP_PROTOCOL: Final = ETHERNET_BYTES + 9
 _IP_SOURCE: Final = ETHERNET_BYTES + 12
+_IP_DESTINATION: Final = ETHERNET_BYTES + 16
 _UDP: Final = ETHERNET_BYTES + IPV4_BYTES
 _UDP_SOURCE: Final = _UDP
+_UDP_DESTINATION: Final = _UDP + 2
 _UDP_LENGTH: Final = _UDP + 4
 _UDP_CHECKSUM: Final = _UDP + 6
 _PROTOCOL_UDP: Final = 17
@@ -105,7 +107,9 @@ def fault(core: Record, frame: Frame) -> int:
         or get16(frame, _IP_FRAGMENT) & 0x3FFF != 0
         or frame[_IP_PROTOCOL] != _PROTOCOL_UDP
         or get32(frame, _IP_SOURCE) != core.switch_ip
+        or get32(frame, _IP_DESTINATION) != core.own_ip
         or get16(frame, _UDP_SOURCE) != core.switch_port
+        or get16(frame, _UDP_DESTINATION) != core.own_port
     ):
         return _FOREIGN
     if frame[VERSION] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
@@ -114,7 +118,12 @@ def fault(core: Record, frame: Frame) -> int:
     payload = np.int64(core.lanes * LANE_BYTES) if kind == _RESULT and frame[FLAGS] & _PAYLOAD else np.int64(0)
     if kind not in (_RESULT, _HELD, _REJECT) or length != FRAME_BYTES + payload:
         return _BROKEN
-    if get16(frame, JOB) != core.job or get16(frame, EPOCH) != core.epoch or get16(frame, RANK) != core.rank:
+    if (
+        get16(frame, JOB) != core.job
+        or get16(frame, EPOCH) != core.epoch
+        or get16(frame, RANK) != core.rank
+        or get16(frame, TREE) != 0
+    ):
         return _FOREIGN
     return 0
 

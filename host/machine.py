@@ -21,7 +21,7 @@ from switchsum.host.contribution import (
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.kernels import INT32, fill_nan, join_halves, keep_low, unpack
 from switchsum.host.memory import Scalar, bytes_at, words_at
-from switchsum.host.recovery import note_result, probe, repeat_overtaken
+from switchsum.host.recovery import note_held, note_result, probe, repeat_overtaken
 from switchsum.host.state import OPERATIONS, Count, Failure, Phase, Record, Stage, State
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
@@ -105,18 +105,32 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
         return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
     if slot.phase != _WAITING:
         return _FOREIGN
+    operation = state.operations[slot.operation % OPERATIONS]
     kind = frame[header.KIND]
     if kind == _KIND_HELD:
-        slot.held = 1
-        slot.seen = get32(frame, header.BITMAP)
-        core.timeouts = 0
+        note_held(core, slot, get32(frame, header.BITMAP))
         return _HELD
     if kind == _KIND_REJECT:
+        # What it refused is all there, and may have been broken on the way.
+        if not _is_of_round(slot, operation, frame):
+            return _UNEXPECTED
         core.failure = _FAILED_REJECTED
         core.failed = slot.operation
         core.reason = frame[header.REASON]
         return _REJECTED
     return _take_result(state, index, frame, lanes, now)
+
+
+@kernel
+def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
+    """Tell whether a frame has what all contributions to the slot's round must agree in."""
+    return (
+        get32(frame, header.BLOCK) == slot.block
+        and get32(frame, header.DIGEST) == operation.digest
+        and frame[header.EXPONENT] == round_exponent(slot)
+        and frame[header.OPERATOR] == _SUM
+        and frame[header.FORMAT] == _FORMAT
+    )
 
 
 @kernel
@@ -153,13 +167,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
 @kernel
 def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
     """Tell whether a result is possible, given this worker's contribution to it."""
-    if (
-        get32(frame, header.BLOCK) != slot.block
-        or get32(frame, header.DIGEST) != operation.digest
-        or frame[header.EXPONENT] != round_exponent(slot)
-        or frame[header.OPERATOR] != _SUM
-        or frame[header.FORMAT] != _FORMAT
-    ):
+    if not _is_of_round(slot, operation, frame):
         return False
     # Lanes come if anybody sent them, and the one who named a block does.
     can_have_lanes = slot.block != NO_BLOCK and slot.exponent != NOT_FINITE

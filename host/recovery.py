@@ -3,11 +3,12 @@
 A worker cannot know whether its contribution, somebody else's or the result was lost; it repeats its contribution and
 the switch answers with the result, or with `held` if others are missing.  Two rules say when:
 
-* *overtaken*: results of frames that were sent `threshold` or more later have passed.  A slot that the switch said it
-  holds waits for somebody else, so it is repeated only once per time-out.
+* *overtaken*: results of frames that were sent `threshold` or more later have passed.  A slot whose contribution the
+  switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time.
 * *probe*: nothing has come for a time-out (RFC 6298's estimate).  The two oldest frames are repeated; if the others
-  are missing too, results of those will overtake them.  Without any answer, twice as many after twice the time; a
-  worker that waits for a late one (`held`) goes on with two per time-out.
+  are missing too, results of those will overtake them.  Without any answer, twice as many after twice the time.  A
+  worker that waits for a late one (answers say `held`) goes on with two, and stops doubling early: the longer pause
+  is small beside what it has waited already.
 
 Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
 contribution already, but one that was restarted in between would take it for a block of zeros.
@@ -32,6 +33,7 @@ _BYTES_SENT: Final = int(Count.BYTES_SENT)
 
 _PROBES_AT_ONCE: Final = 2
 _MOST_DOUBLINGS: Final = 6
+_MOST_DOUBLINGS_HELD: Final = 3
 
 
 @kernel
@@ -85,7 +87,17 @@ def note_result(core: Record, slot: Record, now: float) -> None:
     if slot.repeats == 0 and slot.named:
         _estimate(core, elapsed)
     core.timeouts = 0
+    core.silent = 0
     rearm(core, now)
+
+
+@kernel
+def note_held(core: Record, slot: Record, seen: int) -> None:
+    """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+    slot.held = 1
+    slot.seen = seen
+    core.silent = 0
+    core.timeouts = min(core.timeouts, _MOST_DOUBLINGS_HELD)
 
 
 @kernel
@@ -114,7 +126,7 @@ def repeat_overtaken(state: State, now: float) -> None:
         slot = state.slots[index]
         if slot.phase != _WAITING or slot.sequence > bound:
             continue
-        if slot.held == 0 or now >= slot.sent_at + core.timeout_s:
+        if slot.held == 0 or now >= slot.sent_at + 2 * core.smoothed_s:
             _repeat(state, index, now)
             state.counts[_OVERTAKEN] += 1
 
@@ -126,7 +138,7 @@ def probe(state: State, now: float) -> None:
     if core.waiting == 0 or now < core.probe_at:
         return
     newest = core.sequence
-    for _ in range(min(_PROBES_AT_ONCE << min(core.timeouts, _MOST_DOUBLINGS), core.waiting)):
+    for _ in range(min(_PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS), core.waiting)):
         oldest = -1
         for index in range(state.slots.size):
             slot = state.slots[index]
@@ -139,4 +151,5 @@ def probe(state: State, now: float) -> None:
         _repeat(state, oldest, now)
         state.counts[_PROBES] += 1
     core.timeouts += 1
+    core.silent += 1
     rearm(core, now)

@@ -98,6 +98,8 @@ CORE: Final = np.dtype(
         ("window", "i8"),  # slots in use
         ("switch_ip", "i8"),
         ("switch_port", "i8"),
+        ("own_ip", "i8"),
+        ("own_port", "i8"),
         ("lead", "i8"),
         ("store", "i8"),  # address of the rows that are sent
         ("stride", "i8"),
@@ -116,7 +118,8 @@ CORE: Final = np.dtype(
         # Loss recovery, see recovery.py.
         ("overtaken", "i8"),  # highest sequence whose result has come
         ("threshold", "i8"),
-        ("timeouts", "i8"),  # probes in a row that nothing has answered
+        ("timeouts", "i8"),  # how often the time-out was doubled
+        ("silent", "i8"),  # time-outs in a row without any answer
         ("smoothed_s", "f8"),
         ("variation_s", "f8"),
         ("shortest_s", "f8"),

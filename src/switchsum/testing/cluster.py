@@ -38,7 +38,7 @@ class ClusterConfig:
     timeout_s: float = 10.0
     checksum: bool = False
     reading_s: float = 0.0
-    """How long the transport reads a row after it was handed over; until then it must not be written."""
+    """How long the transport goes on reading a row that was handed over; until then it must not be written."""
 
     def address(self, rank: int) -> Address:
         """Return a worker's address."""
@@ -87,7 +87,7 @@ class Worker:
         self._network = network
         self._clock = clock
         self._reading_s = config.reading_s
-        self._handed_over: deque[tuple[float, int, int]] = deque()
+        self._read: deque[tuple[float, int, bytes]] = deque()
         self._consumed = 0
         self._inbox: deque[bytes] = deque()
         self.finished: dict[int, Finished] = {}
@@ -103,12 +103,14 @@ class Worker:
     @property
     def wake_at(self) -> float:
         """When the worker has something to do."""
-        reading = self._handed_over[0][0] if self._handed_over else float("inf")
-        return self._clock.now_s if self._inbox else min(self.engine.wake_at, reading)
+        if self._inbox:
+            return self._clock.now_s
+        return min(self.engine.wake_at, self._read[0][0] if self._read else float("inf"))
 
     def run(self) -> None:
         """Do everything that can be done now."""
         now = self._clock.now_s
+        self._let_go(now)
         while self._inbox:
             count = min(len(self._inbox), MOST_FRAMES)
             for row in range(count):
@@ -116,7 +118,6 @@ class Worker:
                 self._came[row, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
                 self._lengths[row] = len(frame)
             self.engine.receive(self._came, self._rows[:count], self._lengths[:count], now)
-        self._transmit(now)
         self.engine.poll(now)
         self._transmit(now)
         for event in self.engine.events():
@@ -125,12 +126,19 @@ class Worker:
     def _transmit(self, now: float) -> None:
         rows, lengths = self.engine.outgoing()
         for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
-            self._handed_over.append((now + self._reading_s, row, length))
-        while self._handed_over and self._handed_over[0][0] <= now:
-            _, row, length = self._handed_over.popleft()
-            self._network.send(self.port, self._store[row, LEAD_BYTES : LEAD_BYTES + length].tobytes())
+            frame = self._store[row, LEAD_BYTES : LEAD_BYTES + length].tobytes()
+            self._network.send(self.port, frame)
+            self._read.append((now + self._reading_s, row, frame))
+        self.engine.sent(len(rows))
+        self._let_go(now)
+
+    def _let_go(self, now: float) -> None:
+        while self._read and self._read[0][0] <= now:
+            _, row, frame = self._read.popleft()
             self._consumed += 1
-        self.engine.sent(len(rows), self._consumed)
+            if self._store[row, LEAD_BYTES : LEAD_BYTES + len(frame)].tobytes() != frame:
+                raise AssertionError(f"row {row} was written while the transport read it")
+        self.engine.consumed(self._consumed)
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Failed):

@@ -1,0 +1,488 @@
+"""The worker engine on a network without faults: what comes out, what travels, what goes wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.host.engine import Engine
+from switchsum.host.operation import Operation
+from switchsum.host.state import OPERATIONS, Count
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SwitchLost,
+    UsageError,
+)
+from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.wire import FRAME_BYTES, Flag, Header, Kind, Packet, Reason, parse_frame
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, Link
+from switchsum.testing.switch import ReferenceSwitch
+
+from .checks import bits, check_sums
+
+Array = npt.NDArray[Any]
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16, np.dtype(np.int32)]
+RNG = np.random.default_rng(11)
+
+
+def draw(size: int, dtype: np.dtype[Any], workers: int, scale: float = 100.0) -> list[Array]:
+    return [(RNG.standard_normal(size) * scale).astype(dtype) for _ in range(workers)]
+
+
+def recording(cluster: Cluster) -> list[Packet]:
+    """Return a list that fills with every contribution that reaches the switch."""
+    packets: list[Packet] = []
+    process = cluster.network.switch.process
+
+    def record(port: int, frame: bytes) -> Any:
+        packet = parse_frame(frame)
+        assert packet is not None
+        packets.append(packet)
+        return process(port, frame)
+
+    cluster.network.switch.process = record  # type: ignore[method-assign]
+    return packets
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [1, 7, 8, 9, 64, 65, 1000])
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_sums(dtype: np.dtype[Any], size: int, workers: int) -> None:
+    cluster = Cluster(ClusterConfig(workers=workers))
+    arrays = draw(size, dtype, workers)
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs)
+    check_sums(arrays, outputs, cluster.config.lanes)
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+def test_averages(dtype: np.dtype[Any]) -> None:
+    cluster = Cluster(ClusterConfig(workers=3))
+    arrays = draw(100, dtype, 3)
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs, "average")
+    check_sums(arrays, outputs, cluster.config.lanes, "average")
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+@pytest.mark.parametrize("lanes", [1, 8, 33])
+def test_any_window_and_lane_count(window: int, lanes: int) -> None:
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=window, lanes=lanes))
+    for _ in range(3):
+        arrays = draw(int(RNG.integers(1, 200)), DTYPES[0], 3)
+        outputs = [array.copy() for array in arrays]
+        cluster.allreduce(outputs)
+        check_sums(arrays, outputs, lanes)
+
+
+def test_numbers_run_over_the_end_of_32_bits() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=2, first_number=0xFFFF_FFFA))
+    arrays = draw(500, DTYPES[3], 2)
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs)
+    check_sums(arrays, outputs, 8)
+    assert 0 < cluster.workers[0].engine.counts[Count.ROUNDS] > 12
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("blocks", [1, 5, 40])
+def test_only_blocks_that_are_not_zero_travel(dtype: np.dtype[Any], blocks: int) -> None:
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=4))
+    packets = recording(cluster)
+    arrays = draw(blocks * 8, dtype, 3)
+    kept = RNG.random((3, blocks)) < 0.3
+    for array, keep in zip(arrays, kept, strict=True):
+        array.reshape(blocks, 8)[~keep] = 0
+    filled = np.array([array.reshape(blocks, 8).astype(np.float64).any(axis=1) for array in arrays])
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs)
+    check_sums(arrays, outputs, 8)
+    with_lanes = [packet.header for packet in packets if packet.header.flags & Flag.PAYLOAD]
+    sent = {(header.rank, header.block) for header in with_lanes}
+    assert sent == {(int(rank), int(block)) for rank, block in np.argwhere(filled)}
+    assert len(with_lanes) == len(sent)
+    # Besides the union of the blocks, a round for each column of floats; of integers the column's first block.
+    columns = min(4, blocks)
+    union = set(np.flatnonzero(filled.any(axis=0)).tolist())
+    rounds = len(union | set(range(columns))) if dtype == np.int32 else len(union) + columns
+    assert cluster.workers[0].engine.counts[Count.ROUNDS] == rounds
+
+
+def test_zeros_cost_a_round_per_slot_and_come_out_positive() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=4))
+    outputs = [np.full(1000, -0.0, np.float32), np.zeros(1000, np.float32)]
+    cluster.allreduce(outputs)
+    assert cluster.workers[0].engine.counts[Count.ROUNDS] == 4
+    for output in outputs:
+        assert not bits(output).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_block_that_is_not_finite_reaches_every_rank_as_nan(dtype: np.dtype[Any], value: float) -> None:
+    cluster = Cluster(ClusterConfig(workers=3))
+    arrays = draw(100, dtype, 3)
+    arrays[1][35] = value
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs)
+    check_sums(arrays, outputs, 8)
+    assert np.isnan(outputs[0].astype(np.float32)).sum() == 8
+
+
+def test_a_sum_beyond_the_dtype_is_infinite() -> None:
+    cluster = Cluster(ClusterConfig(workers=2))
+    outputs = [np.full(4, 60000, np.float16) for _ in range(2)]
+    cluster.allreduce(outputs)
+    for output in outputs:
+        assert np.isinf(output).all()
+
+
+def test_integer_sums_that_overflow_are_reported_equally_and_are_the_nearest() -> None:
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=2))
+    arrays = [np.arange(80, dtype=np.int32) for _ in range(3)]
+    for array in arrays[:2]:
+        array[[17, 79]] = (2**31 - 1, -(2**31))
+    outputs = [array.copy() for array in arrays]
+    finished = cluster.allreduce(outputs)
+    assert {event.overflowed for event in finished} == {(2, 9)}
+    exact = sum(array.astype(np.int64) for array in arrays)
+    for output in outputs:
+        np.testing.assert_array_equal(output, np.clip(exact, -(2**31), 2**31 - 1))
+
+
+def test_a_partial_sum_may_overflow() -> None:
+    # Which partial sum overflows depends on the order of arrival; some of these do in any order.
+    cluster = Cluster(ClusterConfig(workers=4))
+    arrays = [np.full(30, sign * 2_000_000_000, np.int32) for sign in (1, 1, -1, -1)]
+    arrays[0][3:] = 5
+    outputs = [array.copy() for array in arrays]
+    assert not any(event.overflowed for event in cluster.allreduce(outputs))
+    assert all(worker.engine.counts[Count.OVERFLOWS] > 0 for worker in cluster.workers)
+    check_sums(arrays, outputs, 8)
+
+
+def test_a_switch_that_limits_growth_gets_padding() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, lanes=256, growth_bytes=512))
+    packets = recording(cluster)
+    arrays = [np.zeros(2000, np.float32), RNG.standard_normal(2000).astype(np.float32)]
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs)
+    check_sums(arrays, outputs, 256)
+    assert {len(packet.payload) for packet in packets} == {512, 1024}
+    assert all(not any(packet.payload) for packet in packets if not packet.header.flags & Flag.PAYLOAD)
+
+
+def test_operations_overlap_and_finish_whatever_the_order_of_arrival() -> None:
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=5))
+    inputs = [draw(int(RNG.integers(1, 120)), DTYPES[i % 4], 3) for i in range(60)]
+    outputs = [[array.copy() for array in arrays] for arrays in inputs]
+    # Each rank submits at its own pace.
+    waiting = [list(range(60)) for _ in range(3)]
+    serials: dict[tuple[int, int], int] = {}
+    while any(waiting):
+        rank = int(RNG.choice([rank for rank in range(3) if waiting[rank]]))
+        for _ in range(int(RNG.integers(1, 8))):
+            if waiting[rank]:
+                index = waiting[rank].pop(0)
+                serials[rank, index] = cluster.submit(rank, outputs[index][rank])
+        until = cluster.clock.now_s + 100e-6
+        cluster.run(lambda until=until: min(cluster.network.next_at, *(w.wake_at for w in cluster.workers)) > until)  # type: ignore[misc]
+    cluster.run(lambda: all(len(worker.finished) == 60 for worker in cluster.workers))
+    assert all(serials[rank, index] == index for rank, index in serials)
+    for arrays, results in zip(inputs, outputs, strict=True):
+        check_sums(arrays, results, 8)
+
+
+def test_small_operations_share_the_round_trip() -> None:
+    one = Cluster(ClusterConfig(workers=2, window_slots=8))
+    one.allreduce(draw(8, DTYPES[0], 2))
+    many = Cluster(ClusterConfig(workers=2, window_slots=8))
+    for _ in range(8):
+        for rank, array in enumerate(draw(8, DTYPES[0], 2)):
+            many.submit(rank, array)
+    many.run(lambda: all(len(worker.finished) == 8 for worker in many.workers))
+    assert many.clock.now_s == pytest.approx(one.clock.now_s)
+
+
+def test_more_operations_than_the_table_holds_must_wait() -> None:
+    cluster = Cluster(ClusterConfig(workers=2))
+    arrays = [np.ones(1, np.int32) for _ in range(2)]
+    for _ in range(OPERATIONS):
+        cluster.submit(0, arrays[0])
+    assert cluster.workers[0].engine.is_full
+    with pytest.raises(UsageError, match="in flight"):
+        cluster.submit(0, arrays[0])
+
+
+def test_a_barrier_waits_for_everybody() -> None:
+    cluster = Cluster(ClusterConfig(workers=3))
+    barrier = Operation(kind="barrier")
+    for worker in cluster.workers[:2]:
+        worker.engine.submit(barrier, cluster.clock.now_s)
+    with pytest.raises(TimeoutError, match="virtual"):
+        cluster.run(lambda: any(worker.finished for worker in cluster.workers), limit_s=1.0)
+    cluster.workers[2].engine.submit(barrier, cluster.clock.now_s)
+    cluster.run(lambda: all(worker.finished for worker in cluster.workers))
+
+
+def errors(cluster: Cluster, *, limit_s: float = 30.0) -> list[Exception | None]:
+    """Run until every engine has given up."""
+    done = {rank for rank, worker in enumerate(cluster.workers) if worker.error}
+    while len(done) < len(cluster.workers) and cluster.clock.now_s < limit_s:
+        at = min(cluster.network.next_at, *(worker.wake_at for worker in cluster.workers))
+        cluster.clock.advance_to(at)
+        cluster.network.deliver()
+        for worker in cluster.workers:
+            worker.run()
+        done = {rank for rank, worker in enumerate(cluster.workers) if worker.error}
+    return [worker.error for worker in cluster.workers]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Operation(kind="barrier"),
+        Operation(kind="allreduce", values=np.ones(100, np.int32), shape=(100,)),
+        Operation(kind="allreduce", values=np.ones(99, np.float32), shape=(99,)),
+        Operation(kind="allreduce", values=np.ones(100, np.float32), shape=(10, 10)),
+        Operation(kind="allreduce", operator="average", values=np.ones(100, np.float32), shape=(100,)),
+    ],
+    ids=str,
+)
+def test_different_operations_fail_on_every_rank(other: Operation) -> None:
+    cluster = Cluster(ClusterConfig(workers=4))
+    for rank in range(4):
+        values = np.ones(100, np.float32)
+        mine = Operation(kind="allreduce", values=values, shape=values.shape) if rank != 2 else other
+        cluster.workers[rank].engine.submit(mine, cluster.clock.now_s)
+    assert [type(error) for error in errors(cluster)] == [OperationMismatch] * 4
+    with pytest.raises(UsageError, match="given up"):
+        cluster.submit(0, np.ones(1, np.float32))
+
+
+def test_operations_in_another_order_fail_on_every_rank() -> None:
+    cluster = Cluster(ClusterConfig(workers=2))
+    sizes = [(5, 9), (9, 5)]
+    for rank in range(2):
+        for size in sizes[rank]:
+            cluster.submit(rank, np.ones(size, np.float32))
+    assert [type(error) for error in errors(cluster)] == [OperationMismatch] * 2
+
+
+def test_a_rank_that_never_comes_is_named_by_all() -> None:
+    cluster = Cluster(ClusterConfig(workers=4, timeout_s=2.0))
+    for rank in (0, 1, 3):
+        cluster.submit(rank, np.ones(100, np.float32))
+    with pytest.raises(CollectiveTimeout, match="rank 2"):
+        cluster.run(lambda: False)
+    assert 2.0 <= cluster.clock.now_s < 2.5
+    found = [error for error in errors(cluster, limit_s=4.0) if error]
+    assert len(found) == 3
+    assert all(isinstance(error, CollectiveTimeout) and error.missing == (2,) for error in found)
+
+
+def test_waiting_for_a_late_rank_costs_few_frames() -> None:
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=64))
+    arrays = draw(64 * 8 * 4, DTYPES[0], 3)
+    for rank in range(2):
+        cluster.submit(rank, arrays[rank])
+    with pytest.raises(TimeoutError):
+        cluster.run(lambda: False, limit_s=1.0)
+    counts = cluster.workers[0].engine.counts
+    assert 10 <= counts[Count.PROBES] <= 40  # two in each time-out, 64 slots notwithstanding
+    assert counts[Count.HELD] == counts[Count.PROBES]
+    cluster.submit(2, arrays[2])
+    began = cluster.clock.now_s
+    cluster.run(lambda: all(worker.finished for worker in cluster.workers))
+    assert cluster.clock.now_s - began < 2e-3  # nobody waits for a timer now
+
+
+class Silent:
+    """A switch that is gone."""
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return []
+
+
+def test_a_switch_that_never_answers_is_lost() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, timeout_s=2.0), switch=Silent())
+    for rank in range(2):
+        cluster.submit(rank, np.ones(100, np.float32))
+    assert [type(error) for error in errors(cluster)] == [SwitchLost] * 2
+    assert cluster.clock.now_s < 2.5
+
+
+def test_a_switch_that_refuses_is_reported() -> None:
+    switch = ReferenceSwitch(lanes=8)
+    cluster = Cluster(ClusterConfig(workers=2, epoch=1), switch=switch)
+    switch._members.clear()
+    cluster.submit(0, np.ones(100, np.float32))
+    with pytest.raises(NotAdmitted, match="not admitted"):
+        cluster.run(lambda: False)
+    assert switch.events[Reason.NOT_ADMITTED] > 0
+
+
+def test_a_worker_that_was_stopped_for_long_goes_on() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, timeout_s=5.0))
+    arrays = draw(2000, DTYPES[0], 2)
+    outputs = [array.copy() for array in arrays]
+    for rank in range(2):
+        cluster.submit(rank, outputs[rank])
+    with pytest.raises(TimeoutError):
+        cluster.run(lambda: False, limit_s=400e-6)
+    cluster.clock.advance_to(cluster.clock.now_s + 60.0)
+    cluster.run(lambda: all(worker.finished for worker in cluster.workers))
+    check_sums(arrays, outputs, 8)
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+def test_rows_are_not_written_while_the_transport_reads_them(loss: float) -> None:
+    # Results come back long before the transport lets go of the rows; the cluster checks that they stay as they are.
+    link = Link(up=Impairment(loss=loss), down=Impairment(loss=loss, duplication=0.3))
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=4, reading_s=3e-3), links=link)
+    arrays = draw(600, DTYPES[3], 3)
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs)
+    check_sums(arrays, outputs, 8)
+    assert all(worker.engine.counts[Count.BLOCKED] > 10 for worker in cluster.workers)
+
+
+def test_a_transport_may_take_a_part_of_the_queue() -> None:
+    cluster = Cluster(ClusterConfig(workers=1, window_slots=8))
+    engine = cluster.workers[0].engine
+    engine.submit(Operation(kind="allreduce", values=np.ones(64, np.int32), shape=(64,)), 0.0)
+    rows = engine.outgoing()[0].tolist()
+    assert rows == [2 * slot + 1 for slot in range(8)]
+    engine.sent(3)
+    assert engine.outgoing()[0].tolist() == rows[3:]
+    engine.sent(5)
+    assert engine.outgoing()[0].tolist() == []
+
+
+class Fed:
+    """One engine of two that waits for a result, and a way to hand it any frame."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(ClusterConfig(workers=2, window_slots=2))
+        self.engine = self.cluster.workers[0].engine
+        self.values = np.arange(1, 9, dtype=np.float32)
+        answers: list[bytes] = []
+        self.cluster.network.connect(1, Link(), answers.append)
+        for rank in range(2):
+            self.cluster.submit(rank, self.values if rank == 0 else self.values.copy())
+        try:
+            self.cluster.run(lambda: bool(answers), limit_s=1e-3)
+        finally:
+            self.result = answers[0]
+        self.rows = allocate_rows(1, FRAME_BYTES + 32)
+
+    def feed(self, frame: bytes) -> Count:
+        """Hand the engine a frame; return how it was counted."""
+        before = self.engine.counts.copy()
+        self.rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
+        row, length = np.zeros(1, np.int32), np.full(1, len(frame), np.int32)
+        self.engine.receive(self.rows, row, length, self.cluster.clock.now_s)
+        changed = [Count(i) for i in np.flatnonzero(self.engine.counts[:8] != before[:8]).tolist()]
+        assert len(changed) == 1
+        return changed[0]
+
+
+def patch(frame: bytes, field: str, value: int) -> bytes:
+    """Set a field of the aggregation header."""
+    header = Header.unpack(frame[42:])
+    assert header is not None
+    setattr_values = {name: getattr(header, name) for name in Header.__dataclass_fields__} | {field: value}
+    return frame[:42] + Header(**setattr_values).pack() + frame[82:]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "count"),
+    [
+        ("version", 2, Count.BROKEN),
+        ("kind", Kind.CONTRIBUTION, Count.BROKEN),
+        ("kind", 77, Count.BROKEN),
+        ("flags", Flag.PAYLOAD, Count.BROKEN),
+        ("job", 8, Count.FOREIGN),
+        ("epoch", 2, Count.FOREIGN),
+        ("rank", 1, Count.FOREIGN),
+        ("tree", 1, Count.FOREIGN),
+        ("slot", 2, Count.FOREIGN),
+        ("slot", 0xFFFF_FFFF, Count.FOREIGN),
+        ("slot", 1, Count.FOREIGN),
+        ("number", 2, Count.FOREIGN),
+        ("number", 0, Count.DUPLICATE),
+        ("number", 0xFFFF_FFFF, Count.STALE),
+        ("operator", 2, Count.UNEXPECTED),
+        ("format", 2, Count.UNEXPECTED),
+        ("exponent", 9, Count.UNEXPECTED),
+        ("block", 0, Count.UNEXPECTED),
+        ("digest", 0, Count.UNEXPECTED),
+        ("next_block", 1, Count.UNEXPECTED),
+        ("next_block", 0xFFFF_FFFF, Count.UNEXPECTED),
+        ("next_exponent", 0, Count.UNEXPECTED),
+        ("bitmap", 0, Count.ROUNDS),
+        ("next_exponent", 254, Count.ROUNDS),
+    ],
+)
+def test_results_that_do_not_fit_are_dropped_under_their_reason(field: str, value: int, count: Count) -> None:
+    fed = Fed()
+    before = fed.values.copy()
+    assert fed.feed(patch(fed.result, field, value)) == count
+    np.testing.assert_array_equal(fed.values, before)
+    if count != Count.ROUNDS:
+        assert fed.feed(fed.result) == Count.ROUNDS
+
+
+@pytest.mark.parametrize("at", [12, 14, 20, 23, 26, 29, 30, 33, 34, 36, 38])
+def test_frames_from_elsewhere_are_dropped(at: int) -> None:
+    fed = Fed()
+    frame = bytearray(fed.result)
+    frame[at] ^= 0x11
+    assert fed.feed(bytes(frame)) in (Count.FOREIGN, Count.BROKEN)
+    assert fed.feed(fed.result) == Count.ROUNDS
+
+
+def test_a_result_cut_at_any_byte_or_with_more_behind_it_is_dropped() -> None:
+    fed = Fed()
+    for length in range(len(fed.result)):
+        assert fed.feed(fed.result[:length]) == Count.BROKEN
+    assert fed.feed(fed.result + b"\0") == Count.BROKEN
+    assert fed.feed(fed.result) == Count.ROUNDS
+
+
+def test_random_frames_change_nothing() -> None:
+    fed = Fed()
+    before = fed.values.copy()
+    for _ in range(3000):
+        frame = bytearray(fed.result)
+        for _ in range(int(RNG.integers(1, 6))):
+            frame[int(RNG.integers(len(frame)))] = int(RNG.integers(256))
+        header = Header.unpack(bytes(frame[42:]))
+        assert header is not None
+        if header.flags & Flag.MISMATCH or header.kind == Kind.REJECT:
+            continue
+        if fed.feed(bytes(frame)) == Count.ROUNDS:
+            break
+        np.testing.assert_array_equal(fed.values, before)
+    else:
+        assert fed.feed(fed.result) == Count.ROUNDS
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"rank": 2}, {"rank": -1}, {"world_size": 33}, {"window_slots": 0}, {"window_slots": 9}, {"lanes": 99}],
+    ids=str,
+)
+def test_configurations_that_cannot_work_are_refused(change: dict[str, int]) -> None:
+    config = ClusterConfig(workers=2, lanes=8, window_slots=8)
+    fields = {name: getattr(config.engine(0), name) for name in config.engine(0).__dataclass_fields__} | change
+    with pytest.raises(UsageError):
+        Engine(type(config.engine(0))(**fields), allocate_rows(16, FRAME_BYTES + 32), LEAD_BYTES)
