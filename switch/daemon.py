@@ -1,0 +1,163 @@
+"""The embedded switch as a process: ports, the loop that runs the program over them, and the P4Runtime server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.p4runtime import DEFAULT_PORT, parse_p4info, v1
+from switchsum.protocol.wire import Address
+from switchsum.switch.cpu import CpuPort
+from switchsum.switch.p4runtime import Device, Server, Service
+from switchsum.switch.pipeline import EngineName, Output, Pipeline
+from switchsum.switch.ports.base import Batch, PortGroup, PortTable
+from switchsum.switch.ports.capture import Capture
+from switchsum.switch.ports.packet import PacketPorts
+from switchsum.switch.ports.port_set import PortSet
+from switchsum.switch.ports.shm import ShmPorts
+from switchsum.switch.ports.udp import UdpPort
+
+SLEEP_S: Final = 1.0
+"""Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
+
+BREATH_S: Final = 100e-6
+"""Pause between two batches while a control-plane call waits for the state, which a busy loop would hold for ever."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UdpConfig:
+    """The port that is a UDP socket."""
+
+    host: str
+    """Address to bind to."""
+    port: int
+    """UDP port to bind to; 0: any."""
+    switch: Address
+    """The address that the program knows as the switch's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramConfig:
+    """A program to run before any controller comes, as `simple_switch_grpc` takes it on its command line."""
+
+    device_config: bytes
+    """BMv2 JSON."""
+    p4info: str = ""
+    """P4Info in text format; without it P4Runtime clients find nothing to write to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """What a switch is started with."""
+
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    """P4Runtime server, `host:port` (port 0: any) or `unix:path`; it asks nobody who he is, hence the loopback."""
+    device_id: int = 0
+    """P4Runtime's device id; simple_switch_grpc's is 0 too."""
+    engine: EngineName = "native"
+    program: ProgramConfig | None = None
+    shm: str | None = None
+    """Name under which workers of this machine find the switch; None: no shared-memory links."""
+    interfaces: Mapping[int, str] = field(default_factory=dict)
+    """Network interfaces by port number."""
+    udp: UdpConfig | None = None
+    pcap: Path | None = None
+    """pcapng file that gets every frame."""
+
+
+class Switch:
+    """A switch from construction to `close`; `run` moves its frames."""
+
+    def __init__(self, config: Config) -> None:
+        """Open ports and the P4Runtime server; raises TransportError, ProgramError, UsageError or OSError."""
+        self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine=config.engine))
+        self.service = Service(config.device_id, self.device, self._packet_out)
+        self._output = Output()
+        self._stopping = False
+        if config.program is not None:
+            self._start_program(config.program)
+        table = PortTable()
+        with ExitStack() as opened:
+            groups = []
+            for group in self.open_groups(config, table):
+                opened.callback(group.close)
+                groups.append(group)
+            self._cpu = CpuPort(table, self.service.packet_in)
+            capture = Capture(config.pcap) if config.pcap is not None else None
+            self.ports = PortSet(table, [*groups, self._cpu], capture=capture)
+            opened.pop_all()  # the set closes its groups
+            opened.callback(self.ports.close)
+            server = opened.enter_context(Server(self.service, config.listen))
+            self.address = server.address
+            """Where the P4Runtime server listens, with the port that it really has."""
+            self._resources = opened.pop_all()
+
+    def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
+        """Yield the ports that `config` asks for; raises TransportError."""
+        if config.shm is not None:
+            yield ShmPorts(config.shm, table)
+        if config.interfaces:
+            yield PacketPorts(table, dict(config.interfaces))
+        if config.udp is not None:
+            yield UdpPort(table, config.udp.host, config.udp.port, switch=config.udp.switch)
+
+    def run(self) -> None:
+        """Move frames until `stop`; returns at once after it."""
+        while not self._stopping:
+            batch = self.ports.poll()
+            if batch.count:
+                self._forward(batch)
+            self.ports.done()
+            if self.service.busy:
+                time.sleep(BREATH_S)
+            elif not batch.count:
+                self.ports.wait(SLEEP_S)
+
+    def stop(self) -> None:
+        """Let `run` return; any thread and any signal handler may call it."""
+        self._stopping = True
+        self.ports.wake()
+
+    def close(self) -> None:
+        """Close the P4Runtime server and all ports; not while `run` runs."""
+        self._resources.close()
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _forward(self, batch: Batch) -> None:
+        """Run a batch through the program and send what it makes; without a program frames are dropped."""
+        pipeline = self.device.pipeline
+        if pipeline is None:
+            return
+        now_us, first = time.monotonic_ns() // 1000, 0
+        while first < batch.count:
+            columns = batch.addresses[first:], batch.lengths[first:], batch.ports[first:]
+            output = self._output
+            try:
+                first += pipeline.process_batch(*columns, batch.count - first, output, now_us)
+            except UsageError:  # a multicast group has grown too large for it
+                frames, size = pipeline.room(int(batch.lengths[first]))
+                self._output = Output(max(frames, len(output.ports)), max(size, len(output.arena)))
+                continue
+            made = slice(output.count)
+            self.ports.transmit(output.ports[made], output.addresses[made], output.lengths[made])
+
+    def _packet_out(self, frame: bytes) -> None:
+        self._cpu.packet_out(frame)
+        self.ports.wake()
+
+    def _start_program(self, program: ProgramConfig) -> None:
+        config = v1.ForwardingPipelineConfig(
+            p4info=parse_p4info(program.p4info), p4_device_config=program.device_config
+        )
+        action = v1.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
+        self.device.apply(action, config, self.device.prepare(action, config))
