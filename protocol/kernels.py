@@ -29,9 +29,7 @@ _R = TypeVar("_R")
 
 _PACKAGES: Final = ("switchsum.protocol", "switchsum.host", "switchsum.switch")
 """Where kernels are written."""
-_USES_KERNELS: Final = re.compile(
-    r"^(?:from|import) (?:numba|switchsum\.protocol\.(?:kernels|atomics))\b", re.MULTILINE
-)
+_USES_KERNELS: Final = re.compile(r"^(?:from|import) (?:numba|switchsum\.protocol\.kernels)\b", re.MULTILINE)
 _IMPORT: Final = re.compile(
     r"^from (switchsum[\w.]*) import (?:\(([^)]*)\)|(.*))|^import (switchsum[\w.]*)", re.MULTILINE
 )
