@@ -14,6 +14,7 @@ from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
+from switchsum.cli.switch import switch
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
@@ -21,6 +22,7 @@ USAGE_EXIT_CODE = 2
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(run)
+app.command()(switch)
 app.command()(controller)
 app.add_typer(job.app)
 app.command()(observe.slots)

@@ -1,0 +1,81 @@
+"""`switchsum switch`: the embedded switch as a process."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from switchsum.cli.controller import LOG_FORMAT, P4RUNTIME
+from switchsum.protocol.errors import UsageError
+
+
+class EngineChoice(StrEnum):
+    """What runs the program."""
+
+    NATIVE = "native"
+    """Machine code."""
+    INTERPRETER = "interpreter"
+    """The definition: slow, and readable."""
+
+
+def switch(
+    listen: Annotated[str, typer.Option(help="P4Runtime server, host:port (port 0: any) or unix:path.")] = P4RUNTIME,
+    shm: Annotated[str | None, typer.Option(help="Name for workers' shared-memory links (link shm:NAME).")] = None,
+    interface: Annotated[
+        list[str] | None, typer.Option("--interface", "-i", help="PORT@INTERFACE, as for BMv2; needs CAP_NET_RAW.")
+    ] = None,
+    udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None,
+    engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE,
+    pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None,
+    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe",
+    ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254",
+) -> None:
+    """Run the embedded switch until interrupted; a controller gives it its program."""
+    from switchsum.cli.controller import read_ip, read_mac
+    from switchsum.launch.ready import announce
+    from switchsum.protocol.wire import AGGREGATION_PORT, Address
+    from switchsum.switch.daemon import Config, Switch, UdpConfig
+
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    own = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
+    udp_config = None
+    if udp is not None:
+        host, port = read_endpoint(udp)
+        udp_config = UdpConfig(host=host, port=port, switch=own)
+    config = Config(
+        listen=listen,
+        device_id=device_id,
+        engine=engine.value,
+        shm=shm,
+        interfaces=dict(read_interface(text) for text in interface or ()),
+        udp=udp_config,
+        pcap=pcap,
+    )
+    with Switch(config) as running:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: running.stop())
+        typer.echo(f"switch with P4Runtime at {running.address}", err=True)
+        announce(p4runtime=running.address)
+        running.run()
+
+
+def read_interface(text: str) -> tuple[int, str]:
+    """Read `PORT@INTERFACE`; raises UsageError."""
+    port, _, name = text.partition("@")
+    if not port.isdigit() or not name:
+        raise UsageError(f"an interface is PORT@INTERFACE, not {text!r}")
+    return int(port), name
+
+
+def read_endpoint(text: str) -> tuple[str, int]:
+    """Read `HOST:PORT`; raises UsageError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise UsageError(f"an address is HOST:PORT, not {text!r}")
+    return host, int(port)
