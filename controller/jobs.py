@@ -56,8 +56,11 @@ class Job:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the next incarnation can be admitted."""
-        return self.live is None and not [m for m in self.gathering.members if m.state is not MemberState.SEEN]
+        """Whether the next incarnation can be admitted.
+
+        A rank gathers only when it has gone from the live incarnation, so beside a complete one there is none.
+        """
+        return all(member.state is MemberState.SEEN for member in self.gathering.members)
 
     def epoch_for(self, incarnation: Incarnation) -> int:
         """Return the epoch that a member is to join again under, or its own when it may stay.

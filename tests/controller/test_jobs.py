@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from switchsum.controller.jobs import MAX_FORMER, Job, Jobs
+from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
+from switchsum.protocol.errors import (
+    NoCapacity,
+    NotAdmitted,
+    RankTaken,
+    UnknownJob,
+    UsageError,
+    WorldSizeMismatch,
+)
+from switchsum.protocol.wire import Address
+
+TIMEOUT_S = 5.0
+
+
+def make_jobs(total_slots: int = 16) -> Jobs:
+    return Jobs(total_slots, itertools.count(1).__next__)
+
+
+def create(jobs: Jobs, name: str = "a", workers: int = 2, slots: int = 4) -> Job:
+    return jobs.create(name, workers=workers, slots=slots, timeout_s=TIMEOUT_S)
+
+
+def join(jobs: Jobs, rank: int, name: str = "a", now: float = 0.0) -> int:
+    return jobs.join(name, rank=rank, world_size=jobs.find(name).workers, now=now)[1].nonce
+
+
+def address(rank: int) -> Address:
+    return Address(mac=0x02_00_00_00_00_00 + rank, ip=0x0A00_0001 + rank, port=5000)
+
+
+def run(jobs: Jobs, name: str = "a", now: float = 0.0) -> list[int]:
+    """Bring a job to life; return its members' nonces."""
+    job = jobs.find(name)
+    nonces = [join(jobs, rank, name, now) for rank in range(job.workers)]
+    for rank, nonce in enumerate(nonces):
+        assert not job.is_complete
+        assert jobs.hello(nonce, rank, address(rank), rank + 1, now)
+    assert job.is_complete
+    jobs.admit(job, first_number=1)
+    return nonces
+
+
+def state(jobs: Jobs, name: str = "a") -> IncarnationState | None:
+    live = jobs.find(name).live
+    return live.state if live else None
+
+
+def test_a_job_lives_until_its_last_member_has_left_and_can_be_run_again() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    for epoch in (1, 2, 3):
+        first, second = run(jobs)
+        assert job.live is not None
+        assert (job.live.epoch, state(jobs)) == (epoch, IncarnationState.RUNNING)
+        jobs.leave(first)
+        assert state(jobs) is IncarnationState.DRAINING
+        jobs.leave(second)
+        assert state(jobs) is None
+
+
+def test_the_next_incarnation_gathers_while_the_last_one_drains() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    first, second = run(jobs)
+    jobs.leave(first)
+    again = join(jobs, 0)
+    assert jobs.hello(again, 0, address(0), 1, 0.0)
+    with pytest.raises(RankTaken):
+        join(jobs, 1)  # rank 1 still runs
+    jobs.leave(second)
+    assert jobs.hello(join(jobs, 1), 1, address(1), 2, 0.0)
+    assert job.is_complete
+
+
+def test_silence_loses_a_member_and_a_replacement_moves_everybody_on() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    alive, dead = run(jobs)
+    assert job.live is not None
+    for now in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
+        jobs.heartbeat(alive, now)
+        assert jobs.tick(now) == (now == 6.0)
+    assert job.live.ranks(MemberState.LOST) == [1]
+    assert job.epoch_for(job.live) == job.live.epoch
+    assert jobs.heartbeat(dead, 6.0)[2].state is MemberState.LOST  # it is told so, should it be alive after all
+    join(jobs, 1, now=6.0)
+    assert job.epoch_for(job.live) == job.gathering.epoch == 2
+    jobs.leave(alive)
+    with pytest.raises(NotAdmitted, match="declared lost"):
+        jobs.heartbeat(dead, 6.0)
+
+
+def test_silence_before_admission_frees_the_rank() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    silent, seen = join(jobs, 0), join(jobs, 1)
+    assert jobs.hello(seen, 1, address(1), 2, 0.0)
+    jobs.tick(5.0)
+    jobs.tick(5.5)
+    assert job.gathering.members == [Member(rank=0, heard_s=0.0), Member(rank=1, heard_s=0.0)]
+    with pytest.raises(NotAdmitted, match="nothing was heard"):
+        jobs.heartbeat(silent, 5.5)
+    assert not jobs.hello(seen, 1, address(1), 2, 5.5)
+    join(jobs, 0, now=5.5)
+
+
+def test_a_controller_that_was_stopped_does_not_take_it_out_on_its_members() -> None:
+    jobs = make_jobs()
+    create(jobs)
+    run(jobs)
+    jobs.tick(0.0)
+    assert not jobs.tick(1000.0)  # suspended: nobody could have been heard
+    assert not jobs.tick(1002.0)
+    assert not jobs.tick(1004.0)
+    assert jobs.tick(1006.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": "b"}, UnknownJob),
+        ({"rank": 2}, RankTaken),
+        ({"rank": -1}, RankTaken),
+        ({"rank": 0}, RankTaken),
+        ({"world_size": 3}, WorldSizeMismatch),
+    ],
+)
+def test_refusals_to_join(arguments: dict[str, object], error: type[Exception]) -> None:
+    jobs = make_jobs()
+    create(jobs)
+    join(jobs, 0)
+    values = {"name": "a", "rank": 1, "world_size": 2, **arguments}
+    with pytest.raises(error):
+        jobs.join(
+            str(values["name"]), rank=int(str(values["rank"])), world_size=int(str(values["world_size"])), now=0.0
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"name": ""}, UsageError),
+        ({"name": "a" * 65}, UsageError),
+        ({"name": "a\n"}, UsageError),
+        ({"name": "taken"}, UsageError),
+        ({"workers": 0}, UsageError),
+        ({"workers": 33}, UsageError),
+        ({"slots": 0}, UsageError),
+        ({"slots": 17}, UsageError),
+        ({"slots": 13}, NoCapacity),
+        ({"timeout_s": 0.0}, UsageError),
+        ({"timeout_s": float("nan")}, UsageError),
+        ({"timeout_s": float("inf")}, UsageError),
+    ],
+)
+def test_refusals_to_create(arguments: dict[str, object], error: type[Exception]) -> None:
+    jobs = make_jobs()
+    create(jobs, "taken")
+    with pytest.raises(error):
+        jobs.create(**{"name": "a", "workers": 2, "slots": 4, "timeout_s": 1.0, **arguments})  # type: ignore[arg-type]
+    assert [job.name for job in jobs] == ["taken"]
+    assert jobs.free_slots == 12
+
+
+def cut_off_by_removal(jobs: Jobs) -> None:
+    jobs.remove("a")
+
+
+def cut_off_by_resizing(jobs: Jobs) -> None:
+    jobs.resize("a", workers=3, slots=None)
+
+
+def cut_off_by_the_switch(jobs: Jobs) -> None:
+    jobs.refuse(jobs.find("a"), NotAdmitted("the switch was resized"))
+
+
+@pytest.mark.parametrize("cut_off", [cut_off_by_removal, cut_off_by_resizing, cut_off_by_the_switch])
+@pytest.mark.parametrize("lives", [False, True])
+def test_members_that_are_cut_off_are_told_why(cut_off: Callable[[Jobs], None], lives: bool) -> None:
+    jobs = make_jobs()
+    create(jobs)
+    nonces = run(jobs) if lives else [join(jobs, 0), join(jobs, 1)]
+    cut_off(jobs)
+    for nonce in nonces:
+        with pytest.raises(NotAdmitted, match=r"was re(mov|siz)ed"):
+            jobs.heartbeat(nonce, 0.0)
+        jobs.leave(nonce)  # what is over may be left
+
+
+def test_resizing_moves_slots_or_changes_nothing() -> None:
+    jobs = make_jobs()
+    job, other = create(jobs), create(jobs, "b")
+    epoch = job.gathering.epoch
+    with pytest.raises(NoCapacity):
+        jobs.resize("a", workers=None, slots=13)
+    with pytest.raises(UsageError):
+        jobs.resize("a", workers=0, slots=None)
+    assert (job.slots.first, job.slots.count, job.gathering.epoch) == (0, 4, epoch)
+    jobs.resize("a", workers=5, slots=6)
+    assert (job.slots.first, job.slots.count, job.workers) == (8, 6, 5)
+    assert job.gathering.epoch == epoch + 1
+    assert other.slots.first == 4
+    jobs.resize("a", workers=None, slots=4)
+    assert job.slots.first == 0
+
+
+def test_numbers_of_removed_jobs_are_not_used_again_soon() -> None:
+    jobs = make_jobs()
+    numbers = []
+    for _ in range(5):
+        numbers.append(create(jobs).number)
+        jobs.remove("a")
+    assert numbers == [1, 2, 3, 4, 5]
+    jobs.last_number = 0xFFFF
+    assert create(jobs).number == 1
+    jobs.last_number = 0xFFFF
+    assert create(jobs, "b").number == 2
+
+
+def test_epochs_wrap() -> None:
+    jobs = make_jobs()
+    job = create(jobs, workers=1)
+    job.gathering = Incarnation(epoch=0xFFFF, members=[Member(rank=0)])
+    for epoch in (0xFFFF, 0, 1):
+        [nonce] = run(jobs)
+        assert job.live is not None
+        assert job.live.epoch == epoch
+        jobs.leave(nonce)
+
+
+def test_hellos_of_nobody_are_refused_and_late_ones_change_nothing() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    nonces = run(jobs)
+    assert job.live is not None
+    assert not jobs.hello(12345, 0, address(0), 1, 0.0)
+    assert not jobs.hello(nonces[0], 1, address(0), 1, 0.0)
+    assert jobs.hello(nonces[0], 0, address(7), 7, 0.0)
+    assert job.live.members[0].address == address(0)
+
+
+def test_former_members_are_forgotten_in_the_end() -> None:
+    jobs = make_jobs()
+    create(jobs)
+    first = join(jobs, 0)
+    jobs.leave(first)
+    for _ in range(MAX_FORMER):
+        jobs.leave(join(jobs, 0))
+    with pytest.raises(NotAdmitted, match="no such membership"):
+        jobs.heartbeat(first, 0.0)
+
+
+def test_nonces_are_never_0_and_never_the_same() -> None:
+    drawn = iter([0, 7, 7, 0, 8, 7, 8, 9])
+    jobs = Jobs(16, drawn.__next__)
+    create(jobs, workers=3)
+    assert [join(jobs, rank) for rank in (0, 1)] == [7, 8]
+    jobs.leave(7)
+    assert join(jobs, 0) == 9  # 7 is remembered as one that has left
