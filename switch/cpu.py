@@ -18,28 +18,31 @@ MAX_WAITING: Final = 4096
 class CpuPort(PortGroup):
     """The one port whose peer is the P4Runtime server in this process."""
 
-    def __init__(self, table: PortTable, packet_in: Callable[[bytes], None]) -> None:
-        """Hand frames that go out to `packet_in`."""
+    def __init__(self, table: PortTable, packet_in: Callable[[bytes], None], number: int = CPU_PORT) -> None:
+        """Hand frames that go out to `packet_in`; raises TransportError where another port has the number."""
         super().__init__(table)
+        if number != CPU_PORT:  # which the table keeps free
+            table.take("cpu", "P4Runtime", number)
+        self.number = number
         self._packet_in = packet_in
         self._waiting: deque[bytes] = deque()
         self._lent: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
-        self.owned[CPU_PORT] = True
+        self.owned[number] = True
 
     def packet_out(self, frame: bytes) -> None:
         """Let a frame come in; any thread may call it, and then wakes the data plane."""
         if frame and len(self._waiting) < MAX_WAITING:
             self._waiting.append(frame)
         else:
-            self.table.counters[CPU_PORT, Counter.RX_DROPS] += 1
+            self.table.counters[self.number, Counter.RX_DROPS] += 1
 
     def collect(self, batch: Batch) -> None:
         """Append packet-outs."""
         while self._waiting and batch.count < batch.capacity:
             memory = np.frombuffer(self._waiting.popleft(), np.uint8)
             self._lent.append(memory)
-            batch.append(CPU_PORT, memory.ctypes.data, len(memory))
-            self.table.counters[CPU_PORT, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(memory))
+            batch.append(self.number, memory.ctypes.data, len(memory))
+            self.table.counters[self.number, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(memory))
 
     def done(self) -> None:
         """Forget collected packet-outs."""
@@ -49,7 +52,7 @@ class CpuPort(PortGroup):
         """Pass frames to the P4Runtime server."""
         for address, length in zip(addresses.tolist(), lengths.tolist(), strict=True):
             self._packet_in(ctypes.string_at(address, length))
-            self.table.counters[CPU_PORT, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
+            self.table.counters[self.number, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
 
     def descriptors(self) -> list[int]:
         """Return none: who sends packets out wakes the data plane itself."""
@@ -60,5 +63,7 @@ class CpuPort(PortGroup):
         return not self._waiting
 
     def close(self) -> None:
-        """Take no more frames."""
+        """Give the number back."""
+        if self.number != CPU_PORT:
+            self.table.give_back(self.number)
         self.owned[:] = False

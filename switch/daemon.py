@@ -15,7 +15,7 @@ from switchsum.protocol.wire import Address
 from switchsum.switch.cpu import CpuPort
 from switchsum.switch.p4runtime import Device, Server, Service
 from switchsum.switch.pipeline import EngineName, Output, Pipeline
-from switchsum.switch.ports.base import Batch, PortGroup, PortTable
+from switchsum.switch.ports.base import CPU_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.ports.port_set import PortSet
@@ -66,6 +66,8 @@ class Config:
     interfaces: Mapping[int, str] = field(default_factory=dict)
     """Network interfaces by port number."""
     udp: UdpConfig | None = None
+    cpu_port: int = CPU_PORT
+    """The port whose frames are packet-ins and packet-outs."""
     pcap: Path | None = None
     """pcapng file that gets every frame."""
 
@@ -74,7 +76,7 @@ class Switch:
     """A switch from construction to `close`; `run` moves its frames."""
 
     def __init__(self, config: Config) -> None:
-        """Open ports and the P4Runtime server; raises TransportError, ProgramError, UsageError or OSError."""
+        """Open ports and the P4Runtime server; raises SwitchsumError and leaves nothing open."""
         self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine=config.engine))
         self.service = Service(config.device_id, self.device, self._packet_out)
         self._output = Output()
@@ -87,8 +89,8 @@ class Switch:
             for group in self.open_groups(config, table):
                 opened.callback(group.close)
                 groups.append(group)
-            self._cpu = CpuPort(table, self.service.packet_in)
-            capture = Capture(config.pcap) if config.pcap is not None else None
+            self._cpu = CpuPort(table, self.service.packet_in, config.cpu_port)
+            capture = _open_capture(config.pcap) if config.pcap is not None else None
             self.ports = PortSet(table, [*groups, self._cpu], capture=capture)
             opened.pop_all()  # the set closes its groups
             opened.callback(self.ports.close)
@@ -161,3 +163,10 @@ class Switch:
         )
         action = v1.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
         self.device.apply(action, config, self.device.prepare(action, config))
+
+
+def _open_capture(path: Path) -> Capture:
+    try:
+        return Capture(path)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error

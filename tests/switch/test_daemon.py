@@ -226,3 +226,17 @@ def test_packet_outs_beyond_the_queue_are_counted() -> None:
     assert table.counters[CPU_PORT, Counter.RX_DROPS] == 4
     cpu.done()
     cpu.close()
+
+
+def test_cpu_port_can_have_another_number() -> None:
+    program = ProgramConfig(device_config=PROGRAM.read_bytes(), p4info=P4INFO_TEXT)
+    with MemorySwitch(made_config(program=program, cpu_port=64)) as switch:
+        client = Client(switch.address, election_id=1)
+        client.arbitrate()
+        client.insert(table_entry=station(1, "forward", b"\x40"))
+        switch.receive(1, b"\x00" * 5 + b"\x01" + PAYLOAD)
+        # The program's first two bytes are no controller header here, but they are taken for one all the same.
+        assert client.receive().packet.payload == frame(1)[2:]
+        client.close()
+    with pytest.raises(TransportError, match="port 1 is already"):
+        MemorySwitch(made_config(cpu_port=1))
