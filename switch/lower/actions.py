@@ -47,6 +47,13 @@ class ActionLowering:
         self._arguments = arguments
         self._following = {False: following, True: after_exit}
         self._blocks: dict[tuple[int, bool], int] = {}
+        self._targets = {
+            operand.value
+            for primitive in action.primitives
+            if primitive.operation in ("_jump", "_jump_if_zero")
+            for operand in primitive.operands[-1:]
+            if isinstance(operand, model.Number)
+        }
 
     def entry(self) -> int:
         """Make the blocks and return the first."""
@@ -64,6 +71,9 @@ class ActionLowering:
     def _fill(self, number: int, start: int, exited: bool) -> None:
         statements: list[ir.Statement] = []
         for position in range(start, len(self._action.primitives)):
+            if position in self._targets and position > start:
+                self._builder.fill(number, statements, ir.Jump(self._block(position, exited)))
+                return
             primitive = self._action.primitives[position]
             scope = Scope(self._symbols, self._arguments, primitive.source or self._action.source)
             match primitive.operation, primitive.operands:

@@ -1,0 +1,168 @@
+"""What statements read and write, and which wide fields somebody still reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from switchsum.switch import ir
+from switchsum.switch.lower.graph import targets
+from switchsum.switch.state import WIDE_BITS
+
+GRAPHS = ("parser", "verify", "ingress", "egress", "update")
+"""A program's graphs in the order in which they run."""
+
+
+def is_wide(program: ir.Program, slot: int) -> bool:
+    """Return whether a field is kept in memory in network byte order, not as a machine integer."""
+    field = program.fields[slot]
+    aligned = program.headers[field.header].metadata or field.offset % 8 == 0
+    return field.width >= WIDE_BITS and field.width % 8 == 0 and aligned
+
+
+def children(value: ir.Expr) -> tuple[ir.Expr, ...]:
+    """Return the expressions that a value is made of."""
+    match value:
+        case ir.Binary(_, _, left, right) | ir.Compare(_, left, right) | ir.AddLanes(_, _, left, right):
+            return left, right
+        case ir.Select(_, condition, then, other):
+            return condition, then, other
+        case ir.Resize(_, inner) | ir.Repeat(_, inner):
+            return (inner,)
+        case ir.Hash(_, _, inputs):
+            return tuple(part.value for part in inputs)
+    return ()
+
+
+def fields_of(value: ir.Expr) -> Iterator[int]:
+    """Walk the slots that an expression reads."""
+    if isinstance(value, ir.Field):
+        yield value.slot
+    for child in children(value):
+        yield from fields_of(child)
+
+
+def values_of(statement: ir.Statement) -> tuple[ir.Expr, ...]:
+    """Return the expressions that a statement computes."""
+    match statement:
+        case ir.Assign(_, value):
+            return (value,)
+        case ir.Require(value) | ir.Advance(value) | ir.ReadRegister(_, _, value) | ir.Count(_, value):
+            return (value,)
+        case ir.WriteRegister(_, index, value):
+            return index, value
+        case ir.Random(_, low, high):
+            return low, high
+    return ()
+
+
+def reads(program: ir.Program, statement: ir.Statement) -> set[int]:
+    """Return the slots that a statement may read; a field that it writes only in some cases counts as read."""
+    found = {slot for value in values_of(statement) for slot in fields_of(value)}
+    match statement:
+        case ir.CopyHeader(target, source):
+            found.update(program.headers[target].slots, program.headers[source].slots)
+        case ir.SetValid(header):
+            found.update(program.headers[header].slots)
+        case ir.Random(slot):
+            found.add(slot)
+    return found
+
+
+def written(program: ir.Program, statement: ir.Statement) -> set[int]:
+    """Return the slots that a statement writes."""
+    match statement:
+        case ir.Assign(slot) | ir.ReadRegister(slot) | ir.Random(slot):
+            return {slot}
+        case ir.CopyHeader(header) | ir.SetValid(header) | ir.Extract(header):
+            return set(program.headers[header].slots)
+    return set()
+
+
+def end_reads(program: ir.Program, end: ir.Terminator) -> set[int]:
+    """Return the slots that a terminator reads."""
+    match end:
+        case ir.Branch(condition):
+            return set(fields_of(condition))
+        case ir.Apply(table):
+            return {slot for key in program.tables[table].keys for slot in fields_of(key)}
+    return set()
+
+
+def used_by(program: ir.Program, graph: ir.Graph) -> set[int]:
+    """Return all slots that a graph reads or writes."""
+    used: set[int] = set()
+    for block in graph:
+        for statement in block.statements:
+            used |= reads(program, statement) | written(program, statement)
+        used |= end_reads(program, block.end)
+    return used
+
+
+def live_out(program: ir.Program, graph: ir.Graph, at_end: set[int]) -> list[set[int]]:
+    """Return for each block the wide slots whose value at its end is read later; `at_end`: after the graph."""
+    wide = {slot for slot in range(len(program.fields)) if is_wide(program, slot)}
+    live: list[set[int]] = [set() for _ in graph]
+    entering: list[set[int]] = [set() for _ in graph]
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(graph))):
+            block = graph[number]
+            following = targets(block.end)
+            live[number] = set().union(*(entering[target] for target in following)) if following else at_end & wide
+            before = live_before(program, block, live[number], at_end & wide)[0] & wide
+            if before != entering[number]:
+                entering[number] = before
+                changed = True
+    return live
+
+
+def live_before(program: ir.Program, block: ir.Block, out: set[int], at_end: set[int]) -> list[set[int]]:
+    """Return the live slots before each statement of a block and, last, before its terminator."""
+    current = out | end_reads(program, block.end)
+    result = [current]
+    for statement in reversed(block.statements):
+        current = (current - written(program, statement)) | reads(program, statement)
+        if isinstance(statement, ir.Extract | ir.Require):  # may end the graph
+            current = current | at_end
+        result.append(current)
+    return result[::-1]
+
+
+def live_after_graph(program: ir.Program, name: str) -> set[int]:
+    """Return the slots that something may read after a graph: headers, and metadata that later graphs read."""
+    later = GRAPHS[GRAPHS.index(name) + 1 :]
+    live = {slot for header in program.headers if not header.metadata for slot in header.slots}
+    for other in later:
+        for block in getattr(program, other):
+            for statement in block.statements:
+                live |= reads(program, statement)
+            live |= end_reads(program, block.end)
+    return live
+
+
+def written_registers(graphs: Sequence[ir.Graph]) -> set[int]:
+    """Return the registers that graphs write."""
+    return {
+        statement.register
+        for graph in graphs
+        for block in graph
+        for statement in block.statements
+        if isinstance(statement, ir.WriteRegister)
+    }
+
+
+def registers_written_after(graph: ir.Graph, later: set[int]) -> list[set[int]]:
+    """Return for each block the registers that may be written after it; `later`: after the graph."""
+    after: list[set[int]] = [set() for _ in graph]
+    during = [written_registers([(block,)]) for block in graph]
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(graph))):
+            following = targets(graph[number].end)
+            found = set().union(*(after[target] | during[target] for target in following)) if following else later
+            if found != after[number]:
+                after[number] = set(found)
+                changed = True
+    return after

@@ -1,0 +1,76 @@
+"""Wide metadata that only ever holds repeated words, such as lane masks, becomes one word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from switchsum.switch import ir
+from switchsum.switch.passes.analysis import GRAPHS, is_wide, written
+from switchsum.switch.passes.rewrite import map_graphs, rebuild_program
+
+PERIODS = (8, 16, 32, 64)
+"""Bits of a word that vector instructions can spread."""
+
+
+def period_of(value: int, width: int) -> int | None:
+    """Return the shortest of `PERIODS` that a constant repeats with."""
+    for period in PERIODS:
+        if width % period == 0:
+            word = value & ((1 << period) - 1)
+            if value == word * (((1 << width) - 1) // ((1 << period) - 1)):
+                return period
+    return None
+
+
+def narrow_repeated(program: ir.Program) -> ir.Program:
+    """Return a program in which such fields are narrow, and repeated where they are read."""
+    periods = _periods(program)
+    if not periods:
+        return program
+    fields = list(program.fields)
+    for slot, period in periods.items():
+        fields[slot] = replace(fields[slot], width=period)
+
+    def change(value: ir.Expr) -> ir.Expr:
+        if isinstance(value, ir.Field) and value.slot in periods:
+            return ir.Repeat(value.width, ir.Field(periods[value.slot], value.slot))
+        return value
+
+    changed = rebuild_program(replace(program, fields=tuple(fields)), change)
+    return map_graphs(changed, lambda graph: tuple(_narrow_block(block, periods) for block in graph))
+
+
+def _narrow_block(block: ir.Block, periods: dict[int, int]) -> ir.Block:
+    def narrow(statement: ir.Statement) -> ir.Statement:
+        match statement:
+            case ir.Assign(slot, ir.Const(_, value)) if slot in periods:
+                return ir.Assign(slot, ir.Const(periods[slot], value & ((1 << periods[slot]) - 1)))
+        return statement
+
+    return replace(block, statements=tuple(map(narrow, block.statements)))
+
+
+def _periods(program: ir.Program) -> dict[int, int]:
+    """Return for each such field the longest period of what is written to it."""
+    found: dict[int, int] = {}
+    for slot, field in enumerate(program.fields):
+        if program.headers[field.header].metadata and is_wide(program, slot):
+            found[slot] = PERIODS[0]
+    for name in GRAPHS:
+        for block in getattr(program, name):
+            for statement in block.statements:
+                _note(program, statement, found)
+    return found
+
+
+def _note(program: ir.Program, statement: ir.Statement, found: dict[int, int]) -> None:
+    match statement:
+        case ir.Assign(slot, ir.Const(width, value)) if slot in found:
+            period = period_of(value, width)
+            if period is None:
+                del found[slot]
+            else:
+                found[slot] = max(found[slot], period)
+        case _:
+            for slot in written(program, statement):
+                found.pop(slot, None)
