@@ -95,7 +95,6 @@ def replication() -> dict[str, Any]:
     group.add(3, 2)
     group.modify()
     session = sh.CloneSessionEntry(5).add(255, 0)
-    session.packet_length_bytes = 64
     session.insert()
     return {
         "groups": [str(entry) for entry in sh.MulticastGroupEntry().read()],
@@ -104,9 +103,9 @@ def replication() -> dict[str, Any]:
 
 
 def packets() -> dict[str, Any]:
-    """Send a packet-out and wait for the packet-in that the test answers it with."""
+    """Send a packet-out to the CPU port and wait for it to come back as a packet-in."""
     packet = sh.PacketOut(b"from the shell")
-    packet.metadata["egress_port"] = "3"
+    packet.metadata["egress_port"] = "255"
     packet.send()
     answer = sh.client.get_stream_packet("packet", timeout=20).packet
     return {"payload": answer.payload.decode("latin-1"), "metadata": [md.value.hex() for md in answer.metadata]}
