@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
@@ -125,8 +126,13 @@ class SharedMemory:
     def create(cls, name: str, size: int, *, theirs: bool) -> Self:
         """Make memory that only they (read-only here) or only we write; its size is fixed and its pages are there.
 
-        Raises TransportError when there is not enough memory: without `posix_fallocate` that would be a SIGBUS later.
+        Raises TransportError when there is not enough memory: without `posix_fallocate` that would be a SIGBUS later,
+        and without a look at what is available the kernel would kill some process to make room, perhaps another one.
         """
+        if size > (available := _available_bytes()):
+            raise TransportError(
+                f"a link needs {size / 1e6:.1f} MB of memory, of which {available / 1e6:.1f} MB are left"
+            )
         descriptor = os.memfd_create(f"switchsum {name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -157,6 +163,12 @@ class SharedMemory:
             self._map.close()
         except BufferError:  # the last array unmaps it
             pass
+
+
+def _available_bytes() -> int:
+    """Return how much memory can be had without swapping."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    return int(fields["MemAvailable"].split()[0]) << 10
 
 
 def check_peer(connection: socket.socket) -> int:

@@ -29,7 +29,7 @@ def reaches(word: int, number: int) -> bool:
 
     There is no `pause` here: it would keep even a plain load from being hoisted out of the loop.
     """
-    for _ in range(MANY):
+    for _ in range(MANY):  # noqa: SIM110  (numba has no generator expressions)
         if load_acquire(word) >= number:
             return True
     return False
