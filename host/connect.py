@@ -1,0 +1,104 @@
+"""`connect`: from an address and a rank to a communicator."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, TypeVar
+
+from switchsum.host.communicator import Communicator
+from switchsum.host.driver import Driver
+from switchsum.host.engine import Engine, EngineConfig
+from switchsum.host.join import CALL_S, Membership
+from switchsum.host.transport.base import Transport
+from switchsum.host.transport.links import open_transport
+from switchsum.host.warm import warm_up
+from switchsum.protocol.errors import UsageError, VersionMismatch
+from switchsum.protocol.rpc import DEFAULT_CONTROLLER
+from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, payload_bytes
+
+MAX_WINDOW_SLOTS: Final = 256
+"""Slots in flight at most, on every rank alike: enough for links that are fast, and rows for them still fit caches."""
+
+Value = TypeVar("Value", str, int)
+
+
+def connect(
+    *,
+    controller: str | None = None,
+    job: str | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    link: str | None = None,
+    timeout_s: float | None = None,
+) -> Communicator:
+    """Join a job and return this rank's communicator, once every rank has joined.
+
+    What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port of the
+    controller, 127.0.0.1:9560 if not set either), SWITCHSUM_JOB (the job's name), RANK, WORLD_SIZE and SWITCHSUM_LINK
+    (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE).  `timeout_s` is how long to wait
+    for other ranks, here and in collectives; the job's own if not given.
+
+    Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
+    CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
+    """
+    controller = controller or os.environ.get("SWITCHSUM_CONTROLLER") or DEFAULT_CONTROLLER
+    job = _setting("job", job, "SWITCHSUM_JOB", str)
+    rank = _setting("rank", rank, "RANK", int)
+    world_size = _setting("world_size", world_size, "WORLD_SIZE", int)
+    link = _setting("link", link, "SWITCHSUM_LINK", str)
+    if timeout_s is not None and not timeout_s > 0:
+        raise UsageError(f"timeout_s must be positive, not {timeout_s}")
+    call_s = CALL_S if timeout_s is None else min(CALL_S, timeout_s)
+    membership = Membership(controller, job=job, rank=rank, world_size=world_size, call_s=call_s)
+    transport = None
+    try:
+        if membership.reply.lanes not in LANE_BUILDS:
+            raise VersionMismatch(f"the switch adds {membership.reply.lanes} lanes; this side knows {LANE_BUILDS}")
+        transport = open_transport(
+            link,
+            rows=2 * MAX_WINDOW_SLOTS,
+            frame_bytes=FRAME_BYTES + payload_bytes(membership.reply.lanes),
+            switch=membership.switch,
+        )
+        warm_up()
+        timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
+        engine = _admit(membership, transport, world_size, timeout_s)
+    except BaseException:
+        if transport is not None:
+            transport.close()
+        membership.leave()
+        raise
+    return Communicator(Driver(engine, transport), membership, rank=rank, world_size=world_size)
+
+
+def _admit(membership: Membership, transport: Transport, world_size: int, timeout_s: float) -> Engine:
+    """Wait for the other members; return an engine for the slots that all have been given."""
+    reply = membership.reply
+    ready = membership.admit(transport, timeout_s)
+    config = EngineConfig(
+        rank=membership.rank,
+        world_size=world_size,
+        job=reply.job_number,
+        epoch=reply.epoch,
+        lanes=reply.lanes,
+        switch=membership.switch,
+        own=transport.address,
+        window_slots=min(ready.window_slots, ready.slot_count, MAX_WINDOW_SLOTS),
+        first_number=ready.first_number,
+        growth_bytes=reply.growth_bytes,
+        timeout_s=timeout_s,
+    )
+    return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
+
+
+def _setting(name: str, value: Value | None, variable: str, kind: type[Value]) -> Value:
+    """Return an argument, or what the environment has in its place; raises UsageError."""
+    if value is not None:
+        return value
+    text = os.environ.get(variable, "")
+    if not text:
+        raise UsageError(f"no {name}: pass connect({name}=...) or set {variable}, as `switchsum run` does")
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f"{variable} is {text!r}, which is no {kind.__name__}") from None

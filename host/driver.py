@@ -1,0 +1,57 @@
+"""The driver: moves frames between a transport and an engine, and is the one place here that reads a clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from switchsum.host.engine import Engine
+from switchsum.host.events import Event
+from switchsum.host.transport.base import Transport
+
+RETRY_S: Final = 0.0005
+"""Pause before a full transport is offered the rest again."""
+
+
+class Driver:
+    """One engine on one transport; one thread at a time drives it."""
+
+    def __init__(self, engine: Engine, transport: Transport, clock: Callable[[], float] = time.monotonic) -> None:
+        self.engine = engine
+        self.transport = transport
+        self.clock = clock
+
+    def step(self, most_s: float) -> list[Event]:
+        """Receive, feed, transmit, and wait up to `most_s` if there was nothing to do; return what has happened.
+
+        Raises SwitchLost when the link is down.
+        """
+        engine, transport = self.engine, self.transport
+        received = transport.receive()
+        engine.consumed(transport.consumed)
+        now = self.clock()
+        count = len(received.rows)
+        if count:
+            engine.receive(received.frames, received.rows, received.lengths, now)
+        transport.release()
+        engine.poll(now)
+        count += self._transmit()
+        events = engine.events()
+        if count == 0 and not events and most_s > 0:
+            transport.wait(min(most_s, self._pause(now)))
+        return events
+
+    def _transmit(self) -> int:
+        rows, lengths = self.engine.outgoing()
+        if not len(rows):
+            return 0
+        count = self.transport.send(rows, lengths)
+        self.engine.sent(count)
+        return count
+
+    def _pause(self, now: float) -> float:
+        """Return how long nothing is to be done unless a frame comes."""
+        if self.engine.is_blocked or len(self.engine.outgoing()[0]):
+            return RETRY_S
+        return max(0.0, self.engine.wake_at - now)

@@ -1,0 +1,171 @@
+"""Membership of a job: the controller's client, from joining over heartbeats to leaving."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import threading
+import time
+from typing import Any, Final, TypeVar
+
+import grpc
+import numpy as np
+
+from switchsum.host.transport.base import Transport
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    ControllerUnreachable,
+    NotAdmitted,
+    RemoteError,
+    SwitchLost,
+    SwitchsumError,
+    WorkerLost,
+)
+from switchsum.protocol.wire import Address, Header, Kind, build_frame
+
+CALL_S: Final = 4.0
+"""A controller that answers takes milliseconds; one that is away is given this long to come."""
+HELLO_S: Final = 0.05
+"""Pause between two hello frames."""
+READY_S: Final = 1.0
+"""Longest single call of Ready."""
+_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),  # the controller is addressed directly, whatever http_proxy says
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+)
+
+Reply = TypeVar("Reply")
+
+
+class ControllerClient:
+    """Calls a controller's methods."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+
+    def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = CALL_S) -> Reply:
+        """Call a method; raises what the controller raised, or ControllerUnreachable."""
+        call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
+        try:
+            data = call(rpc.encode(request), timeout=timeout_s, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise self._translate(method, error) from None
+        try:
+            return rpc.decode(reply, data)
+        except ValueError as error:
+            raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
+
+    def _translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
+        details = error.details() or ""
+        named = rpc.error_from_details(details)
+        if type(named) is not RemoteError:
+            return named
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return ControllerUnreachable(f"no controller answers at {self.address} ({method}: {details})")
+        return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+
+class Membership:
+    """One rank's place in a job, held by heartbeats until `leave`."""
+
+    def __init__(self, controller: str, *, job: str, rank: int, world_size: int, call_s: float = CALL_S) -> None:
+        """Join; raises JoinRefused's kinds, or ControllerUnreachable."""
+        self.job = job
+        self.rank = rank
+        self.error: SwitchsumError | None = None
+        """Why the membership is over or the job is broken, as far as heartbeats tell."""
+        self._client = ControllerClient(controller)
+        self._stop = threading.Event()
+        request = rpc.JoinRequest(
+            job=job, rank=rank, world_size=world_size, package_version=importlib.metadata.version("switchsum")
+        )
+        try:
+            self.reply = self._client.call("Join", request, rpc.JoinReply, call_s)
+        except BaseException:
+            self._client.close()
+            raise
+        self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
+        """Where contributions go to and results come from."""
+        self._thread = threading.Thread(target=self._beat, name=f"switchsum heartbeat {rank}", daemon=True)
+        self._thread.start()
+
+    def admit(self, transport: Transport, timeout_s: float) -> rpc.ReadyReply:
+        """Show this member to the switch and wait until all members are admitted.
+
+        Raises CollectiveTimeout with the ranks that have not come, or SwitchLost if it is the switch that is silent.
+        """
+        end = time.monotonic() + timeout_s
+        hello = self._write_hello(transport)
+        seen = False
+        while True:
+            if not seen:
+                transport.send(np.zeros(1, np.int32), np.full(1, hello, np.int32))
+            left = end - time.monotonic()
+            wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
+            request = rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+            reply = self._client.call("Ready", request, rpc.ReadyReply, wait_s + CALL_S)
+            if reply.admitted:
+                return reply
+            seen = reply.hello_seen
+            if left <= 0:
+                raise self._not_complete(reply, timeout_s)
+
+    def _write_hello(self, transport: Transport) -> int:
+        """Write the hello frame to the first row; return its length."""
+        number, digest = rpc.nonce_fields(self.reply.nonce)
+        header = Header(
+            kind=Kind.HELLO,
+            job=self.reply.job_number,
+            epoch=self.reply.epoch,
+            rank=self.rank,
+            number=number,
+            digest=digest,
+        )
+        frame = build_frame(transport.address, self.switch, header)
+        transport.tx_frames[0, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
+        return len(frame)
+
+    def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
+        if not reply.hello_seen:
+            return SwitchLost(
+                f"the switch has handed on no hello of rank {self.rank} for {timeout_s:g} s: does this link lead to it?"
+            )
+        names = ", ".join(map(str, reply.missing)) or "nobody"
+        text = f"job {self.job!r} is not complete after {timeout_s:g} s: rank {names} missing"
+        return CollectiveTimeout(text, reply.missing)
+
+    def _beat(self) -> None:
+        """Tell the controller that this member is alive, and hear about the others."""
+        request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        while not self._stop.wait(self.reply.heartbeat_s):
+            try:
+                reply = self._client.call("Heartbeat", request, rpc.HeartbeatReply)
+            except ControllerUnreachable:
+                continue  # a running job needs no controller
+            except SwitchsumError as error:
+                self.error = error
+                return
+            except ValueError:
+                return  # the channel was closed meanwhile
+            if reply.lost:
+                names = ", ".join(map(str, reply.lost))
+                self.error = WorkerLost(f"rank {names} of job {self.job!r} is gone", reply.lost[0])
+            elif reply.epoch != self.reply.epoch:
+                self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
+
+    def leave(self) -> None:
+        """End the membership, as far as the controller can be told."""
+        self._stop.set()
+        request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        try:
+            self._client.call("Leave", request, rpc.Empty, READY_S)
+        except SwitchsumError:
+            pass  # it will find out by silence
+        self._thread.join(READY_S)
+        self._client.close()

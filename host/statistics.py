@@ -1,0 +1,68 @@
+"""What a communicator has done so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.state import Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """Counters of one communicator since it was made; frames and bytes are whole frames, Ethernet header included."""
+
+    collectives: int
+    """Collectives that have finished."""
+    collective_s: float
+    """Seconds spent inside collectives and waiting for them."""
+    rounds: int
+    """Rounds in the switch."""
+    frames_sent: int
+    """Contributions, repeats included."""
+    bytes_sent: int
+    frames_received: int
+    bytes_received: int
+    repeats: int
+    """Contributions that were sent again."""
+    held: int
+    """Repeats to which the switch answered that it waits for others."""
+    duplicate_frames: int
+    """Results of a slot's last round that came once more."""
+    stale_frames: int
+    """Results of rounds before that."""
+    foreign_frames: int
+    """Frames that were not for this member, not from its switch, or about no round of its own."""
+    broken_frames: int
+    """Frames whose lengths, version or kind were wrong."""
+    unexpected_frames: int
+    """Results that contradict what was contributed."""
+    blocked: int
+    """Contributions that waited because the transport still read an earlier one from their place."""
+    overflows: int
+    """Rounds of integers in which a partial sum overflowed, so that the block was added again in halves."""
+
+    @classmethod
+    def of(cls, counts: npt.NDArray[np.int64], *, collectives: int, collective_s: float) -> Statistics:
+        """Read an engine's counters."""
+        values = counts.tolist()
+        return cls(
+            collectives=collectives,
+            collective_s=collective_s,
+            rounds=values[Count.ROUNDS],
+            frames_sent=values[Count.FRAMES_SENT],
+            bytes_sent=values[Count.BYTES_SENT],
+            frames_received=values[Count.FRAMES_RECEIVED],
+            bytes_received=values[Count.BYTES_RECEIVED],
+            repeats=values[Count.OVERTAKEN] + values[Count.PROBES],
+            held=values[Count.HELD],
+            duplicate_frames=values[Count.DUPLICATE],
+            stale_frames=values[Count.STALE],
+            foreign_frames=values[Count.FOREIGN],
+            broken_frames=values[Count.BROKEN],
+            unexpected_frames=values[Count.UNEXPECTED],
+            blocked=values[Count.BLOCKED],
+            overflows=values[Count.OVERFLOWS],
+        )

@@ -1,0 +1,38 @@
+"""Compile the engine's kernels before any frame is on its way: no time-out waits for a compiler."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+
+from switchsum.host.engine import Engine, EngineConfig
+from switchsum.host.operation import Operation
+from switchsum.protocol.kernels import kernel_directory
+from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.wire import FRAME_BYTES, Address
+
+
+def warm_up() -> None:
+    """Compile every kernel of the engine, or load it; of processes that start together one compiles."""
+    directory = kernel_directory()
+    with nullcontext() if directory is None else _locked(directory / "warm-up"):
+        nowhere = Address(mac=0, ip=0, port=0)
+        config = EngineConfig(
+            rank=0, world_size=1, job=0, epoch=0, lanes=1, switch=nowhere, own=nowhere, window_slots=1
+        )
+        rows = allocate_rows(2, FRAME_BYTES + 4)
+        engine = Engine(config, rows, LEAD_BYTES)
+        engine.submit(Operation(kind="allreduce", values=np.ones(1, np.int32), shape=(1,)), 0.0)
+        engine.poll(0.0)
+        engine.receive(rows, np.zeros(1, np.int32), np.full(1, FRAME_BYTES, np.int32), 0.0)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

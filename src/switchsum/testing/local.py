@@ -1,0 +1,146 @@
+"""Communicators of several ranks in one process, for tests of programs that use them: one thread per rank will do."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+
+import numpy as np
+
+from switchsum.host.communicator import Communicator
+from switchsum.host.driver import Driver
+from switchsum.host.engine import Engine
+from switchsum.host.transport.base import Frames, Indices, Received
+from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.network import Pipeline
+from switchsum.testing.switch import ReferenceSwitch
+
+ROWS_RECEIVED = 64
+
+
+class LocalNetwork:
+    """A switch that ranks in this process reach by a function call; frames may be lost on the way."""
+
+    def __init__(self, switch: Pipeline, *, loss: float = 0.0, seed: int = 0) -> None:
+        self._switch = switch
+        self._lock = threading.Lock()
+        self._random = random.Random(seed)
+        self._loss = loss
+        self._ends: dict[int, LocalTransport] = {}
+
+    def attach(self, port: int, end: LocalTransport) -> None:
+        """Let a transport have what the switch sends to a port."""
+        self._ends[port] = end
+
+    def send(self, port: int, frames: list[bytes]) -> None:
+        """Let the switch process frames, and hand its answers out."""
+        with self._lock:
+            for frame in frames:
+                if self._is_lost():
+                    continue
+                for out, answer in self._switch.process(port, frame):
+                    if out in self._ends and not self._is_lost():
+                        self._ends[out].take(answer)
+
+    def _is_lost(self) -> bool:
+        return self._random.random() < self._loss
+
+
+class LocalTransport:
+    """A `Transport` to a switch in the same process."""
+
+    lead = LEAD_BYTES
+
+    def __init__(self, network: LocalNetwork, port: int, address: Address, *, rows: int, frame_bytes: int) -> None:
+        self.address = address
+        self.max_frame_bytes = frame_bytes
+        self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
+        self.pushed = 0
+        self._network = network
+        self._port = port
+        self._received = allocate_rows(ROWS_RECEIVED, frame_bytes)
+        self._lengths = np.zeros(ROWS_RECEIVED, np.int32)
+        self._rows: Indices = np.arange(ROWS_RECEIVED, dtype=np.int32)
+        self._inbox: deque[bytes] = deque()
+        self._arrived = threading.Event()
+        network.attach(port, self)
+
+    @property
+    def consumed(self) -> int:
+        """Return how many frames were read: all."""
+        return self.pushed
+
+    def send(self, rows: Indices, lengths: Indices) -> int:
+        """Hand frames over."""
+        store = self.tx_frames
+        frames = [store[r, LEAD_BYTES : LEAD_BYTES + n].tobytes() for r, n in zip(rows, lengths, strict=True)]
+        self._network.send(self._port, frames)
+        self.pushed += len(frames)
+        return len(frames)
+
+    def take(self, frame: bytes) -> None:
+        """Get a frame from the network."""
+        self._inbox.append(frame)
+        self._arrived.set()
+
+    def receive(self) -> Received:
+        """Return frames that have come."""
+        self._arrived.clear()
+        count = min(len(self._inbox), ROWS_RECEIVED)
+        for row in range(count):
+            frame = np.frombuffer(self._inbox.popleft(), np.uint8)
+            self._received[row, LEAD_BYTES : LEAD_BYTES + len(frame)] = frame
+            self._lengths[row] = len(frame)
+        return Received(self._received, self._rows[:count], self._lengths[:count])
+
+    def release(self) -> None:
+        """Do nothing: the rows are our own."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for a frame."""
+        return bool(self._inbox) or self._arrived.wait(timeout_s)
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class LocalMembership:
+    """A place in a job that nobody else knows of."""
+
+    error: SwitchsumError | None = None
+    """Set it to break the communicator."""
+    has_left = False
+
+    def leave(self) -> None:
+        """Give the place up."""
+        self.has_left = True
+
+
+def communicators(
+    world_size: int,
+    *,
+    config: ClusterConfig | None = None,
+    loss: float = 0.0,
+    seed: int = 0,
+) -> list[Communicator]:
+    """Return one communicator per rank, all on one reference switch."""
+    config = config or ClusterConfig(workers=world_size, lanes=256, window_slots=16)
+    switch = ReferenceSwitch(lanes=config.lanes, growth_bytes=config.growth_bytes)
+    network = LocalNetwork(switch, loss=loss, seed=seed)
+    made = []
+    for rank in range(world_size):
+        switch.admit(config.member(rank))
+        transport = LocalTransport(
+            network,
+            rank + 1,
+            config.address(rank),
+            rows=2 * config.window_slots,
+            frame_bytes=FRAME_BYTES + payload_bytes(config.lanes),
+        )
+        engine = Engine(config.engine(rank), transport.tx_frames, LEAD_BYTES)
+        made.append(Communicator(Driver(engine, transport), LocalMembership(), rank=rank, world_size=world_size))
+    return made

@@ -1,0 +1,114 @@
+"""A switch with one job on it, seen as frames in and frames out; the same tests and benchmarks drive every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol import wire
+from switchsum.protocol.wire import Address, Flag, Header, Kind, Reason
+
+SWITCH = Address(mac=0x02_00_00_00_00_01, ip=wire.parse_ip("10.0.0.254"), port=wire.AGGREGATION_PORT)
+JOB, EPOCH, TREE, GROUP, FLOOD_GROUP = 7, 3, 0, 1, 2
+FIRST_SLOT, SLOT_COUNT = 16, 8
+LIMITED_GROWTH = 512
+CPU_PORT = 255
+
+
+def worker(rank: int) -> Address:
+    """Return the address of a rank's worker, which is behind port `rank + 1`."""
+    return Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=21334)
+
+
+class Engine(Protocol):
+    """What the tests need of a switch."""
+
+    def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
+        """Add an entry of exact matches."""
+
+    def set_default(self, table: str, action: str, params: Sequence[int]) -> None:
+        """Set a table's default action."""
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Make a multicast group of (port, instance) pairs."""
+
+    def events(self, counter: str, reason: Reason) -> int:
+        """Return how many packets a counter has for a reason."""
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Run one frame through the switch."""
+
+
+class Rig:
+    """A switch that is set up for one job of `workers` members."""
+
+    def __init__(self, engine: Engine, *, workers: int, lanes: int, growth_bytes: int = 65535) -> None:
+        self.engine = engine
+        self.workers = workers
+        self.lanes = lanes
+        self.padding = bytes(wire.padding_bytes(lanes, growth_bytes))
+        everybody = (1 << workers) - 1
+        identity = (SWITCH.mac, SWITCH.ip, SWITCH.port, growth_bytes)
+        engine.set_default("SwitchIngress.identity", "SwitchIngress.identify", identity)
+        engine.set_group(GROUP, [(rank + 1, rank) for rank in range(workers)])
+        engine.set_group(FLOOD_GROUP, [(rank + 1, 0) for rank in range(workers)])
+        for rank in range(workers):
+            address = worker(rank)
+            engine.insert(
+                "SwitchEgress.members", (JOB, rank), "SwitchEgress.address", (address.mac, address.ip, address.port)
+            )
+            engine.insert(
+                "SwitchIngress.admission.members",
+                (JOB, TREE, rank, EPOCH, address.ip, address.port, rank + 1),
+                "SwitchIngress.admission.admit",
+                (1 << rank, everybody, FIRST_SLOT, SLOT_COUNT, GROUP),
+            )
+
+    def contribution(
+        self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, /, **fields: int
+    ) -> bytes:
+        """Build a contribution; header fields may be overridden."""
+        values = {"kind": Kind.CONTRIBUTION, "job": JOB, "epoch": EPOCH, "rank": rank, "number": number}
+        values["flags"] = Flag(0) if lanes is None else Flag.PAYLOAD
+        payload = self.padding if lanes is None else lanes.astype(">i4").tobytes()
+        return wire.build_frame(worker(rank), SWITCH, Header(**(values | fields)), payload)
+
+    def send(self, rank: int, frame: bytes) -> dict[int, list[wire.Packet]]:
+        """Send a frame from a rank's port; return the answers by port, all of them well-formed."""
+        answers: dict[int, list[wire.Packet]] = {}
+        for port, answer in self.engine.process(rank + 1, frame):
+            packet = wire.parse_frame(answer)
+            assert packet is not None, answer.hex()
+            assert wire.internet_checksum(answer[wire.ETHERNET_BYTES : wire.ETHERNET_BYTES + wire.IPV4_BYTES]) == 0
+            answers.setdefault(port, []).append(packet)
+        return answers
+
+    def contribute(
+        self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, /, **fields: int
+    ) -> dict[int, list[wire.Packet]]:
+        """Send a contribution; return the answers by port."""
+        return self.send(rank, self.contribution(rank, number, lanes, **fields))
+
+    def events(self, reason: Reason) -> int:
+        """Return how often the switch has counted a reason."""
+        counter = "SwitchEgress.events" if reason is Reason.LOST_EGRESS else "SwitchIngress.events"
+        return self.engine.events(counter, reason)
+
+    def query(self, slot: int, version: int, kind: Kind = Kind.QUERY, **fields: int) -> Header:
+        """Ask for, or set, the state of a version of an absolute slot, as the controller does."""
+        header = Header(kind=kind, slot=slot, **({"number": version} | fields))
+        frame = bytes(2) + wire.build_frame(SWITCH, SWITCH, header)
+        [(port, answer)] = self.engine.process(CPU_PORT, frame)
+        assert port == CPU_PORT
+        packet = wire.parse_frame(answer[2:])
+        assert packet is not None
+        assert packet.header.kind == Kind.STATE
+        return packet.header
+
+
+def sums(packet: wire.Packet) -> npt.NDArray[np.int64]:
+    """Return a result's lanes."""
+    return np.frombuffer(packet.payload, dtype=">i4").astype(np.int64)

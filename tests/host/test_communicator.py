@@ -1,0 +1,319 @@
+"""Collectives as callers see them: ranks are threads, the switch is the reference one."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.host.communicator import Communicator
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SumOverflow,
+    UnsupportedDtype,
+    UsageError,
+    WorkerLost,
+)
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import LocalMembership, communicators
+
+RANKS = 3
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+def ranks() -> Iterator[list[Communicator]]:
+    made = communicators(RANKS)
+    yield made
+    for communicator in made:
+        communicator.close()
+
+
+def on_all(ranks: list[Communicator], function: Callable[[Communicator], Result]) -> list[Result]:
+    """Call a function for each rank, in threads of their own."""
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(function, ranks))
+
+
+def failures(ranks: list[Communicator], function: Callable[[Communicator], object]) -> list[BaseException]:
+    """Return what the function raises on each rank."""
+
+    def call(communicator: Communicator) -> BaseException:
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            function(communicator)
+        return caught.value
+
+    return on_all(ranks, call)
+
+
+def test_sum_works_in_place_and_returns_the_array(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> None:
+        array = np.full((20, 50), communicator.rank + 1.0, np.float32)
+        assert communicator.allreduce(array) is array
+        assert array.shape == (20, 50)
+        np.testing.assert_allclose(array, 6.0, rtol=1e-6)
+
+    on_all(ranks, call)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+def test_average(ranks: list[Communicator], dtype: Any) -> None:
+    def call(communicator: Communicator) -> Any:
+        return communicator.allreduce(np.full(700, communicator.rank * 3.0, dtype), op="average")
+
+    for array in on_all(ranks, call):
+        np.testing.assert_array_equal(array.astype(np.float32), 3.0)
+
+
+def _misaligned(base: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    array = np.zeros(base.nbytes + 1, np.uint8)[1:].view(base.dtype).reshape(base.shape)
+    array[...] = base
+    return array
+
+
+LAYOUTS: dict[str, Callable[[npt.NDArray[Any]], npt.NDArray[Any]]] = {
+    "contiguous": lambda base: base,
+    "sliced": lambda base: np.repeat(base, 2, axis=1)[:, ::2],
+    "reversed": lambda base: base[::-1].copy()[::-1],
+    "fortran": np.asfortranarray,
+    "transposed": lambda base: base.T.copy().T,
+    "swapped bytes": lambda base: base.astype(base.dtype.newbyteorder()),
+    "misaligned": _misaligned,
+    "sub-class": lambda base: base.view(np.recarray),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_any_layout_adds_the_same_elements(ranks: list[Communicator], layout: str) -> None:
+    base = np.random.default_rng(4).integers(-(10**6), 10**6, (30, 40)).astype(np.int32)
+
+    def call(communicator: Communicator) -> npt.NDArray[Any]:
+        array = LAYOUTS[layout](base.copy()) if communicator.rank == 1 else base.copy()
+        assert communicator.allreduce(array) is array
+        return array
+
+    for array in on_all(ranks, call):
+        np.testing.assert_array_equal(array, base.astype(np.int64) * RANKS)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (1, 1, 1)])
+def test_odd_shapes(ranks: list[Communicator], shape: tuple[int, ...]) -> None:
+    for array in on_all(ranks, lambda communicator: communicator.allreduce(np.full(shape, 2, np.int32))):
+        np.testing.assert_array_equal(array, np.full(shape, 6))
+
+
+def test_handles_in_any_order(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> None:
+        arrays = [np.full(size, size + communicator.rank, np.int32) for size in (5, 3000, 1, 700)]
+        handles = [communicator.allreduce_async(array) for array in arrays]
+        for array, handle in reversed(list(zip(arrays, handles, strict=True))):
+            assert handle.wait() is array
+            np.testing.assert_array_equal(array, 3 * len(array) + 3)
+            assert handle.wait() is array  # once more does nothing
+        np.testing.assert_array_equal(arrays[0], 18)
+
+    on_all(ranks, call)
+
+
+def test_a_background_thread_goes_on_with_what_was_begun(ranks: list[Communicator]) -> None:
+    arrays = [np.full(3000, rank, np.float32) for rank in range(RANKS)]
+    handles = [communicator.allreduce_async(array) for communicator, array in zip(ranks, arrays, strict=True)]
+    end = time.monotonic() + 20
+    while any(communicator._in_flight for communicator in ranks) and time.monotonic() < end:
+        time.sleep(0.01)  # nobody waits for a handle
+    for array, handle in zip(arrays, handles, strict=True):
+        np.testing.assert_array_equal(array, 3.0)
+        handle.wait()
+
+
+def test_many_more_operations_than_fit(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> None:
+        handles = [communicator.allreduce_async(np.ones(1, np.int32)) for _ in range(1500)]
+        for handle in handles:
+            np.testing.assert_array_equal(handle.wait(), 3)
+
+    on_all(ranks, call)
+
+
+def test_collectives_from_several_threads(ranks: list[Communicator]) -> None:
+    # Threads of one rank may be served in any order, so that only equal operations can be used this way.
+    def call(communicator: Communicator) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            for array in pool.map(lambda _: communicator.allreduce(np.ones(400, np.int32)), range(40)):
+                np.testing.assert_array_equal(array, 3)
+
+    on_all(ranks, call)
+
+
+def test_barrier(ranks: list[Communicator]) -> None:
+    arrived = []
+
+    def call(communicator: Communicator) -> int:
+        time.sleep(0.05 * communicator.rank)
+        arrived.append(communicator.rank)
+        communicator.barrier()
+        return len(arrived)
+
+    assert on_all(ranks, call) == [RANKS] * RANKS
+
+
+def test_loss_is_repaired_in_real_time() -> None:
+    ranks = communicators(4, loss=0.02, seed=3)
+    base = np.random.default_rng(1).integers(-1000, 1000, 100_000).astype(np.int32)
+    for array in on_all(ranks, lambda communicator: communicator.allreduce(base.copy())):
+        np.testing.assert_array_equal(array, base * 4)
+    assert all(communicator.statistics().repeats > 0 for communicator in ranks)
+    for communicator in ranks:
+        communicator.close()
+
+
+def test_statistics(ranks: list[Communicator]) -> None:
+    on_all(ranks, lambda communicator: communicator.allreduce(np.ones(256 * 4, np.int32)))
+    on_all(ranks, Communicator.barrier)
+    statistics = ranks[0].statistics()
+    assert statistics.collectives == 2
+    assert statistics.rounds == 5
+    assert statistics.frames_sent == 5 + statistics.repeats
+    assert statistics.bytes_sent >= 4 * (82 + 1024) + 82
+    assert statistics.frames_received >= 5
+    assert 0 < statistics.collective_s < 30
+    assert pickle.loads(pickle.dumps(statistics)) == statistics
+
+
+@pytest.mark.parametrize(
+    ("dtype", "way_out"),
+    [
+        (np.float64, "astype(np.float32)"),
+        (np.complex64, "view(np.float32)"),
+        (np.int64, "int32"),
+        (np.bool_, "int32"),
+        ("U3", "cast"),
+        ("M8[s]", "cast"),
+    ],
+)
+def test_other_dtypes_are_refused_with_the_way_out(ranks: list[Communicator], dtype: Any, way_out: str) -> None:
+    with pytest.raises(UnsupportedDtype, match="float32, float16, bfloat16, int32") as caught:
+        ranks[0].allreduce(np.zeros(3, dtype))
+    assert way_out in str(caught.value)
+
+
+def test_usage_errors_leave_the_communicator_whole(ranks: list[Communicator]) -> None:
+    read_only = np.ones(3, np.float32)
+    read_only.flags.writeable = False
+    with pytest.raises(UsageError, match="read-only"):
+        ranks[0].allreduce(read_only)
+    with pytest.raises(UsageError, match="sum, average"):
+        ranks[0].allreduce(np.ones(3, np.float32), op="max")
+    with pytest.raises(UsageError, match="numpy array"):
+        ranks[0].allreduce([1.0, 2.0])  # type: ignore[type-var]
+    with pytest.raises(UnsupportedDtype, match="average"):
+        ranks[0].allreduce(np.ones(3, np.int32), op="average")
+    on_all(ranks, Communicator.barrier)
+
+
+def test_overflow_is_raised_on_every_rank_and_nothing_breaks(ranks: list[Communicator]) -> None:
+    arrays = {}
+
+    def overflow(communicator: Communicator) -> None:
+        array = arrays[communicator.rank] = np.ones(1000, np.int32)
+        array[600] = 2**30
+        communicator.allreduce(array)
+
+    for error in failures(ranks, overflow):
+        assert isinstance(error, SumOverflow)
+        assert isinstance(error, OverflowError)
+        assert error.blocks == (2,)
+    for array in arrays.values():
+        assert array[600] == 2**31 - 1
+        assert (np.delete(array, 600) == 3).all()
+    on_all(ranks, Communicator.barrier)
+    assert ranks[0].statistics().overflows == 1
+
+
+def test_different_operations_are_raised_on_every_rank_from_then_on(ranks: list[Communicator]) -> None:
+    def differ(communicator: Communicator) -> None:
+        communicator.allreduce(np.ones(10 + communicator.rank, np.float32))
+
+    for _ in range(2):
+        assert [type(error) for error in failures(ranks, differ)] == [OperationMismatch] * RANKS
+    assert [type(error) for error in failures(ranks, Communicator.barrier)] == [OperationMismatch] * RANKS
+
+
+def test_a_missing_rank_is_named() -> None:
+    ranks = communicators(RANKS, config=ClusterConfig(workers=RANKS, timeout_s=0.5))
+    for error in failures(ranks[:2], Communicator.barrier):
+        assert isinstance(error, CollectiveTimeout)
+        assert isinstance(error, TimeoutError)
+        assert error.missing == (2,)
+
+
+def test_a_lost_worker_ends_waiting(ranks: list[Communicator]) -> None:
+    def wait(communicator: Communicator) -> None:
+        communicator.allreduce(np.ones(5, np.float32))
+
+    def lose() -> None:
+        for communicator in ranks[:2]:
+            communicator._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+
+    timer = threading.Timer(0.3, lose)
+    timer.start()
+    began = time.monotonic()
+    for error in failures(ranks[:2], wait):
+        assert isinstance(error, WorkerLost)
+        assert error.rank == 2
+    assert time.monotonic() - began < 5
+    timer.join()
+
+
+def test_a_lost_membership_ends_collectives(ranks: list[Communicator]) -> None:
+    ranks[0]._membership.error = NotAdmitted("this membership is over")
+    for _ in range(2):
+        with pytest.raises(NotAdmitted, match="over"):
+            ranks[0].barrier()
+
+
+def test_closing(ranks: list[Communicator]) -> None:
+    with ranks[0] as communicator:
+        pass
+    membership = communicator._membership
+    assert isinstance(membership, LocalMembership)
+    assert membership.has_left
+    communicator.close()
+    for call in (communicator.barrier, lambda: communicator.allreduce(np.ones(1, np.float32))):
+        with pytest.raises(UsageError, match="closed"):
+            call()
+    assert communicator.statistics().collectives == 0
+
+
+def test_a_forked_child_cannot_use_it_and_does_not_disturb(ranks: list[Communicator]) -> None:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = b""
+        try:
+            ranks[0].barrier()
+        except UsageError as error:
+            said = str(error).encode()
+        finally:
+            ranks[0].close()
+            os.write(writing, said or b"no error")
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert b"belongs to process" in os.read(reading, 1000)
+    os.close(reading)
+    os.close(writing)
+    membership = ranks[0]._membership
+    assert isinstance(membership, LocalMembership)
+    assert not membership.has_left
+    on_all(ranks, Communicator.barrier)
