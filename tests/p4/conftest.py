@@ -12,9 +12,8 @@ from switchsum import p4src
 from switchsum.protocol.wire import LANE_BUILDS, Reason
 from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.tables import Entry, Exact
-
-from .bmv2 import Bmv2
-from .rig import LIMITED_GROWTH, Rig
+from switchsum.testing.bmv2 import Bmv2
+from switchsum.testing.rig import LIMITED_GROWTH, Rig
 
 WORKERS = 4
 NO_BMV2 = pytest.mark.skipif(
@@ -71,9 +70,9 @@ def make_rig(request: pytest.FixtureRequest, growth_bytes: int) -> Rig:
     if engine != "bmv2":
         return Rig(Embedded(lanes, engine), workers=WORKERS, lanes=lanes, growth_bytes=growth_bytes)
     running = request.getfixturevalue("bmv2s")
-    if lanes in running:
+    if lanes in running and running[lanes].child.process.poll() is None:
         running[lanes].reset()
-    else:
+    else:  # the first use, or the test before has seen BMv2 end
         running[lanes] = Bmv2(lanes)
     return Rig(running[lanes], workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH)
 

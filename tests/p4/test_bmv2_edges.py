@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from switchsum.protocol.wire import Kind, Reason
-
-from .bmv2 import Bmv2
-from .rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
+from switchsum.testing.bmv2 import Bmv2
+from switchsum.testing.rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
 
 pytestmark = [
     pytest.mark.bmv2,

@@ -9,8 +9,7 @@ import pytest
 
 from switchsum.protocol import wire
 from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
-
-from .rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SLOT_COUNT, SWITCH, Rig, sums, worker
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SLOT_COUNT, SWITCH, Rig, sums, worker
 
 RNG = np.random.default_rng(5)
 

@@ -206,6 +206,8 @@ class Bmv2:
     def collect(self, quiet_s: float = QUIET_S) -> list[tuple[int, bytes]]:
         """Return the frames that come out of the ports until none has come for a while."""
         frames: list[tuple[int, bytes]] = []
+        if (code := self.child.process.poll()) is not None:
+            raise ChildProcessError(f"simple_switch_grpc ended with {code}")
         last = time.monotonic()
         while time.monotonic() < last + quiet_s:
             for port, end in enumerate(self._sockets, start=1):
