@@ -2,4 +2,74 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    ControllerUnreachable,
+    JoinRefused,
+    LocalError,
+    NoCapacity,
+    NotAdmitted,
+    OperationMismatch,
+    RankTaken,
+    RemoteError,
+    SumOverflow,
+    SwitchLost,
+    SwitchsumError,
+    TransportError,
+    UnknownJob,
+    UnsupportedDtype,
+    UsageError,
+    VersionMismatch,
+    WorkerLost,
+    WorldSizeMismatch,
+)
+
+if TYPE_CHECKING:
+    from switchsum.host.communicator import Communicator, Handle
+    from switchsum.host.connect import connect
+    from switchsum.host.statistics import Statistics
+
 __version__ = "0.1.0"
+
+_LAZY: Final = {
+    "Communicator": "switchsum.host.communicator",
+    "Handle": "switchsum.host.communicator",
+    "Statistics": "switchsum.host.statistics",
+    "connect": "switchsum.host.connect",
+}
+"""Imported when first asked for: the host's side brings a compiler, which most commands do without."""
+
+__all__ = [
+    "CollectiveTimeout",
+    "Communicator",
+    "ControllerUnreachable",
+    "Handle",
+    "JoinRefused",
+    "LocalError",
+    "NoCapacity",
+    "NotAdmitted",
+    "OperationMismatch",
+    "RankTaken",
+    "RemoteError",
+    "Statistics",
+    "SumOverflow",
+    "SwitchLost",
+    "SwitchsumError",
+    "TransportError",
+    "UnknownJob",
+    "UnsupportedDtype",
+    "UsageError",
+    "VersionMismatch",
+    "WorkerLost",
+    "WorldSizeMismatch",
+    "connect",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
