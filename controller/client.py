@@ -30,6 +30,8 @@ DEFAULT_ELECTION_ID: Final = 1 << 16
 PIPELINE_TIMEOUT_S: Final = 60.0
 """A switch may compile its program when it is given one."""
 
+CLOSE_S: Final = 0.5
+
 _CHANNEL_OPTIONS: Final = (
     *CHANNEL_OPTIONS,
     ("grpc.enable_http_proxy", 0),  # an environment made for the web must not divert loopback
@@ -101,14 +103,14 @@ class P4RuntimeClient:
             raise answer
 
     def close(self) -> None:
-        """End the stream and the connection."""
+        """End the stream and the connection; the switch is free for another primary when this returns."""
         self._closed = True
         self._outgoing.put(None)
-        if self._stream is not None:
+        if self._stream is not None and self._reader is not None:
+            self._reader.join(CLOSE_S)  # the switch ends its side when it has heard that we have ended ours
             self._stream.cancel()
-        self._channel.close()
-        if self._reader is not None and self._reader is not threading.current_thread():
             self._reader.join()
+        self._channel.close()
 
     def set_pipeline(self, pipeline: Pipeline) -> None:
         """Load a program: tables and registers start afresh."""

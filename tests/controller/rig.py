@@ -1,0 +1,280 @@
+"""Switches for the controller's tests, embedded and BMv2, seen as ports, and workers that are frames."""
+
+from __future__ import annotations
+
+import functools
+import queue
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from switchsum import p4src
+from switchsum.controller.daemon import Config, Controller
+from switchsum.controller.rpc_client import ControllerClient
+from switchsum.controller.service import Service
+from switchsum.controller.switch import Program
+from switchsum.protocol import rpc, wire
+from switchsum.protocol.wire import Address, Flag, Header, Kind
+from switchsum.switch import daemon as embedded
+from switchsum.switch.ports.base import PortGroup, PortTable
+from switchsum.switch.ports.memory import MemoryPorts
+
+LANES = 128
+PORTS = (1, 2, 3, 4)
+SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=wire.AGGREGATION_PORT)
+LONG_S = 10.0
+"""Longer than anything on loopback takes."""
+
+
+def program(lanes: int = LANES) -> Program:
+    """Return a lane build as the controller takes it."""
+    compiled = p4src.load(lanes)
+    return Program(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+
+
+class AnySwitch(Protocol):
+    """A switch without a program, with ports 1 to 4."""
+
+    address: str
+    """Of its P4Runtime server."""
+
+    def send(self, port: int, frame: bytes) -> None:
+        """Let a frame come in."""
+
+    def collect(self, quiet_s: float = ...) -> list[tuple[int, bytes]]:
+        """Return what has gone out, as (port, frame), once nothing more comes for a while."""
+
+    def restart(self) -> None:
+        """Kill the switch and start it anew, without a program."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+class _MemorySwitch(embedded.Switch):
+    """The embedded switch with ports that are queues."""
+
+    def open_groups(self, config: embedded.Config, table: PortTable) -> Iterator[PortGroup]:
+        self.memory = MemoryPorts(table, list(PORTS))
+        yield self.memory
+
+
+class EmbeddedSwitch:
+    """The embedded switch on a thread."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.address = f"unix:{scratch}/p4runtime"
+        self._start()
+
+    def _start(self) -> None:
+        self._switch = _MemorySwitch(embedded.Config(listen=self.address, engine="interpreter"))
+        self._thread = threading.Thread(target=self._switch.run)
+        self._thread.start()
+
+    def send(self, port: int, frame: bytes) -> None:
+        self._switch.memory.inject(port, frame)
+        self._switch.ports.wake()
+
+    def collect(self, quiet_s: float = 0.03) -> list[tuple[int, bytes]]:
+        sent, seen, last = self._switch.memory.sent, -1, time.monotonic()
+        while time.monotonic() < last + quiet_s:
+            if len(sent) != seen or self._switch.memory.prepare_sleep() is False:
+                seen, last = len(sent), time.monotonic()
+            time.sleep(0.001)
+        taken = sent[:]
+        del sent[: len(taken)]
+        return taken
+
+    def restart(self) -> None:
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        self._switch.stop()
+        self._thread.join()
+        self._switch.close()
+
+
+class Bmv2Switch:
+    """BMv2; its ports are a gRPC stream, so that it needs neither root nor interfaces."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self.address = f"unix:{scratch}/p4runtime"
+        self._start()
+
+    def _start(self) -> None:
+        command = ["simple_switch_grpc", "--no-p4", "--", "--cpu-port", "255", "--grpc-server-addr", self.address]
+        command += ["--dp-grpc-server-addr", f"unix:{self._scratch}/wires"]
+        with (self._scratch / "bmv2.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + LONG_S
+        while not all((self._scratch / name).exists() for name in ("p4runtime", "wires")):
+            assert time.monotonic() < deadline, "simple_switch_grpc did not start"
+            time.sleep(0.02)
+
+    @functools.cached_property
+    def _wires(self) -> Bmv2Wires:
+        """BMv2 has no wires before it has a program."""
+        return Bmv2Wires(f"unix:{self._scratch}/wires")
+
+    def send(self, port: int, frame: bytes) -> None:
+        self._wires.send(port, frame)
+
+    def collect(self, quiet_s: float = 0.03) -> list[tuple[int, bytes]]:
+        taken = []
+        try:
+            while True:
+                taken.append(self._wires.received.get(timeout=quiet_s))
+        except queue.Empty:
+            return taken
+
+    def restart(self) -> None:
+        self.close()
+        self._start()
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        if "_wires" in self.__dict__:
+            self.__dict__.pop("_wires").close()
+        for name in ("p4runtime", "wires"):
+            (self._scratch / name).unlink()
+
+
+class Bmv2Wires:
+    """Frames into and out of BMv2's ports, by its service `p4.bm.DataplaneInterface`."""
+
+    def __init__(self, address: str) -> None:
+        self.received: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
+        self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
+        call = self._channel.stream_stream(
+            "/p4.bm.DataplaneInterface/PacketStream", FRAME_MESSAGE.SerializeToString, FRAME_MESSAGE.FromString
+        )
+        self._stream: Any = call(iter(self._out.get, None))
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def send(self, port: int, frame: bytes) -> None:
+        self._out.put(FRAME_MESSAGE(port=port, packet=frame))
+
+    def _read(self) -> None:
+        try:
+            for message in self._stream:
+                self.received.put((message.port, message.packet))
+        except grpc.RpcError:
+            pass  # the switch is gone
+
+    def close(self) -> None:
+        self._out.put(None)
+        self._stream.cancel()
+        self._reader.join()
+        self._channel.close()
+
+
+def _make_frame_message() -> Any:
+    """Return the class of PacketStreamRequest, which PacketStreamResponse looks the same as."""
+    kinds = descriptor_pb2.FieldDescriptorProto
+    proto = descriptor_pb2.FileDescriptorProto(name="bmv2_wires.proto", package="p4.bm", syntax="proto3")
+    message = proto.message_type.add(name="PacketStreamRequest")
+    message.field.add(name="port", number=3, type=kinds.TYPE_UINT32, label=kinds.LABEL_OPTIONAL)
+    message.field.add(name="packet", number=4, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
+    pool: Any = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(proto.SerializeToString())
+    descriptor = pool.FindMessageTypeByName("p4.bm.PacketStreamRequest")
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(descriptor)
+    return message_factory.MessageFactory(pool).GetPrototype(descriptor)  # protobuf before 4.22
+
+
+FRAME_MESSAGE = _make_frame_message()
+
+
+class RunningController:
+    """A controller on a thread, its service, and a client of it."""
+
+    def __init__(self, switch: str, listen: str, **config: object) -> None:
+        values = {"program": program(), "switch_address": switch, "address": SWITCH, **config}
+        self.controller = Controller(Config(**values))  # type: ignore[arg-type]
+        self.service = Service(self.controller, listen)
+        self.connected = threading.Event()
+        self._thread = threading.Thread(target=self.controller.run, args=(self.connected.set,))
+        self._thread.start()
+        self.client = ControllerClient(self.service.address)
+
+    def stop(self) -> None:
+        """End everything; what is on the switch stays there."""
+        self.client.close()
+        self.controller.stop()
+        self._thread.join()
+        self.service.stop()
+
+
+class Worker:
+    """A member that is made of RPCs and frames."""
+
+    def __init__(
+        self, client: ControllerClient, switch: AnySwitch, rank: int, *, job: str = "a", size: int = 2
+    ) -> None:
+        self.client = client
+        self.switch = switch
+        self.rank = rank
+        self.port = rank + 1
+        self.address = Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=40_000 + rank)
+        self.joined = client.join(rpc.JoinRequest(job=job, rank=rank, world_size=size))
+        self.request = rpc.MemberRequest(job=job, nonce=self.joined.nonce)
+
+    def frame(self, kind: Kind, payload: bytes = b"", **fields: int) -> bytes:
+        """Build a frame of this member."""
+        values = {"job": self.joined.job_number, "epoch": self.joined.epoch, "rank": self.rank, **fields}
+        if kind is Kind.CONTRIBUTION and not payload:
+            payload = bytes(wire.padding_bytes(LANES, self.joined.growth_bytes))
+        return wire.build_frame(self.address, SWITCH, Header(kind=kind, **values), payload)
+
+    def hello(self) -> None:
+        """Show this member to the switch."""
+        number, digest = rpc.nonce_fields(self.joined.nonce)
+        self.switch.send(self.port, self.frame(Kind.HELLO, number=number, digest=digest))
+
+    def ready(self, wait_s: float = LONG_S) -> rpc.ReadyReply:
+        """Wait for admission."""
+        return self.client.ready(rpc.ReadyRequest(job=self.request.job, nonce=self.request.nonce, wait_s=wait_s))
+
+    def contribute(self, number: int, value: int, slot: int = 0) -> None:
+        """Send lanes that all have one value."""
+        payload = value.to_bytes(wire.LANE_BYTES, signed=True) * LANES
+        fields = {"number": number, "slot": slot, "flags": int(Flag.PAYLOAD)}
+        self.switch.send(self.port, self.frame(Kind.CONTRIBUTION, payload, **fields))
+
+
+def answers(switch: AnySwitch, port: int | None = None) -> list[wire.Packet]:
+    """Return the frames of ours that have gone out of a port, or of any."""
+    packets = [wire.parse_frame(frame) for number, frame in switch.collect() if port in (None, number)]
+    return [packet for packet in packets if packet is not None]
+
+
+def admit(workers: list[Worker]) -> rpc.ReadyReply:
+    """Let workers say hello and wait for their admission; return what the last one is told."""
+    for worker in workers:
+        worker.hello()
+    replies = [worker.ready() for worker in workers]
+    assert all(reply.admitted for reply in replies)
+    return replies[-1]
+
+
+def sum_of_round(workers: list[Worker], number: int, slot: int = 0) -> list[int]:
+    """Run one round of one slot; return the lanes' value in each result that comes out."""
+    switch = workers[0].switch
+    switch.collect()
+    for worker in workers:
+        worker.contribute(number, worker.rank + 1, slot)
+    results = [packet for packet in answers(switch) if packet.header.kind == Kind.RESULT]
+    assert all(packet.payload == packet.payload[: wire.LANE_BYTES] * LANES for packet in results)
+    return [int.from_bytes(packet.payload[: wire.LANE_BYTES], signed=True) for packet in results]

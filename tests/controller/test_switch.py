@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import queue
+from typing import Any
+
+import pytest
+
+from switchsum.controller import switch as module
+from switchsum.controller.client import DEFAULT_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum.controller.plan import ADMISSION, EGRESS_MEMBERS, FLOOD_GROUP, IDENTITY, STATIONS
+from switchsum.controller.schema import Schema, encode_group
+from switchsum.controller.slots import Cell
+from switchsum.controller.state import Change, Entry, Group, Replica, State, Write, diff
+from switchsum.controller.switch import BMV2_LIMITS, Limits, Switch
+from switchsum.protocol.errors import SwitchLost
+from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
+from switchsum.protocol.wire import Packet
+
+from .rig import LANES, LONG_S, SWITCH, AnySwitch, Bmv2Switch, program
+
+pytestmark = pytest.mark.timeout(120)
+
+IDENTIFIED = Entry(
+    table=IDENTITY,
+    action="SwitchIngress.identify",
+    params={"mac": SWITCH.mac, "ip": SWITCH.ip, "port": SWITCH.port, "growth_bytes": 512},
+    metadata=b"who",
+    is_default=True,
+)
+FLOODED = Group(group=FLOOD_GROUP, replicas=frozenset({Replica(port=1, instance=0), Replica(port=2, instance=0)}))
+BROADCAST = Entry(
+    table=STATIONS,
+    match={"mac": 0xFFFF_FFFF_FFFF},
+    action="SwitchIngress.forwarding.flood",
+    params={"group": FLOOD_GROUP},
+)
+RECORD = Entry(table=EGRESS_MEMBERS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b'{"a":1}')
+STATE = State.of([IDENTIFIED, FLOODED, BROADCAST, RECORD])
+FRAME = b"\xff" * 6 + bytes.fromhex("020000000009") + b"\x12\x34" + bytes(60)
+
+
+def connect(switch: AnySwitch, lanes: int = LANES, **arguments: Any) -> tuple[Switch, bool]:
+    connected = Switch(program(lanes), switch.address, **arguments)
+    return connected, connected.connect()
+
+
+def load_by_hand(switch: AnySwitch) -> P4RuntimeClient:
+    """Load the program as somebody does who knows nothing of the controller."""
+    client = P4RuntimeClient(switch.address, election_id=DEFAULT_ELECTION_ID)
+    client.connect()
+    build = program()
+    client.set_pipeline(Pipeline(p4info=parse_p4info(build.p4info), device_config=build.device_config, cookie=1))
+    return client
+
+
+def test_a_program_is_loaded_once(switch: AnySwitch) -> None:
+    first, was_loaded = connect(switch)
+    assert was_loaded
+    first.write(diff(first.read_state(), STATE, ADMISSION))
+    first.close()
+    second, was_loaded = connect(switch)
+    assert not was_loaded
+    assert second.read_state() == STATE
+    second.close()
+
+
+def test_another_program_takes_the_place_of_the_first_and_leaves_nothing_of_it(switch: AnySwitch) -> None:
+    first, _ = connect(switch)
+    first.write(diff(first.read_state(), STATE, ADMISSION))
+    first.close()
+    second, was_loaded = connect(switch, lanes=256)
+    assert was_loaded
+    left = second.read_state()
+    assert left.groups == {}
+    assert [entry.table for entry in left.entries.values()] == [IDENTITY]
+    second.close()
+
+
+def test_what_is_written_is_what_is_read(switch: AnySwitch) -> None:
+    connected, _ = connect(switch)
+    other = State.of(
+        [
+            IDENTIFIED,
+            Group(group=FLOOD_GROUP, replicas=frozenset({Replica(port=3, instance=5), Replica(port=3, instance=6)})),
+            Group(group=7, replicas=frozenset({Replica(port=4, instance=31)})),
+            Entry(table=STATIONS, match={"mac": 0}, action="SwitchIngress.forwarding.forward", params={"port": 511}),
+            Entry(table=EGRESS_MEMBERS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b"2"),
+        ]
+    )
+    for desired in (STATE, other, STATE):
+        connected.write(diff(connected.read_state(), desired, ADMISSION))
+        assert connected.read_state() == desired
+    connected.close()
+
+
+def copies_of_a_broadcast(switch: AnySwitch) -> int:
+    switch.collect()
+    switch.send(3, FRAME)
+    return [port for port, frame in switch.collect(quiet_s=0.1) if frame == FRAME].count(1)
+
+
+def test_replicas_of_before_a_reload_do_not_come_back(switch: AnySwitch) -> None:
+    first, _ = connect(switch)
+    first.write(diff(first.read_state(), STATE, ADMISSION))
+    assert copies_of_a_broadcast(switch) == 1
+    first.close()
+    client = load_by_hand(switch)  # deletes no groups
+    schema = Schema(parse_p4info(program().p4info))
+    client.write(
+        [
+            v1.Update(type="INSERT", entity=encode_group(FLOODED)),
+            v1.Update(type="INSERT", entity=v1.Entity(table_entry=schema.encode_entry(BROADCAST))),
+        ]
+    )
+    ghosts = isinstance(switch, Bmv2Switch)
+    assert copies_of_a_broadcast(switch) == 1 + ghosts
+    client.set_pipeline(
+        Pipeline(p4info=parse_p4info(program().p4info), device_config=program().device_config, cookie=1)
+    )
+    client.close()
+    second, was_loaded = connect(switch)
+    assert was_loaded
+    second.write(diff(second.read_state(), STATE, ADMISSION))
+    assert copies_of_a_broadcast(switch) == 1
+    second.close()
+
+
+def test_limits_are_found_out(switch: AnySwitch) -> None:
+    connected, _ = connect(switch)
+    assert connected.find_limits() == (BMV2_LIMITS if isinstance(switch, Bmv2Switch) else Limits())
+    connected.close()
+
+
+def test_cells_are_read_cleared_and_asked_for_again_when_frames_are_lost(
+    switch: AnySwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "QUERY_TIMEOUT_S", 0.05)
+    connected, _ = connect(switch)
+    connected.write(diff(connected.read_state(), STATE, ADMISSION))
+    send, count = connected._client.send_packets, 0
+
+    def send_every_second(packets: list[Any]) -> None:
+        nonlocal count
+        for packet in packets:
+            count += 1
+            if count % 2:
+                send([packet])
+
+    monkeypatch.setattr(connected._client, "send_packets", send_every_second)
+    cells = [(slot, version) for slot in (0, 5, 1023) for version in (0, 1)]
+    unused = [Cell(slot=slot, version=version, number=0, seen=0) for slot, version in cells]
+    assert connected.query(cells) == unused
+    set_number(connected, slot=5, number=0xFFFF_FFFF, seen=3)
+    found = connected.query(cells)
+    assert found[3] == Cell(slot=5, version=1, number=0xFFFF_FFFF, seen=3)
+    connected.clear([found[3]])
+    assert connected.query(cells)[3].seen == 0
+    assert connected.query([]) == []
+    connected.close()
+
+
+def set_number(connected: Switch, *, slot: int, number: int, seen: int) -> None:
+    """Write a cell as rounds would leave it."""
+    header = module.Header(kind=module.Kind.SET, slot=slot, number=number, bitmap=seen)
+    frame = module.build_frame(module.CPU_SOURCE, SWITCH, header)
+    for _ in range(2):  # every second one is lost
+        packet = connected._schema.encode_packet_out(frame, {"egress_port": 0, "unused": 0})
+        connected._client.send_packets([packet])
+
+
+def test_a_switch_that_does_not_answer_queries_is_no_good(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "QUERY_TIMEOUT_S", 0.01)
+    connected, _ = connect(switch)
+    monkeypatch.setattr(connected._client, "send_packets", lambda packets: None)
+    with pytest.raises(SwitchLost, match="QUERY"):
+        connected.query([(0, 0)])
+    connected.close()
+
+
+def test_a_write_that_fails_names_its_update_and_makes_the_others(switch: AnySwitch) -> None:
+    connected, _ = connect(switch)
+    connected.write([[Write(change=Change.INSERT, item=RECORD)]])
+    with pytest.raises(P4RuntimeError) as caught:
+        connected.write([[Write(change=Change.INSERT, item=item) for item in (RECORD, BROADCAST)]])
+    [failure] = caught.value.failures
+    assert (failure.index, failure.code) == (0, Code.ALREADY_EXISTS)
+    assert "rank" not in str(failure.code)
+    assert failure.update.entity.table_entry.metadata == RECORD.metadata
+    assert connected.read_state().has(BROADCAST)
+    connected.close()
+
+
+def test_events_are_counted(switch: AnySwitch) -> None:
+    connected, _ = connect(switch)
+    connected.write(diff(connected.read_state(), STATE, ADMISSION))
+    unknown = b"\x02" * 6 + FRAME[6:]
+    for _ in range(3):
+        switch.send(1, unknown)
+    switch.collect()
+    assert connected.count_events()[17] == (3, 3 * len(unknown))
+    assert connected.count_events()[1] == (0, 0)
+    connected.close()
+
+
+@pytest.mark.parametrize("election_id", [1, 1 << 16, 1 << 100])
+def test_only_one_controller_is_primary(switch: AnySwitch, election_id: int) -> None:
+    ends: queue.SimpleQueue[P4RuntimeError] = queue.SimpleQueue()
+    first, _ = connect(switch, on_end=ends.put)
+    second = Switch(program(), switch.address, election_id=election_id)
+    if election_id > 1 << 16:
+        assert not second.connect()
+        assert ends.get(timeout=LONG_S).code is Code.ALREADY_EXISTS
+        with pytest.raises(P4RuntimeError) as caught:
+            first.write([[Write(change=Change.INSERT, item=RECORD)]])
+        assert caught.value.code is Code.PERMISSION_DENIED
+        second.close()
+    else:
+        with pytest.raises(P4RuntimeError):
+            second.connect()
+        first.write([[Write(change=Change.INSERT, item=RECORD)]])
+    first.close()
+    assert ends.empty()
+
+
+def test_the_end_of_the_switch_is_noticed(switch: AnySwitch) -> None:
+    ends: queue.SimpleQueue[P4RuntimeError] = queue.SimpleQueue()
+    connected, _ = connect(switch, on_end=ends.put)
+    switch.restart()
+    assert ends.get(timeout=LONG_S).code in (Code.UNAVAILABLE, Code.CANCELLED, Code.UNKNOWN)
+    connected.close()
+    again, was_loaded = connect(switch)
+    assert was_loaded
+    again.close()
+
+
+def test_nobody_there_is_said_at_once() -> None:
+    with pytest.raises(P4RuntimeError) as caught:
+        Switch(program(), "127.0.0.1:1").connect()
+    assert caught.value.code is Code.UNAVAILABLE
+
+
+def test_hellos_are_handed_on_with_their_port(switch: AnySwitch) -> None:
+    hellos: queue.SimpleQueue[tuple[int, Packet]] = queue.SimpleQueue()
+    connected, _ = connect(switch, on_hello=lambda port, packet: hellos.put((port, packet)))
+    connected.write(diff(connected.read_state(), STATE, ADMISSION))
+    source = module.Address(mac=0x02_00_00_00_00_03, ip=0x0A00_0003, port=1234)
+    header = module.Header(kind=module.Kind.HELLO, rank=3, number=1, digest=2)
+    switch.send(4, module.build_frame(source, SWITCH, header))
+    port, packet = hellos.get(timeout=LONG_S)
+    assert (port, packet.source, packet.header.rank) == (4, source, 3)
+    connected.close()
