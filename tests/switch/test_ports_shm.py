@@ -1,0 +1,286 @@
+"""Shared-memory ports with workers in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from switchsum.host.transport.shm import ShmTransport
+from switchsum.protocol.errors import SwitchLost, TransportError
+from switchsum.protocol.shm import Answer, Hello, socket_address
+from switchsum.switch.ports import shm as shm_ports
+from switchsum.switch.ports.base import PortTable
+from switchsum.switch.ports.port_set import PortSet
+from switchsum.switch.ports.shm import ShmPorts, worker_address
+
+from . import shm_worker
+from .shm_worker import FRAME, ROWS
+
+GOOD = Hello(rows=4, answer_rows=4, frame_bytes=FRAME)
+
+
+class Switch:
+    """A switch whose program sends every frame back where it came from."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.table = PortTable()
+        self.ports = PortSet(self.table, [ShmPorts(name, self.table)], batch_frames=64)
+        self.workers: list[subprocess.Popen[str]] = []
+
+    def worker(self, scene: str, total: int = 0) -> subprocess.Popen[str]:
+        command = [sys.executable, shm_worker.__file__, self.name, scene, str(total)]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.workers.append(worker)
+        return worker
+
+    def run(self, until: Callable[[], Any], limit_s: float = 50.0) -> None:
+        """Echo until something is true."""
+        end = time.monotonic() + limit_s
+        while not until():
+            assert time.monotonic() < end, self.ports.statistics()
+            batch = self.ports.poll()
+            if batch.count:
+                count = batch.count
+                self.ports.transmit(batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
+                self.ports.done()
+            else:
+                self.ports.wait(0.02)
+
+    def joined(self, count: int) -> list[int]:
+        """Run until so many ports are up; return their numbers."""
+        self.run(lambda: len(self.ports.ports()) == count)
+        return [port.number for port in self.ports.ports()]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+            worker.communicate()
+        self.ports.close()
+
+
+@pytest.fixture
+def switch() -> Iterator[Switch]:
+    switch = Switch(f"test-{os.getpid()}")
+    yield switch
+    switch.close()
+
+
+def ended(*workers: subprocess.Popen[str]) -> Callable[[], bool]:
+    return lambda: all(worker.poll() is not None for worker in workers)
+
+
+def lines(worker: subprocess.Popen[str]) -> list[str]:
+    assert worker.returncode == 0
+    assert worker.stdout is not None
+    return worker.stdout.read().splitlines()[1:]
+
+
+def traces() -> tuple[list[str], int, int]:
+    """Return what links may leave behind in this process: descriptors, mapped memory; and sockets of this machine."""
+    descriptors = sorted(os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry))
+    maps = Path("/proc/self/maps").read_text().count("switchsum")
+    sockets = Path("/proc/net/unix").read_text().count(f"test-{os.getpid()}")
+    return [link for link in descriptors if "/proc/" not in link], maps, sockets
+
+
+def test_every_frame_comes_back_as_it_was(switch: Switch) -> None:
+    total = 120_000
+    worker = switch.worker("echo", total)
+    switch.run(ended(worker))
+    lines(worker)
+    counts = switch.ports.statistics()[1]
+    sent = int(shm_worker.lengths_of(np.arange(total, dtype=np.int64)).sum())
+    assert counts == {
+        "rx_frames": total,
+        "rx_bytes": sent,
+        "rx_drops": 0,
+        "tx_frames": total,
+        "tx_bytes": sent,
+        "tx_drops": 0,
+    }
+
+
+def test_workers_that_come_and_go_get_their_own_ports(switch: Switch) -> None:
+    workers = [switch.worker("echo", 3000) for _ in range(3)]
+    staying = switch.worker("stay")
+    switch.run(ended(*workers))
+    for worker in workers:
+        lines(worker)
+    (left,) = switch.joined(1)
+    counts = switch.ports.statistics()
+    assert sorted(counts) == [1, 2, 3, 4]
+    assert [count["rx_frames"] for number, count in counts.items() if number != left] == [3000] * 3
+    late = switch.worker("echo", 10)
+    switch.run(ended(late))
+    lines(late)
+    assert staying.poll() is None
+
+
+def test_a_full_ring_drops_and_counts(switch: Switch) -> None:
+    total = 1000
+    worker = switch.worker("flood", total)
+    switch.run(lambda: switch.ports.statistics().get(1, {}).get("rx_frames") == total)
+    assert worker.stdin is not None
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+    switch.run(ended(worker))
+    assert lines(worker) == ["sent", "64"]
+    counts = switch.ports.statistics()[1]
+    assert (counts["tx_frames"], counts["tx_drops"], counts["rx_drops"]) == (64, total - 64, 0)
+
+
+def test_descriptors_that_point_nowhere_are_counted_and_do_no_harm(switch: Switch) -> None:
+    honest, liar = switch.worker("echo", 20_000), switch.worker("lie")
+    switch.run(ended(honest, liar))
+    lines(honest)
+    assert lines(liar) == ["[77]"]
+    drops = {number: counts["rx_drops"] for number, counts in switch.ports.statistics().items()}
+    assert sorted(drops.values()) == [0, 7]
+
+
+def test_a_worker_whose_indices_make_no_sense_is_dropped_alone(
+    switch: Switch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    honest = switch.worker("echo", 20_000)
+    switch.joined(1)
+    switch.worker("cheat")
+    switch.run(lambda: "make no sense" in caplog.text)
+    switch.run(ended(honest))
+    lines(honest)
+
+
+def test_a_killed_worker_leaves_nothing_behind(switch: Switch) -> None:
+    switch.ports.wait(0)
+    before = traces()
+    worker = switch.worker("echo", 10_000_000)
+    switch.run(lambda: switch.ports.statistics().get(1, {}).get("rx_frames", 0) > 5000)
+    assert traces()[1] > before[1]
+    worker.send_signal(signal.SIGKILL)
+    switch.run(lambda: not switch.ports.ports())
+    worker.communicate()
+    switch.workers.remove(worker)
+    assert traces() == before
+    again = switch.worker("stay")
+    assert switch.joined(1) == [1]
+    assert again.poll() is None
+
+
+def test_a_worker_is_gone_when_its_process_is_even_if_a_child_lives(switch: Switch) -> None:
+    worker = switch.worker("leave_a_child")
+    assert switch.joined(1) == [1]
+    switch.run(lambda: not switch.ports.ports())
+    assert worker.wait(20) == 0
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    os.kill(int(worker.stdout.readline()), signal.SIGKILL)
+
+
+def test_a_closed_switch_leaves_nothing_behind() -> None:
+    Switch(f"test-{os.getpid()}").close()  # whatever is opened once for all
+    before = traces()
+    switch = Switch(f"test-{os.getpid()}")
+    worker = switch.worker("stay")
+    switch.joined(1)
+    assert traces() != before
+    switch.close()
+    assert worker.returncode is not None
+    assert traces() == before
+
+
+def test_two_switches_cannot_have_one_name(switch: Switch) -> None:
+    with pytest.raises(TransportError, match=f"{switch.name}.*in use"):
+        ShmPorts(switch.name, PortTable())
+
+
+def test_without_a_switch_the_name_is_told() -> None:
+    with pytest.raises(TransportError, match=r"no switch here .* 'nobody'"):
+        ShmTransport("nobody", rows=4, frame_bytes=FRAME)
+
+
+def ask(switch: Switch, hello: bytes) -> str:
+    """Return why the switch refuses a hello."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+        connection.connect(socket_address(switch.name))
+        connection.send(hello)
+        connection.setblocking(False)
+        answers: list[bytes] = []
+
+        def answered() -> bool:
+            try:
+                answers.append(connection.recv(4096))
+            except BlockingIOError:
+                return False
+            return True
+
+        switch.run(answered)
+    return Answer.decode(answers[0]).error
+
+
+def test_hellos_are_refused_with_a_reason(switch: Switch) -> None:
+    before = traces()
+    assert "not a hello" in ask(switch, b"GET / HTTP/1.1")
+    assert "ring layout is 'other'" in ask(switch, GOOD.encode().replace(GOOD.layout.encode(), b"other"))
+    assert "82 to 9216 bytes, not 9217" in ask(switch, Hello(rows=1, answer_rows=1, frame_bytes=9217).encode())
+    assert "82 to 9216 bytes, not 81" in ask(switch, Hello(rows=1, answer_rows=1, frame_bytes=81).encode())
+    assert switch.ports.ports() == []
+    assert traces() == before
+
+
+def test_a_refusal_reaches_the_worker(switch: Switch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shm_ports, "MAX_WORKERS", 0)
+    worker = switch.worker("stay")
+    switch.run(ended(worker))
+    assert worker.returncode == 1
+
+
+def test_connections_that_say_nothing_stop_nobody(switch: Switch) -> None:
+    silent = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
+    for connection in silent:
+        connection.connect(socket_address(switch.name))
+    worker = switch.worker("echo", 100)
+    switch.run(ended(worker))
+    lines(worker)
+    for connection in silent:
+        connection.close()
+    switch.run(lambda: not switch.ports.ports())
+
+
+def test_addresses_follow_from_the_port() -> None:
+    addresses = {worker_address(port) for port in range(511)}
+    assert len(addresses) == 511
+    assert len({address.mac for address in addresses}) == len({address.ip for address in addresses}) == 511
+    assert str(worker_address(3)) == "10.73.0.3:21334 (02:73:77:00:00:03)"
+
+
+def test_the_end_of_the_switch_is_told_to_a_sleeping_worker(switch: Switch) -> None:
+    # The worker is this process too: it shakes hands in a thread while the switch runs here.
+    opened: list[ShmTransport] = []
+    opener = threading.Thread(
+        target=lambda: opened.append(ShmTransport(switch.name, rows=ROWS, frame_bytes=FRAME)), daemon=True
+    )
+    opener.start()
+    switch.run(lambda: opened)
+    opener.join()
+    link = opened[0]
+    assert not link.wait(0.01)
+    assert link.address == worker_address(1)
+    assert link.max_frame_bytes == FRAME
+    switch.ports.close()
+    with pytest.raises(SwitchLost):
+        link.wait(10)
+    link.close()
+    link.close()
+    switch.ports = PortSet(switch.table, [])
