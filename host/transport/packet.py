@@ -23,12 +23,7 @@ class PacketTransport(SocketTransport):
 
     def __init__(self, interface: str, *, rows: int, frame_bytes: int, switch: Address) -> None:
         """Use `interface` with its own addresses and a UDP port that is free; raises TransportError."""
-        longest = interface_mtu(interface) + ETHERNET_BYTES
-        if frame_bytes > longest:
-            raise TransportError(f"interface {interface} takes frames of {longest} bytes, not {frame_bytes}")
-        ip = interface_ip(interface)
-        self._reservation, port = reserve_port(ip)
-        address = Address(mac=interface_mac(interface), ip=ip, port=port)
+        address, self._reservation = take_address(interface, frame_bytes)
         try:
             link = open_packet_socket(interface, program=udp_filter(switch, address))
         except TransportError:
@@ -42,12 +37,16 @@ class PacketTransport(SocketTransport):
         self._reservation.close()
 
 
-def reserve_port(ip: int) -> tuple[socket.socket, int]:
-    """Return a free UDP port and a socket that keeps it.
+def take_address(interface: str, frame_bytes: int) -> tuple[Address, socket.socket]:
+    """Return an interface's addresses with a free UDP port, and a socket that keeps the port; raises TransportError.
 
-    Without one the kernel, which sees the frames as well, would answer each with an ICMP "port unreachable".
+    Without that socket the kernel, which sees the frames as well, would answer each with an ICMP "port unreachable".
     """
+    longest = interface_mtu(interface) + ETHERNET_BYTES
+    if frame_bytes > longest:
+        raise TransportError(f"interface {interface} takes frames of {longest} bytes, not {frame_bytes}")
+    ip = interface_ip(interface)
     reservation = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     attach_filter(reservation, NOTHING)
     reservation.bind((format_ip(ip), 0))
-    return reservation, reservation.getsockname()[1]
+    return Address(mac=interface_mac(interface), ip=ip, port=reservation.getsockname()[1]), reservation

@@ -13,13 +13,10 @@ from typing import Any
 from scapy.fields import (
     ByteEnumField,
     ByteField,
-    FieldListField,
+    Field,
     FlagsField,
     IntField,
     ShortField,
-    SignedByteField,
-    SignedIntField,
-    SignedShortField,
     XIntField,
 )
 from scapy.layers.inet import UDP
@@ -41,25 +38,43 @@ def _names(enumeration: type[Kind] | type[Operator] | type[LaneFormat] | type[Re
     return {member.value: member.name.lower() for member in enumeration}
 
 
+class LanesField(Field[list[int], list[int]]):
+    """All that is left of a packet, as signed numbers (Scapy's own lists stop at 100 entries)."""
+
+    islist = 1
+
+    def __init__(self, name: str, code: str) -> None:
+        super().__init__(name, [], f"!{code}")
+
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
+        """Read whole lanes; return the rest and the lanes."""
+        whole = len(s) // self.sz * self.sz
+        return s[whole:], [lane for (lane,) in self.struct.iter_unpack(s[:whole])]
+
+    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
+        """Write the lanes."""
+        return s + b"".join(map(self.struct.pack, val))
+
+
 class Int32Lanes(Packet):
     """A payload of 32-bit lanes."""
 
     name = "int32 lanes"
-    fields_desc = [FieldListField("lanes", [], SignedIntField("lane", 0))]  # noqa: RUF012  (Scapy's way)
+    fields_desc = [LanesField("lanes", "i")]  # noqa: RUF012  (Scapy's way)
 
 
 class Int16Lanes(Packet):
     """A payload of 16-bit lanes."""
 
     name = "int16 lanes"
-    fields_desc = [FieldListField("lanes", [], SignedShortField("lane", 0))]  # noqa: RUF012
+    fields_desc = [LanesField("lanes", "h")]  # noqa: RUF012
 
 
 class Int8Lanes(Packet):
     """A payload of 8-bit lanes."""
 
     name = "int8 lanes"
-    fields_desc = [FieldListField("lanes", [], SignedByteField("lane", 0))]  # noqa: RUF012
+    fields_desc = [LanesField("lanes", "b")]  # noqa: RUF012
 
 
 LANES = {LaneFormat.INT32: Int32Lanes, LaneFormat.INT16: Int16Lanes, LaneFormat.INT8: Int8Lanes}

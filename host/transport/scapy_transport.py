@@ -15,9 +15,9 @@ from scapy.layers.l2 import Ether
 # Binds the aggregation header to its UDP port, which is what makes the log readable.
 from switchsum.host.transport import scapy_layer  # noqa: F401
 from switchsum.host.transport.base import Frames, Indices, Received
-from switchsum.host.transport.packet import reserve_port
+from switchsum.host.transport.packet import take_address
+from switchsum.protocol.batchsocket import grow_buffers
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.packetsocket import interface_ip, interface_mac
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.wire import Address, parse_frame
 
@@ -32,15 +32,14 @@ class ScapyTransport:
 
     def __init__(self, interface: str, *, rows: int, frame_bytes: int, switch: Address) -> None:
         """Use `interface` with its own addresses and a UDP port that is free; raises TransportError."""
-        ip = interface_ip(interface)
-        self._reservation, port = reserve_port(ip)
-        self.address = Address(mac=interface_mac(interface), ip=ip, port=port)
+        self.address, self._reservation = take_address(interface, frame_bytes)
         self._switch = switch
         try:
             self._socket = conf.L2socket(iface=interface, promisc=False)
         except OSError as error:
             self._reservation.close()
             raise TransportError(f"Scapy on interface {interface}: {error.strerror}") from error
+        grow_buffers(self._socket.ins)
         self._poll = select.poll()
         self._poll.register(self._socket.fileno(), select.POLLIN)
         self._received = allocate_rows(_RECEIVED_ROWS, frame_bytes)

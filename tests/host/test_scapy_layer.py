@@ -1,0 +1,112 @@
+"""The Scapy layer against the wire codec, both ways."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+
+from switchsum.host.transport.scapy_layer import LANES, Aggregation
+from switchsum.protocol.wire import (
+    AGGREGATION_PORT,
+    FIELD_BYTES,
+    FIELD_ORDER,
+    HEADER_BYTES,
+    NO_BLOCK,
+    Address,
+    Flag,
+    Header,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+    build_frame,
+    format_ip,
+    format_mac,
+    parse_frame,
+)
+
+SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
+WORKER = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21334)
+DTYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1"}
+
+HEADERS = st.builds(
+    Header, **{name: st.integers(0, (1 << 8 * size) - 1) for name, size in FIELD_BYTES.items() if name != "kind"},
+    kind=st.integers(0, 255),
+)  # fmt: skip
+
+
+def test_the_fields_are_the_headers_in_order_and_width() -> None:
+    fields = Aggregation.fields_desc
+    assert [field.name for field in fields] == list(FIELD_ORDER)
+    assert [round(field.sz) for field in fields] == list(FIELD_BYTES.values())
+    assert len(bytes(Aggregation())) == HEADER_BYTES
+
+
+@given(HEADERS, st.binary(max_size=64))
+def test_scapy_reads_what_the_codec_writes(header: Header, payload: bytes) -> None:
+    frame = build_frame(WORKER, SWITCH, header, payload, checksum=True)
+    packet = Ether(frame)
+    layer = packet[Aggregation]
+    assert {name: int(getattr(layer, name)) for name in FIELD_ORDER} == dataclasses.asdict(header)
+    assert bytes(layer.payload) == payload
+    assert bytes(packet) == frame
+
+
+@given(HEADERS)
+def test_the_codec_reads_what_scapy_writes(header: Header) -> None:
+    packet = (
+        Ether(src=format_mac(WORKER.mac), dst=format_mac(SWITCH.mac))
+        / IP(src=format_ip(WORKER.ip), dst=format_ip(SWITCH.ip))
+        / UDP(sport=WORKER.port)
+        / Aggregation(**dataclasses.asdict(header))
+        / b"\1\2\3\4"
+    )
+    parsed = parse_frame(bytes(packet))
+    assert parsed is not None
+    assert (parsed.source, parsed.destination) == (WORKER, SWITCH)
+    assert parsed.header == header
+    assert parsed.payload == b"\1\2\3\4"
+
+
+@pytest.mark.parametrize("lane_format", list(LaneFormat))
+def test_lanes_are_signed_numbers_of_their_format(lane_format: LaneFormat) -> None:
+    limits = np.iinfo(np.dtype(DTYPES[lane_format]))
+    values = [limits.min, -1, 0, 1, limits.max, 7, -7, 100] * 200
+    payload = np.array(values, DTYPES[lane_format]).tobytes()
+    header = Header(kind=Kind.RESULT, format=lane_format, flags=Flag.PAYLOAD)
+    layer = Ether(build_frame(SWITCH, WORKER, header, payload))[Aggregation]
+    assert type(layer.payload) is LANES[lane_format]
+    assert layer.lanes == values
+    assert bytes(LANES[lane_format](lanes=values)) == payload
+
+
+def test_names_stand_for_numbers() -> None:
+    layer = Aggregation(kind="result", operator="max", format="int16", flags="overflow+mark", reason="stale")
+    assert (layer.kind, layer.operator, layer.format) == (Kind.RESULT, Operator.MAX, LaneFormat.INT16)
+    assert (int(layer.flags), layer.reason) == (Flag.OVERFLOW | Flag.MARK, Reason.STALE)
+    assert layer.next_block == NO_BLOCK
+    text = Ether(build_frame(WORKER, SWITCH, Header(kind=Kind.CONTRIBUTION, slot=5, number=9))).summary()
+    assert text.startswith("Ether / IP / UDP / switchsum contribution job 0.0 rank 0 slot 5 number 9")
+
+
+def test_without_payload_flag_the_rest_is_padding() -> None:
+    layer = Ether(build_frame(WORKER, SWITCH, Header(kind=Kind.CONTRIBUTION), bytes(8)))[Aggregation]
+    assert bytes(layer.payload) == bytes(8)
+    assert type(layer.payload) not in LANES.values()
+
+
+def test_ordinary_udp_is_not_ours() -> None:
+    assert Aggregation not in Ether(bytes(Ether() / IP(dst="10.0.0.1") / UDP(sport=9, dport=53) / bytes(60)))
+
+
+def test_links_do_without_scapy() -> None:
+    code = "import sys, switchsum.host.transport.links; sys.exit('scapy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
