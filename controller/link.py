@@ -89,15 +89,15 @@ class Link:
     def put(self, desired: State) -> None:
         """Write what is desired and not there yet."""
         switch = self.need()
-        steps = diff(self.current, desired, ADMISSION)
-        self.is_settled = self.is_settled and not steps
-        with self._explained():
-            try:
-                switch.write(steps)
-            except P4RuntimeError as error:
-                if error.code not in CONNECTION_CODES:
-                    self.current = switch.read_state()  # some of the writes were made
-                raise
+        if steps := diff(self.current, desired, ADMISSION):
+            self.is_settled = False
+            with self._explained():
+                try:
+                    switch.write(steps)
+                except P4RuntimeError as error:
+                    if error.code not in CONNECTION_CODES:
+                        self.current = switch.read_state()  # some of the writes were made
+                    raise
         self.current, self.is_settled = desired, True
 
     def hand_over(self, slots: SlotRange) -> int:

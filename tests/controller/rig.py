@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import queue
+import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -30,6 +31,15 @@ PORTS = (1, 2, 3, 4)
 SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=wire.AGGREGATION_PORT)
 LONG_S = 10.0
 """Longer than anything on loopback takes."""
+QUIET_S = 0.1
+"""After such a pause nothing more is on its way."""
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def program(lanes: int = LANES) -> Program:
@@ -47,8 +57,8 @@ class AnySwitch(Protocol):
     def send(self, port: int, frame: bytes) -> None:
         """Let a frame come in."""
 
-    def collect(self, quiet_s: float = ...) -> list[tuple[int, bytes]]:
-        """Return what has gone out, as (port, frame), once nothing more comes for a while."""
+    def collect(self, at_least: int = 0) -> list[tuple[int, bytes]]:
+        """Return what has gone out, as (port, frame), once so much has come and nothing more does for a while."""
 
     def restart(self) -> None:
         """Kill the switch and start it anew, without a program."""
@@ -81,10 +91,10 @@ class EmbeddedSwitch:
         self._switch.memory.inject(port, frame)
         self._switch.ports.wake()
 
-    def collect(self, quiet_s: float = 0.03) -> list[tuple[int, bytes]]:
+    def collect(self, at_least: int = 0) -> list[tuple[int, bytes]]:
         sent, seen, last = self._switch.memory.sent, -1, time.monotonic()
-        while time.monotonic() < last + quiet_s:
-            if len(sent) != seen or self._switch.memory.prepare_sleep() is False:
+        while time.monotonic() < last + (QUIET_S if len(sent) >= at_least else LONG_S):
+            if len(sent) != seen or not self._switch.memory.prepare_sleep():
                 seen, last = len(sent), time.monotonic()
             time.sleep(0.001)
         taken = sent[:]
@@ -110,14 +120,22 @@ class Bmv2Switch:
         self._start()
 
     def _start(self) -> None:
-        command = ["simple_switch_grpc", "--no-p4", "--", "--cpu-port", "255", "--grpc-server-addr", self.address]
-        command += ["--dp-grpc-server-addr", f"unix:{self._scratch}/wires"]
-        with (self._scratch / "bmv2.log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        command = ["simple_switch_grpc", "--no-p4", "--thrift-port", str(free_port())]
+        command += ["--notifications-addr", f"ipc://{self._scratch}/notifications", "--", "--cpu-port", "255"]
+        command += ["--grpc-server-addr", self.address, "--dp-grpc-server-addr", f"unix:{self._scratch}/wires"]
+        log = self._scratch / "bmv2.log"
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(command, stdout=output, stderr=output)
         deadline = time.monotonic() + LONG_S
         while not all((self._scratch / name).exists() for name in ("p4runtime", "wires")):
-            assert time.monotonic() < deadline, "simple_switch_grpc did not start"
+            if time.monotonic() > deadline or self._process.poll() is not None:
+                self._kill()
+                raise TimeoutError(f"simple_switch_grpc did not start: {log.read_text()}")
             time.sleep(0.02)
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
     @functools.cached_property
     def _wires(self) -> Bmv2Wires:
@@ -127,11 +145,11 @@ class Bmv2Switch:
     def send(self, port: int, frame: bytes) -> None:
         self._wires.send(port, frame)
 
-    def collect(self, quiet_s: float = 0.03) -> list[tuple[int, bytes]]:
-        taken = []
+    def collect(self, at_least: int = 0) -> list[tuple[int, bytes]]:
+        taken: list[tuple[int, bytes]] = []
         try:
             while True:
-                taken.append(self._wires.received.get(timeout=quiet_s))
+                taken.append(self._wires.received.get(timeout=QUIET_S if len(taken) >= at_least else LONG_S))
         except queue.Empty:
             return taken
 
@@ -140,8 +158,7 @@ class Bmv2Switch:
         self._start()
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        self._kill()
         if "_wires" in self.__dict__:
             self.__dict__.pop("_wires").close()
         for name in ("p4runtime", "wires"):
@@ -189,9 +206,10 @@ def _make_frame_message() -> Any:
     pool: Any = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(proto.SerializeToString())
     descriptor = pool.FindMessageTypeByName("p4.bm.PacketStreamRequest")
-    if hasattr(message_factory, "GetMessageClass"):
-        return message_factory.GetMessageClass(descriptor)
-    return message_factory.MessageFactory(pool).GetPrototype(descriptor)  # protobuf before 4.22
+    factory: Any = message_factory
+    if hasattr(factory, "GetMessageClass"):
+        return factory.GetMessageClass(descriptor)
+    return factory.MessageFactory(pool).GetPrototype(descriptor)  # protobuf before 4.22
 
 
 FRAME_MESSAGE = _make_frame_message()
@@ -254,9 +272,17 @@ class Worker:
         self.switch.send(self.port, self.frame(Kind.CONTRIBUTION, payload, **fields))
 
 
-def answers(switch: AnySwitch, port: int | None = None) -> list[wire.Packet]:
-    """Return the frames of ours that have gone out of a port, or of any."""
-    packets = [wire.parse_frame(frame) for number, frame in switch.collect() if port in (None, number)]
+def eventually(condition: Callable[[], bool]) -> None:
+    """Wait until something is true; fails when it takes too long."""
+    deadline = time.monotonic() + LONG_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def answers(switch: AnySwitch, at_least: int = 0) -> list[wire.Packet]:
+    """Return the frames of ours that have gone out."""
+    packets = [wire.parse_frame(frame) for _, frame in switch.collect(at_least)]
     return [packet for packet in packets if packet is not None]
 
 
@@ -269,12 +295,13 @@ def admit(workers: list[Worker]) -> rpc.ReadyReply:
     return replies[-1]
 
 
-def sum_of_round(workers: list[Worker], number: int, slot: int = 0) -> list[int]:
-    """Run one round of one slot; return the lanes' value in each result that comes out."""
+def sum_of_round(workers: list[Worker], number: int, *, slot: int = 0, results: int | None = None) -> list[int]:
+    """Run one round of one slot; return the lanes' value in each result, of which so many are expected (None: all)."""
     switch = workers[0].switch
     switch.collect()
     for worker in workers:
         worker.contribute(number, worker.rank + 1, slot)
-    results = [packet for packet in answers(switch) if packet.header.kind == Kind.RESULT]
-    assert all(packet.payload == packet.payload[: wire.LANE_BYTES] * LANES for packet in results)
-    return [int.from_bytes(packet.payload[: wire.LANE_BYTES], signed=True) for packet in results]
+    found = answers(switch, len(workers) if results is None else results)
+    payloads = [packet.payload for packet in found if packet.header.kind == Kind.RESULT]
+    assert all(payload == payload[: wire.LANE_BYTES] * LANES for payload in payloads)
+    return [int.from_bytes(payload[: wire.LANE_BYTES], signed=True) for payload in payloads]

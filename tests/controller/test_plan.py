@@ -422,5 +422,5 @@ class ControllerLife(RuleBasedStateMachine):
                 assert job.live.state is (IncarnationState.RUNNING if whole else IncarnationState.DRAINING)
 
 
-ControllerLife.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+ControllerLife.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestControllerLife = ControllerLife.TestCase

@@ -1,0 +1,401 @@
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchsum.controller import daemon as module
+from switchsum.controller.state import Write
+from switchsum.controller.switch import Program, Switch
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import (
+    NoCapacity,
+    NotAdmitted,
+    RankTaken,
+    RemoteError,
+    SwitchLost,
+    UnknownJob,
+    UsageError,
+    VersionMismatch,
+    WorldSizeMismatch,
+)
+from switchsum.protocol.p4runtime import Code, Failure, P4RuntimeError
+from switchsum.protocol.wire import WIRE_VERSION, Kind, Reason
+
+from .conftest import Start
+from .rig import (
+    LONG_S,
+    SWITCH,
+    AnySwitch,
+    Bmv2Switch,
+    RunningController,
+    Worker,
+    admit,
+    answers,
+    eventually,
+    program,
+    sum_of_round,
+)
+
+pytestmark = pytest.mark.timeout(120)
+
+SLOTS = 4
+
+
+def create(running: RunningController, job: str = "a", workers: int = 2, timeout_s: float = 10.0) -> rpc.JobInfo:
+    return running.client.create_job(rpc.CreateJobRequest(job=job, workers=workers, slots=SLOTS, timeout_s=timeout_s))
+
+
+def show(running: RunningController, job: str = "a") -> rpc.JobInfo:
+    return running.client.show_job(rpc.JobRequest(job=job))
+
+
+def join_all(running: RunningController, switch: AnySwitch, size: int = 2, job: str = "a") -> list[Worker]:
+    return [Worker(running.client, switch, rank, job=job, size=size) for rank in range(size)]
+
+
+def count(running: RunningController, reason: Reason) -> int:
+    [counter] = [one for one in running.client.statistics().counters if one.reason == reason.name.lower()]
+    return counter.packets
+
+
+def test_a_job_from_the_first_join_to_the_second_run(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    assert create(running).state == "waiting"
+    numbers = []
+    for epoch in (1, 2):
+        workers = join_all(running, switch)
+        assert {worker.joined.epoch for worker in workers} == {epoch}
+        assert workers[0].joined.growth_bytes == (512 if isinstance(switch, Bmv2Switch) else None)
+        workers[0].hello()
+        waiting = workers[0].ready(wait_s=0.05)
+        assert (waiting.admitted, waiting.missing) == (False, [1])
+        ready = admit(workers)
+        assert (ready.slot_count, ready.window_slots) == (SLOTS, SLOTS)
+        numbers.append(ready.first_number)
+        assert show(running).state == "running"
+        for round_number in range(3):
+            assert sum_of_round(workers, ready.first_number + round_number) == [3, 3]
+        for worker in workers:
+            running.client.leave(worker.request)
+        assert show(running).state == "waiting"
+    assert numbers == [1, 4], "the second run starts beyond what the slots have seen"
+    stranger = workers[0]
+    stranger.contribute(numbers[-1] + 3, 1)
+    [answer] = answers(switch, 1)
+    assert (answer.header.kind, answer.header.reason) == (Kind.REJECT, Reason.NOT_ADMITTED)
+
+
+def test_ready_answers_as_soon_as_the_last_hello_has_come(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    found: list[rpc.ReadyReply] = []
+    waiting = [threading.Thread(target=lambda w=worker: found.append(w.ready())) for worker in workers]
+    for thread in waiting:
+        thread.start()
+    started = time.monotonic()
+    for worker in workers:
+        worker.hello()
+    for thread in waiting:
+        thread.join()
+    assert [reply.admitted for reply in found] == [True, True]
+    assert time.monotonic() - started < LONG_S / 2
+
+
+def test_the_window_is_what_bmv2s_ports_hold(switch: AnySwitch, start: Start) -> None:
+    running = start(port_frames=2)
+    create(running)
+    assert admit(join_all(running, switch)).window_slots == 2
+
+
+def test_refusals_come_at_once_and_by_name(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    join = running.client.join
+    Worker(running.client, switch, 0)
+    started = time.monotonic()
+    refusals: list[tuple[type[Exception], str, dict[str, Any]]] = [
+        (UnknownJob, "no job 'b'", {"job": "b"}),
+        (RankTaken, "rank 0 of job 'a' is held", {"rank": 0}),
+        (RankTaken, "ranks 0 to 1, not 2", {"rank": 2}),
+        (WorldSizeMismatch, "has 2 workers, not 3", {"world_size": 3}),
+        (
+            VersionMismatch,
+            f"wire version 99 .switchsum 9.9., the controller {WIRE_VERSION} .switchsum 1.2.",
+            {"wire_version": 99, "package_version": "9.9"},
+        ),
+    ]
+    running.controller._config = replace(running.controller._config, package_version="1.2")
+    for error, text, fields in refusals:
+        with pytest.raises(error, match=text):
+            join(rpc.JoinRequest(**{"job": "a", "rank": 1, "world_size": 2, **fields}))
+    with pytest.raises(UsageError, match="a job 'a' already"):
+        create(running)
+    with pytest.raises(NoCapacity, match="1020 are free"):
+        running.client.create_job(rpc.CreateJobRequest(job="b", workers=2, slots=1021))
+    with pytest.raises(NotAdmitted):
+        running.client.heartbeat(rpc.MemberRequest(job="a", nonce=1))
+    assert time.monotonic() - started < 2
+
+
+def watch_writes(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
+    writes: list[Write] = []
+    write = Switch.write
+
+    def spy(self: Switch, steps: list[list[Write]]) -> None:
+        writes.extend(one for step in steps for one in step)
+        write(self, steps)
+
+    monkeypatch.setattr(Switch, "write", spy)
+    return writes
+
+
+def test_a_restarted_controller_disturbs_nothing_and_knows_everybody(
+    switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start()
+    create(first)
+    create(first, "waiting", workers=7, timeout_s=3.5)
+    first.client.set_loss(rpc.LossRequest(port=3, ingress=0.5))
+    workers = join_all(first, switch)
+    ready = admit(workers)
+    assert sum_of_round(workers, ready.first_number) == [3, 3]
+    before = (show(first).epoch, show(first).first_slot, first.client.ports())
+    first.stop()
+    assert sum_of_round(workers, ready.first_number + 1) == [3, 3], "the switch needs no controller"
+
+    writes = watch_writes(monkeypatch)
+    second = start()
+    assert second.connected.wait(LONG_S)
+    assert writes == []
+    assert (show(second).epoch, show(second).first_slot, second.client.ports()) == before
+    assert (show(second, "waiting").workers, show(second, "waiting").timeout_s) == (7, 3.5)
+    for worker in workers:
+        worker.client = second.client
+        assert second.client.heartbeat(worker.request).lost == []
+        assert worker.ready() == ready
+    assert sum_of_round(workers, ready.first_number + 2) == [3, 3]
+    for worker in workers:
+        second.client.leave(worker.request)
+    assert admit(join_all(second, switch)).first_number == ready.first_number + 3
+
+
+def test_a_controller_that_died_before_everybody_had_left(switch: AnySwitch, start: Start) -> None:
+    first = start()
+    create(first, timeout_s=1.0)
+    workers = join_all(first, switch)
+    admit(workers)
+    first.client.leave(workers[0].request)
+    first.stop()
+    second = start()
+    assert second.connected.wait(LONG_S)
+    states = [member.state for member in show(second).members]
+    assert states == ["left", "admitted"], "who has left is not declared lost later"
+    eventually(lambda: show(second).state == "waiting")
+
+
+def test_a_killed_member_is_lost_and_can_be_replaced(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running, timeout_s=0.6)
+    workers = join_all(running, switch)
+    admit(workers)
+    alive = workers[0]
+    eventually(lambda: running.client.heartbeat(alive.request).lost == [1])
+    assert running.client.heartbeat(alive.request).epoch == 1
+    [replacement] = [Worker(running.client, switch, 1)]
+    assert running.client.heartbeat(alive.request).epoch == replacement.joined.epoch == 2
+    with pytest.raises(RankTaken):
+        Worker(running.client, switch, 0)
+    running.client.leave(alive.request)
+    again = Worker(running.client, switch, 0)
+    ready = admit([again, replacement])
+    assert sum_of_round([again, replacement], ready.first_number) == [3, 3]
+
+
+@pytest.mark.parametrize("action", ["remove", "resize"])
+def test_members_are_cut_off_when_their_job_is_removed_or_resized(switch: AnySwitch, start: Start, action: str) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    ready = admit(workers)
+    if action == "remove":
+        running.client.remove_job(rpc.JobRequest(job="a"))
+    else:
+        resized = running.client.resize_job(rpc.ResizeJobRequest(job="a", workers=3, slots=8))
+        assert (resized.workers, resized.slot_count, resized.epoch) == (3, 8, 3)
+    switch.collect()
+    workers[0].contribute(ready.first_number, 1)
+    [answer] = answers(switch, 1)
+    assert answer.header.reason == Reason.NOT_ADMITTED
+    with pytest.raises(NotAdmitted, match=f"was {action}"):
+        running.client.heartbeat(workers[0].request)
+    if action == "resize":
+        assert admit(join_all(running, switch, size=3)).slot_count == 8
+
+
+def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    ready = admit(workers)
+    assert sum_of_round(workers, ready.first_number) == [3, 3]
+    running.connected.clear()
+    switch.restart()
+    assert running.connected.wait(LONG_S)
+    assert running.client.heartbeat(workers[0].request).lost == []
+    assert sum_of_round(workers, ready.first_number + 1) == [3, 3]
+
+
+def test_loss_is_simulated_where_members_are_now_or_later(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    running.client.set_loss(rpc.LossRequest(egress=1.0))
+    create(running)
+    workers = join_all(running, switch)
+    ready = admit(workers)
+    ports = {port.port: (port.members, port.ingress_loss, port.egress_loss) for port in running.client.ports().ports}
+    assert ports == {1: (["a/0"], 0.0, 1.0), 2: (["a/1"], 0.0, 1.0)}
+    assert sum_of_round(workers, ready.first_number, results=0) == []
+    eventually(lambda: count(running, Reason.LOST_EGRESS) == 2)
+    running.client.set_loss(rpc.LossRequest(port=1))
+    assert sum_of_round(workers, ready.first_number + 1, results=1) == [3]
+    running.client.set_loss(rpc.LossRequest(ingress=1.0))
+    assert sum_of_round(workers, ready.first_number + 2, results=0) == []
+    eventually(lambda: count(running, Reason.LOST_INGRESS) == 2)
+    running.client.set_loss(rpc.LossRequest())
+    assert sum_of_round(workers, ready.first_number + 2) == [3, 3]
+    for request in (rpc.LossRequest(port=255), rpc.LossRequest(port=511), rpc.LossRequest(ingress=1.5)):
+        with pytest.raises(UsageError):
+            running.client.set_loss(request)
+
+
+def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running, "other")
+    create(running)
+    workers = join_all(running, switch)
+    ready = admit(workers)
+    sum_of_round(workers, ready.first_number, slot=2)
+    workers[1].contribute(ready.first_number + 1, 1, slot=2)
+    switch.collect()
+    cells = running.client.slots(rpc.SlotsRequest(job="a")).slots
+    assert [(cell.slot, cell.version, cell.job) for cell in cells] == [
+        (slot, version, "a") for slot in range(SLOTS, 2 * SLOTS) for version in (0, 1)
+    ]
+    used = {(cell.slot, cell.number): cell.seen for cell in cells if cell.seen}
+    assert used == {(SLOTS + 2, ready.first_number): 0b11, (SLOTS + 2, ready.first_number + 1): 0b10}
+    assert len(running.client.slots(rpc.SlotsRequest(limit=3)).slots) == 6
+    assert running.client.slots(rpc.SlotsRequest(limit=-1)).slots == []
+    eventually(lambda: count(running, Reason.CONTRIBUTED) == 3)
+    assert count(running, Reason.COMPLETED) == 1
+    info = running.client.info()
+    assert (info.lanes, info.program_digest, info.switch) == (128, program().digest, switch.address)
+    assert info.free_slots == 1024 - 2 * SLOTS
+    assert [job.job for job in running.client.list_jobs().jobs] == ["other", "a"]
+
+
+def test_a_switch_that_is_full_is_no_fault_of_the_controllers(
+    switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    write = Switch.write
+
+    def refuse(self: Switch, steps: list[list[Write]]) -> None:
+        write(self, steps[:1])
+        full = Failure(index=0, code=Code.RESOURCE_EXHAUSTED, message="table full", update=None)
+        raise P4RuntimeError("Write", Code.UNKNOWN, "", [full])
+
+    monkeypatch.setattr(Switch, "write", refuse)
+    with pytest.raises(NoCapacity, match="table full"):
+        create(running, "b")
+    for worker in workers:
+        worker.hello()
+    with pytest.raises(NoCapacity, match="table full"):
+        workers[0].ready()
+    monkeypatch.setattr(Switch, "write", write)
+    assert [job.job for job in running.client.list_jobs().jobs] == ["a"]
+    ready = admit(join_all(running, switch))
+    assert ready.admitted
+
+
+def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SWITCH_WAIT_S", 0.2)
+    running = RunningController(f"unix:{tmp_path}/nowhere", f"unix:{tmp_path}/controller")
+    try:
+        for call in (lambda: create(running), running.client.statistics):
+            with pytest.raises(SwitchLost, match="no switch at unix:"):
+                call()
+        assert running.client.list_jobs().jobs == []
+    finally:
+        running.stop()
+
+
+def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(embedded: AnySwitch, tmp_path: Path) -> None:
+    embedded.close()
+    running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
+    timer = threading.Timer(0.5, embedded._start)  # type: ignore[attr-defined]
+    timer.start()
+    assert create(running).state == "waiting"
+    timer.join()
+    running.stop()
+
+
+def test_the_second_controller_of_a_switch_waits_for_the_first_to_go(
+    switch: AnySwitch, start: Start, tmp_path: Path
+) -> None:
+    first = start()
+    create(first)
+    second = RunningController(switch.address, f"unix:{tmp_path}/second")
+    try:
+        assert not second.connected.wait(1.0)
+        create(first, "b")
+        first.stop()
+        assert second.connected.wait(LONG_S)
+        assert [job.job for job in second.client.list_jobs().jobs] == ["a", "b"]
+    finally:
+        second.stop()
+
+
+def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
+    switch: AnySwitch, start: Start, tmp_path: Path
+) -> None:
+    first = start()
+    create(first)
+    second = RunningController(switch.address, f"unix:{tmp_path}/second", election_id=1 << 20)
+    try:
+        assert second.connected.wait(LONG_S)
+        second.client.remove_job(rpc.JobRequest(job="a"))
+        create(second, "b")
+        eventually(lambda: not first.controller._link.is_up)
+        assert first.client.list_jobs().jobs == []
+    finally:
+        second.stop()
+
+
+def test_a_program_without_the_controllers_tables_is_refused_at_once() -> None:
+    wrong = Program(lanes=128, device_config=b"{}", p4info="tables { preamble { id: 1 name: 't' } }")
+    for p4info in (wrong.p4info, "no p4info"):
+        with pytest.raises(UsageError):
+            module.Controller(
+                module.Config(program=replace(wrong, p4info=p4info), switch_address="127.0.0.1:1", address=SWITCH)
+            )
+
+
+def test_errors_of_the_switch_that_have_no_class_are_remote_errors(
+    switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start()
+
+    def refuse(self: Switch, steps: list[list[Write]]) -> None:
+        raise P4RuntimeError("Write", Code.INVALID_ARGUMENT, "never heard of it")
+
+    create(running)
+    monkeypatch.setattr(Switch, "write", refuse)
+    with pytest.raises(RemoteError, match="never heard of it"):
+        create(running, "b")
