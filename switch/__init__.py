@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from switchsum.switch.batch import Output
 from switchsum.switch.errors import (
     BadEntry,
     EntryExists,
@@ -11,7 +12,7 @@ from switchsum.switch.errors import (
     StateError,
     TableFull,
 )
-from switchsum.switch.pipeline import Output, Pipeline
+from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
 from switchsum.switch.tables import (
     ActionSpec,

@@ -12,9 +12,10 @@ from typing import Final
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import DEFAULT_PORT, parse_p4info, v1
 from switchsum.protocol.wire import Address
+from switchsum.switch.batch import Output
 from switchsum.switch.cpu import CpuPort
 from switchsum.switch.p4runtime import Device, Server, Service
-from switchsum.switch.pipeline import EngineName, Output, Pipeline
+from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.ports.base import CPU_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.packet import PacketPorts

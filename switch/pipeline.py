@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from threading import RLock
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.protocol.cache import cache_directory
 from switchsum.protocol.errors import UsageError
 from switchsum.switch import ir
+from switchsum.switch.batch import FRAME_ALIGN, Output
 from switchsum.switch.interpreter import Interpreter
 from switchsum.switch.lower import lower
 from switchsum.switch.reader import read_program
@@ -19,34 +21,6 @@ from switchsum.switch.tables import Table
 from switchsum.switch.verify import verify
 
 EngineName = Literal["native", "interpreter"]
-
-DEFAULT_FRAMES: Final = 4096
-DEFAULT_ARENA_BYTES: Final = 8 << 20
-
-
-class Output:
-    """Frames that go out, as columns, and the memory that they lie in; filled anew by every batch."""
-
-    def __init__(self, frames: int = DEFAULT_FRAMES, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
-        self.count = 0
-        """Frames of the last batch; they are the first of each column."""
-        self.ports: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
-        """Port on which each leaves."""
-        self.addresses: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
-        """Address of each frame's first byte, within `arena`."""
-        self.lengths: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
-        """Bytes of each frame."""
-        self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
-        """Where the frames lie, one behind the other, each from a multiple of `FRAME_ALIGN`."""
-
-    def frames(self) -> list[tuple[int, bytes]]:
-        """Return copies of the frames, as (port, frame)."""
-        columns = (self.ports, self.addresses, self.lengths)
-        rows = zip(*(column[: self.count].tolist() for column in columns), strict=True)
-        return [(port, ctypes.string_at(address, length)) for port, address, length in rows]
-
-
-FRAME_ALIGN: Final = 64
 
 
 class Engine(Protocol):
@@ -81,12 +55,19 @@ class Pipeline:
         self._output = Output(0, 0)
 
     @classmethod
-    def load(cls, device_config: str | bytes, *, engine: EngineName = "native") -> Pipeline:
-        """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks."""
+    def load(cls, device_config: str | bytes, *, engine: EngineName = "native", debug: bool = False) -> Pipeline:
+        """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks.
+
+        Native code of a debug build stops the process where an index goes beyond the end of an array.
+        """
         program = verify(lower(read_program(device_config)))
         state = make_state(program)
-        runner = _InterpretedEngine(program, state)
-        return cls(program, state, runner)
+        if engine == "interpreter":
+            return cls(program, state, _InterpretedEngine(program, state))
+        # Imported late, for it brings LLVM.
+        from switchsum.switch.codegen import compile_program  # noqa: PLC0415
+
+        return cls(program, state, compile_program(program, state, cache=cache_directory("switch"), debug=debug))
 
     def room(self, frame_bytes: int) -> tuple[int, int]:
         """Return the frames and bytes of `Output` that one frame of that length may take."""

@@ -149,8 +149,8 @@ class Mirror(Protocol):
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Write the default action."""
 
-    def order(self, rows: list[int]) -> None:
-        """Take over the order in which rows are tried, best first (tables that are not all exact)."""
+    def reordered(self) -> None:
+        """Take note that `Table.ranked_rows` has changed (tables that are not all exact)."""
 
 
 _Key = tuple[tuple[Match, ...], int]
@@ -184,7 +184,7 @@ class Table:
             mirror.set_default(*self.default)
             for row, entry in self._entries.items():
                 mirror.put(row, entry)
-            mirror.order([row for _, _, row in self._ranked])
+            mirror.reordered()
 
     def insert(self, entry: Entry) -> None:
         """Add an entry; raises EntryExists, TableFull, ReadOnly or BadEntry."""
@@ -223,7 +223,8 @@ class Table:
                 del self._by_value[_values(match)]
             else:
                 self._ranked.remove(self._ranks.pop(row))
-                self._tell_order()
+                if self._mirror:
+                    self._mirror.reordered()
 
     def get(self, match: tuple[Match, ...], priority: int = 0) -> Entry:
         """Return the entry with this match and priority; raises EntryMissing."""
@@ -270,6 +271,10 @@ class Table:
             ):
                 return row
         return 0
+
+    def ranked_rows(self) -> list[int]:
+        """Return the rows in the order in which they are tried (tables that are not all exact)."""
+        return [row for _, _, row in self._ranked]
 
     def action_of(self, row: int) -> tuple[str, tuple[int, ...]]:
         """Return action and parameters of a row."""
@@ -322,11 +327,8 @@ class Table:
         rank = (-(entry.priority if self.spec.prioritised else longest), self._age, row)
         self._ranks[row] = rank
         bisect.insort(self._ranked, rank)
-        self._tell_order()
-
-    def _tell_order(self) -> None:
         if self._mirror:
-            self._mirror.order([row for _, _, row in self._ranked])
+            self._mirror.reordered()
 
     def _put_default(self, default: tuple[str, tuple[int, ...]]) -> None:
         self.default = default

@@ -1,1 +1,7 @@
 """From the verified IR to native code, split by P4 element."""
+
+from __future__ import annotations
+
+from switchsum.switch.codegen.engine import Native, compile_program
+
+__all__ = ["Native", "compile_program"]

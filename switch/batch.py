@@ -1,0 +1,35 @@
+"""What a batch of frames leaves behind."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+DEFAULT_FRAMES: Final = 4096
+DEFAULT_ARENA_BYTES: Final = 8 << 20
+FRAME_ALIGN: Final = 64
+
+
+class Output:
+    """Frames that go out, as columns, and the memory that they lie in; filled anew by every batch."""
+
+    def __init__(self, frames: int = DEFAULT_FRAMES, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
+        self.count = 0
+        """Frames of the last batch; they are the first of each column."""
+        self.ports: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
+        """Port on which each leaves."""
+        self.addresses: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
+        """Address of each frame's first byte, within `arena`."""
+        self.lengths: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
+        """Bytes of each frame."""
+        self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
+        """Where the frames lie, one behind the other, each from a multiple of `FRAME_ALIGN`."""
+
+    def frames(self) -> list[tuple[int, bytes]]:
+        """Return copies of the frames, as (port, frame)."""
+        columns = (self.ports, self.addresses, self.lengths)
+        rows = zip(*(column[: self.count].tolist() for column in columns), strict=True)
+        return [(port, ctypes.string_at(address, length)) for port, address, length in rows]

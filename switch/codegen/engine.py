@@ -1,0 +1,152 @@
+"""The native engine: a program's machine code, and the memory that it shares with the switch's state."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+import llvmlite.ir as ll
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.switch import ir
+from switchsum.switch.batch import Output
+from switchsum.switch.codegen.cache import ObjectCache, key_of
+from switchsum.switch.codegen.driver import ENTRY, Driver
+from switchsum.switch.codegen.emitter import Unit
+from switchsum.switch.codegen.layout import (
+    DIRECTORY,
+    DUMP,
+    HOT,
+    HOT_COPY,
+    LARGEST_GROUP,
+    RANDOM,
+    STORAGE,
+    STORAGE_COPY,
+    TABLE_WORDS,
+    TEMPLATE,
+    ZEROS,
+    Layout,
+    context_words,
+    counter_word,
+    register_word,
+    table_word,
+)
+from switchsum.switch.codegen.machine import Library, compile_object
+from switchsum.switch.codegen.rows import TableRows
+from switchsum.switch.passes import narrow_repeated, split_carries
+from switchsum.switch.state import State
+from switchsum.switch.verify import verify
+
+_CELL_BYTES = 4096
+"""More than any register cell or wide field has."""
+
+_WORD, _LONG, _ADDRESS = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
+_BATCH = ctypes.CFUNCTYPE(
+    _WORD,
+    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _WORD, _LONG),
+    *(_ADDRESS, _LONG),
+    *(_ADDRESS, _ADDRESS, _ADDRESS, _WORD, _ADDRESS),
+)
+
+
+def compile_program(program: ir.Program, state: State, *, cache: Path | None, debug: bool = False) -> Native:
+    """Compile a program, or take its code from the directory `cache`, and tie it to its state."""
+    program = verify(split_carries(narrow_repeated(program)))
+    layout = Layout(program)
+    kept = ObjectCache(cache)
+    key = key_of(program, debug=debug)
+    code = kept.load(key)
+    if code is None:
+        code = compile_object(module_text(program, layout, debug=debug))
+        kept.store(key, code)
+    return Native(program, layout, state, Library(code, (ENTRY,)))
+
+
+def module_text(program: ir.Program, layout: Layout, *, debug: bool = False) -> str:
+    """Return the LLVM IR of a program that the passes have been through."""
+    module = ll.Module("switch")
+    Driver(Unit(program=program, layout=layout, module=module, debug=debug)).emit()
+    return str(module)
+
+
+class Native:
+    """Runs a program as machine code; the state's arrays are the very memory that it works on."""
+
+    def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library) -> None:
+        """Tie the code in `library` to `state`."""
+        self._library = library
+        self._run = _BATCH(library.address(ENTRY))
+        self._state = state
+        self._count = np.zeros(1, np.uint32)
+        self._stale: set[TableRows] = set()
+        self._context = np.zeros(context_words(program), np.uint64)
+        self._memory: list[npt.NDArray[np.uint8]] = []
+        self._share_packet(layout)
+        self._share_state(program)
+
+    def process_batch(
+        self,
+        addresses: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.uint32],
+        ports: npt.NDArray[np.uint32],
+        count: int,
+        output: Output,
+        now_us: int,
+    ) -> int:
+        """Run frames in one call, during which other threads go on."""
+        while self._stale:
+            self._stale.pop().refresh()
+        self._context[LARGEST_GROUP] = max(1, self._state.multicast.largest)
+        done: int = self._run(
+            self._context.ctypes.data,
+            addresses.ctypes.data,
+            lengths.ctypes.data,
+            ports.ctypes.data,
+            count,
+            now_us,
+            output.arena.ctypes.data,
+            len(output.arena),
+            output.ports.ctypes.data,
+            output.addresses.ctypes.data,
+            output.lengths.ctypes.data,
+            len(output.ports),
+            self._count.ctypes.data,
+        )
+        output.count = int(self._count[0])
+        return done
+
+    def _reserve(self, size: int) -> npt.NDArray[np.uint8]:
+        """Return zeroed memory that starts a cache line and lives as long as this engine."""
+        memory = np.zeros(size + 64, np.uint8)
+        self._memory.append(memory)
+        start = -memory.ctypes.data % 64
+        return memory[start : start + size]
+
+    def _share_packet(self, layout: Layout) -> None:
+        context = self._context
+        zeros = self._reserve(_CELL_BYTES)
+        template = self._reserve(layout.hot_bytes)
+        for offset in layout.pointers.values():
+            template[offset : offset + 8].view(np.uint64)[0] = zeros.ctypes.data
+        context[ZEROS], context[TEMPLATE] = zeros.ctypes.data, template.ctypes.data
+        context[DUMP] = self._reserve(_CELL_BYTES).ctypes.data
+        for word, size in (
+            (HOT, layout.hot_bytes),
+            (HOT_COPY, layout.hot_bytes),
+            (STORAGE, layout.storage_bytes),
+            (STORAGE_COPY, layout.storage_bytes),
+        ):
+            context[word] = self._reserve(size).ctypes.data
+
+    def _share_state(self, program: ir.Program) -> None:
+        context, state = self._context, self._state
+        context[RANDOM] = state.random.ctypes.data
+        context[DIRECTORY] = state.multicast.directory.ctypes.data
+        for number, register in enumerate(program.registers):
+            context[register_word(number)] = state.registers[register.name].memory.ctypes.data
+        for number, counter in enumerate(program.counters):
+            context[counter_word(program, number)] = state.counters[counter.name].counts.ctypes.data
+        for number, info in enumerate(program.tables):
+            first = table_word(program, number, 0)
+            TableRows(state.tables[info.spec.name], context[first : first + TABLE_WORDS], self._stale)

@@ -1,0 +1,318 @@
+"""Graphs as functions: block by block, statement by statement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ll
+
+from switchsum.switch import ir
+from switchsum.switch.codegen.emitter import (
+    I32,
+    I64,
+    POINTER,
+    VOID,
+    Emitter,
+    Fields,
+    Packet,
+    Unit,
+    Value,
+    constant,
+    integer,
+)
+from switchsum.switch.codegen.layout import (
+    COUNTS,
+    DUMP,
+    RANDOM,
+    ZEROS,
+    Narrow,
+    counter_word,
+    register_word,
+    table_word,
+)
+from switchsum.switch.codegen.lookups import Lookup, row_address
+from switchsum.switch.codegen.values import Values
+from switchsum.switch.codegen.wide import WideFields
+from switchsum.switch.passes.analysis import (
+    GRAPHS,
+    is_wide,
+    live_after_graph,
+    live_before,
+    live_out,
+    registers_written_after,
+    written_registers,
+)
+from switchsum.switch.state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
+
+ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, POINTER)
+"""hot, storage, context, frame, length of the frame, address of the cursor."""
+
+
+def graph_function(unit: Unit, name: str) -> ll.Function:
+    """Make the function that runs one of the program's graphs on a packet."""
+    function = unit.function(name, VOID, ARGUMENTS)
+    for argument in (function.args[0], function.args[2], function.args[5]):
+        argument.add_attribute("noalias")  # wide pointers lead to storage, frame and registers, never to these
+    GraphEmitter(unit, function, name).emit()
+    return function
+
+
+class GraphEmitter:
+    """Emits one graph."""
+
+    def __init__(self, unit: Unit, function: ll.Function, name: str) -> None:
+        program = unit.program
+        self._unit = unit
+        self._program = program
+        self._graph: ir.Graph = getattr(program, name)
+        self._emit = Emitter(unit, function)
+        self._packet = Packet(*function.args)
+        self._fields = Fields(self._emit, self._packet, name)
+        self._values = Values(self._emit, self._fields)
+        self._blocks = [function.append_basic_block(block.name) for block in self._graph]
+        self._at_end = live_after_graph(program, name)
+        self._live_out = live_out(program, self._graph, self._at_end)
+        later = [getattr(program, other) for other in GRAPHS[GRAPHS.index(name) + 1 :]]
+        self._written_after = registers_written_after(self._graph, written_registers(later))
+        self._number = 0
+        self._live: set[int] = set()
+        self._failed: ll.Block | None = None
+
+    def emit(self) -> None:
+        """Emit all blocks."""
+        build = self._emit.build
+        build.branch(self._blocks[0])
+        for number, block in enumerate(self._graph):
+            self._number = number
+            build.position_at_end(self._blocks[number])
+            self._values.wide = WideFields(self._emit, self._fields, self._values.integer)
+            live = live_before(self._program, block, self._live_out[number], self._at_end)
+            for statement, after in zip(block.statements, live[1:], strict=True):
+                self._live = after
+                _STATEMENTS[type(statement)](self, statement)
+            self._end(block.end)
+        if self._failed is not None:
+            build.position_at_end(self._failed)
+            names = self._program.intrinsics
+            width = self._program.fields[names.parser_error].width
+            self._fields.store(names.parser_error, constant(width, self._program.too_short))
+            build.ret_void()
+
+    def _end(self, end: ir.Terminator) -> None:
+        build = self._emit.build
+        match end:
+            case ir.Branch(condition):
+                value = self._values.integer(condition)
+                self._finish_wide()
+                build.cbranch(value, self._blocks[end.then], self._blocks[end.other])
+            case ir.Apply():
+                self._apply(end)
+            case ir.Jump(target):
+                self._finish_wide()
+                build.branch(self._blocks[target])
+            case ir.End():
+                self._finish_wide()
+                build.ret_void()
+
+    def _finish_wide(self) -> None:
+        self._values.wide.finish(self._live_out[self._number], self._written_after[self._number])
+
+    def _apply(self, apply: ir.Apply) -> None:
+        build, context = self._emit.build, self._packet.context
+        info = self._program.tables[apply.table]
+        keys = [self._values.integer(key) for key in info.keys]
+        row = Lookup(self._unit, apply.table).find(self._emit, context, keys)
+        self._finish_wide()
+        address = row_address(self._emit, context, apply.table, row)
+        self._values.rows[apply.table] = address
+        if info.spec.has_counters:
+            counts = self._emit.context_word(context, table_word(self._program, apply.table, COUNTS))
+            self._add_counts(self._emit.at(counts, build.mul(self._emit.resize(row, 64), constant(64, 16))))
+        action = self._emit.load(I32, address, 8)
+        if apply.on_hit == apply.on_miss or not info.keys:
+            self._choose(action, apply.on_miss)
+            return
+        hit, miss = (self._emit.function.append_basic_block(name) for name in ("hit", "miss"))
+        build.cbranch(build.icmp_unsigned("!=", row, constant(32, 0)), hit, miss)
+        for block, targets in ((hit, apply.on_hit), (miss, apply.on_miss)):
+            build.position_at_end(block)
+            self._choose(action, targets)
+
+    def _choose(self, action: Value, targets: tuple[int, ...]) -> None:
+        """Go on with the block of an action; rows only ever name the table's own actions."""
+        switch = self._emit.build.switch(action, self._blocks[targets[-1]])
+        for number, target in enumerate(targets[:-1]):
+            switch.add_case(constant(32, number), self._blocks[target])
+
+    def _assign(self, statement: ir.Assign) -> None:
+        if is_wide(self._program, statement.slot):
+            self._values.wide.assign(statement.slot, self._values.wide.node(statement.value))
+        else:
+            self._store(statement.slot, self._values.integer(statement.value))
+
+    def _set_valid(self, statement: ir.SetValid) -> None:
+        wide, fields = self._values.wide, self._fields
+        valid = fields.valid(statement.header)
+        for slot in self._program.headers[statement.header].slots:
+            if is_wide(self._program, slot):
+                wide.select(slot, self._emit.build.not_(valid), wide.zero(slot))
+        keep = self._emit.resize(valid, 8, signed=True)
+        for segment in self._unit.layout.segments[statement.header]:
+            if isinstance(segment, Narrow):
+                self._zero_unless(keep, segment)
+        fields.set_valid(statement.header, constant(1, 1))
+
+    def _zero_unless(self, keep: Value, segment: Narrow) -> None:
+        emit, start = self._emit, 0
+        for size in (8, 4, 2, 1):
+            while segment.size - start >= size:
+                address = emit.at(self._packet.hot, segment.hot + start)
+                mask = emit.resize(keep, 8 * size, signed=True)
+                emit.store(emit.build.and_(emit.load(integer(8 * size), address), mask), address)
+                start += size
+
+    def _set_invalid(self, statement: ir.SetInvalid) -> None:
+        self._fields.set_valid(statement.header, constant(1, 0))
+
+    def _copy_header(self, statement: ir.CopyHeader) -> None:
+        build, wide = self._emit.build, self._values.wide
+        source, target = self._program.headers[statement.source], self._program.headers[statement.target]
+        valid = self._fields.valid(statement.source)
+        for to, of in zip(target.slots, source.slots, strict=True):
+            value = ir.Field(self._program.fields[of].width, of)
+            if is_wide(self._program, to):
+                wide.select(to, valid, wide.node(value))
+            else:
+                loaded, old = self._values.integer(value), self._values.integer(ir.Field(value.width, to))
+                self._fields.store(to, build.select(valid, loaded, old))
+        self._fields.set_valid(statement.target, valid)
+
+    def _extract(self, statement: ir.Extract) -> None:
+        header = self._program.headers[statement.header]
+        self._need(constant(64, header.width // 8))
+        cursor = self._cursor()
+        start = self._emit.at(self._packet.frame, cursor)
+        for segment in self._unit.layout.segments[statement.header]:
+            source = self._emit.at(start, segment.start)
+            if isinstance(segment, Narrow):
+                self._emit.copy(self._emit.at(self._packet.hot, segment.hot), source, segment.size, volatile=True)
+            else:
+                for number, slot in enumerate(segment.slots):
+                    address = self._emit.at(source, number * segment.size)
+                    self._values.wide.assign(slot, self._values.wide.memory(segment.size, address))
+        self._fields.set_valid(statement.header, constant(1, 1))
+        self._set_cursor(self._emit.build.add(cursor, constant(64, header.width // 8)))
+
+    def _require(self, statement: ir.Require) -> None:
+        self._need(self._whole_bytes(statement.bits, 7))
+
+    def _advance(self, statement: ir.Advance) -> None:
+        self._set_cursor(self._emit.build.add(self._cursor(), self._whole_bytes(statement.bits, 0)))
+
+    def _whole_bytes(self, bits: ir.Expr, rounding: int) -> Value:
+        """Return how many bytes hold that many bits, at most 2**63."""
+        build, number = self._emit.build, self._values.integer(bits)
+        wide = self._emit.resize(number, max(72, number.type.width + 1))
+        wide = build.lshr(build.add(wide, constant(wide.type.width, rounding)), constant(wide.type.width, 3))
+        limit = constant(wide.type.width, 1 << 63)
+        return self._emit.resize(build.select(build.icmp_unsigned("<", wide, limit), wide, limit), 64)
+
+    def _need(self, size: Value) -> None:
+        """Leave the parser unless that many bytes are left."""
+        emit, build = self._emit, self._emit.build
+        self._values.wide.finish(self._live | self._at_end, set(range(len(self._program.registers))))
+        if self._failed is None:
+            self._failed = emit.function.append_basic_block("too_short")
+        rest = build.sub(self._packet.length, self._cursor())
+        enough = emit.function.append_basic_block("enough")
+        build.cbranch(build.icmp_unsigned("<=", size, rest), enough, self._failed)
+        build.position_at_end(enough)
+
+    def _cursor(self) -> Value:
+        return self._emit.load(I64, self._packet.cursor, 8)
+
+    def _set_cursor(self, value: Value) -> None:
+        self._emit.store(value, self._packet.cursor, 8)
+
+    def _cell(self, base: int, index: ir.Expr, size: int, stride: int, beyond: int) -> Value:
+        """Return the address of an array's cell, or of one beyond all arrays for an index that is too large."""
+        build, context = self._emit.build, self._packet.context
+        number, inside = self._values.index(index, size)
+        start = self._emit.context_word(context, base)
+        offset = build.mul(number, constant(64, stride))
+        cell = build.gep(start, [offset], source_etype=integer(8))
+        return build.select(inside, cell, self._emit.context_word(context, beyond))
+
+    def _read_register(self, statement: ir.ReadRegister) -> None:
+        info = self._program.registers[statement.register]
+        stride = cell_bytes(info.width)
+        cell = self._cell(register_word(statement.register), statement.index, info.size, stride, ZEROS)
+        if is_wide(self._program, statement.slot):
+            node = self._values.wide.memory(stride, cell, ("register", statement.register))
+            self._values.wide.assign(statement.slot, node)
+        else:
+            value = self._emit.load_network(cell, stride)
+            self._store(statement.slot, self._emit.resize(value, info.width))
+
+    def _write_register(self, statement: ir.WriteRegister) -> None:
+        info = self._program.registers[statement.register]
+        stride = cell_bytes(info.width)
+        if info.width >= WIDE_BITS and info.width % 8 == 0:
+            node = self._values.wide.node(statement.value)
+            cell = self._cell(register_word(statement.register), statement.index, info.size, stride, DUMP)
+            self._values.wide.write(cell, node, ("register", statement.register), self._live)
+        else:
+            value = self._emit.resize(self._values.integer(statement.value), 8 * stride)
+            cell = self._cell(register_word(statement.register), statement.index, info.size, stride, DUMP)
+            self._emit.store_network(value, cell)
+
+    def _count(self, statement: ir.Count) -> None:
+        size = self._program.counters[statement.counter].size
+        self._add_counts(self._cell(counter_word(self._program, statement.counter), statement.index, size, 16, DUMP))
+
+    def _add_counts(self, address: Value) -> None:
+        for offset, amount in ((0, constant(64, 1)), (8, self._packet.length)):
+            place = self._emit.at(address, offset)
+            self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
+
+    def _random(self, statement: ir.Random) -> None:
+        emit, build = self._emit, self._emit.build
+        low, high = self._values.integer(statement.low), self._values.integer(statement.high)
+        proper = build.icmp_unsigned("<=", low, high)
+        generator = emit.context_word(self._packet.context, RANDOM)
+        old = emit.load(I64, generator, 8)
+        state = old
+        for shift, amount in ((build.lshr, 12), (build.shl, 25), (build.lshr, 27)):
+            state = build.xor(state, shift(state, constant(64, amount)))
+        emit.store(build.select(proper, state, old), generator, 8)
+        number = emit.resize(build.mul(state, constant(64, RANDOM_FACTOR)), 136)
+        span = build.add(emit.resize(build.sub(high, low), 136), constant(136, 1))
+        drawn = emit.resize(build.lshr(build.mul(number, span), constant(136, 64)), 64)
+        width = self._program.fields[statement.slot].width
+        value = emit.resize(build.add(low, drawn), width)
+        field = ir.Field(width, statement.slot)
+        value = build.select(proper, value, self._values.integer(field))
+        self._store(statement.slot, value)
+
+    def _store(self, slot: int, value: Value) -> None:
+        if is_wide(self._program, slot):
+            self._values.wide.assign(slot, self._values.wide.from_integer(value))
+        else:
+            self._values.wide.forget(slot)
+            self._fields.store(slot, value)
+
+
+_STATEMENTS: dict[type, Callable[[GraphEmitter, Any], None]] = {
+    ir.Assign: GraphEmitter._assign,
+    ir.SetValid: GraphEmitter._set_valid,
+    ir.SetInvalid: GraphEmitter._set_invalid,
+    ir.CopyHeader: GraphEmitter._copy_header,
+    ir.Extract: GraphEmitter._extract,
+    ir.Require: GraphEmitter._require,
+    ir.Advance: GraphEmitter._advance,
+    ir.ReadRegister: GraphEmitter._read_register,
+    ir.WriteRegister: GraphEmitter._write_register,
+    ir.Count: GraphEmitter._count,
+    ir.Random: GraphEmitter._random,
+}

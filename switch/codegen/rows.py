@@ -1,0 +1,126 @@
+"""A table's rows as native code reads them, kept up to date as the control plane changes the table.
+
+Tables that are all exact have a hash index with linear probing: slots of 32 bits that hold a row's number, 0 for free,
+at most half of them taken.  Other tables have the numbers of their rows in the order in which they are tried.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.switch.codegen.layout import COUNTS, INDEX, INDEX_SIZE, ROWS, RowLayout, words
+from switchsum.switch.codegen.lookups import hash_key
+from switchsum.switch.tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
+
+KEY_OFFSET = 8
+"""Where a row's key starts, behind the action: the mask of tables that are not all exact comes first."""
+
+
+class TableRows:
+    """The native copy of one table (a `Mirror`)."""
+
+    def __init__(self, table: Table, context: npt.NDArray[np.uint64], stale: set[TableRows]) -> None:
+        """Follow `table`; `context` are its words of the context, to be filled in, `stale` those to refresh."""
+        spec = table.spec
+        self._table = table
+        self._context = context
+        self._stale = stale
+        self._layout = RowLayout(spec)
+        self._actions = {action.name: index for index, action in enumerate(spec.actions)}
+        capacity = spec.size if spec.keys else 0
+        self._rows = np.zeros((capacity + 1, self._layout.stride), np.uint8)
+        self._index = np.zeros(2 << capacity.bit_length() if self._layout.exact else capacity, np.uint32)
+        context[ROWS] = self._rows.ctypes.data
+        context[INDEX] = self._index.ctypes.data
+        context[INDEX_SIZE] = len(self._index) - 1 if self._layout.exact else 0
+        context[COUNTS] = table.counts.ctypes.data
+        table.attach(self)
+
+    def put(self, row: int, entry: Entry) -> None:
+        """Write an entry into a row, new or changed in its action alone."""
+        self._put_action(row, entry.action, entry.params)
+        self._put_key(row, entry.match)
+        if self._layout.exact:
+            self._index[self._probe(row)] = row
+
+    def remove(self, row: int, entry: Entry) -> None:
+        """Forget the entry of a row."""
+        if not self._layout.exact:
+            return  # the new order will do without it
+        mask = len(self._index) - 1
+        free = following = self._probe(row)
+        while True:  # close the gap (Knuth, volume 3, section 6.4, algorithm R)
+            following = (following + 1) & mask
+            moved = int(self._index[following])
+            if not moved:
+                break
+            if (following - self._home(moved)) & mask >= (following - free) & mask:
+                self._index[free] = moved
+                free = following
+        self._index[free] = 0
+
+    def set_default(self, action: str, params: tuple[int, ...]) -> None:
+        """Write the default action."""
+        self._put_action(0, action, params)
+
+    def reordered(self) -> None:
+        """Take note that the order in which rows are tried has changed."""
+        self._stale.add(self)
+
+    def refresh(self) -> None:
+        """Write the order in which rows are tried; a batch needs it, not every change."""
+        if not self._layout.exact:
+            rows = self._table.ranked_rows()
+            self._index[: len(rows)] = rows
+            self._context[INDEX_SIZE] = len(rows)
+
+    def _put_action(self, row: int, name: str, params: tuple[int, ...]) -> None:
+        action = self._actions[name]
+        self._write(row, 0, action, 4)
+        for index, (value, param) in enumerate(zip(params, self._layout.spec.actions[action].params, strict=True)):
+            self._write(row, self._layout.param_offset(action, index), value, 8 * words(param.width))
+
+    def _put_key(self, row: int, match: tuple[Match, ...]) -> None:
+        layout = self._layout
+        value = mask = 0
+        offset = layout.range_offset
+        for field, key in zip(match, layout.spec.keys, strict=True):
+            if isinstance(field, Range):
+                size = 8 * words(key.width)
+                self._write(row, offset, field.low, size)
+                self._write(row, offset + size, field.high, size)
+                offset += 2 * size
+            else:
+                value = value << key.width | field.value
+                mask = mask << key.width | _mask_of(field, key.width)
+        self._write(row, layout.value_offset, value, layout.key_bits // 8)
+        if not layout.exact:
+            self._write(row, KEY_OFFSET, mask, layout.key_bits // 8)
+
+    def _write(self, row: int, offset: int, value: int, size: int) -> None:
+        self._rows[row, offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+
+    def _home(self, row: int) -> int:
+        """Return the slot that a row's key hashes to."""
+        start, bits = self._layout.value_offset, self._layout.key_bits
+        key = int.from_bytes(self._rows[row, start : start + bits // 8].tobytes(), "little")
+        return hash_key(key, bits) & (len(self._index) - 1)
+
+    def _probe(self, row: int) -> int:
+        """Return the slot of a row, or the free one where it belongs."""
+        slot = self._home(row)
+        while self._index[slot] not in (0, row):
+            slot = (slot + 1) & (len(self._index) - 1)
+        return slot
+
+
+def _mask_of(match: Exact | Lpm | Ternary, width: int) -> int:
+    """Return the bits of a key field that count."""
+    full = (1 << width) - 1
+    match match:
+        case Lpm(_, length):
+            return full ^ (full >> length)
+        case Ternary(_, mask):
+            return mask
+    return full

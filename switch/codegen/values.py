@@ -1,0 +1,185 @@
+"""Expressions as LLVM integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ll
+
+from switchsum.switch import ir
+from switchsum.switch.codegen.emitter import Emitter, Fields, Value, constant, integer
+from switchsum.switch.codegen.hashes import HashEmitter
+from switchsum.switch.codegen.layout import RowLayout, words
+from switchsum.switch.codegen.wide import WideFields, is_wide_value
+from switchsum.switch.ir import Op, Relation
+from switchsum.switch.passes.analysis import is_wide
+
+_MAX_DIVISION_BITS = 64
+"""Wider divisions call a library function up to 128 bits and are expanded beyond; so they go beyond."""
+
+_RELATIONS = {
+    Relation.EQ: ("==", False),
+    Relation.NE: ("!=", False),
+    Relation.LT: ("<", False),
+    Relation.LE: ("<=", False),
+    Relation.LT_SIGNED: ("<", True),
+    Relation.LE_SIGNED: ("<=", True),
+}
+
+
+class Values:
+    """Computes expressions in one function; `wide` is the block's own and changes with it."""
+
+    def __init__(self, emitter: Emitter, fields: Fields) -> None:
+        self._emit = emitter
+        self._fields = fields
+        self.wide = WideFields(emitter, fields, self.integer)
+        self.rows: dict[int, Value] = {}
+        """Address of the row that each table's lookup found."""
+        self._hashes = HashEmitter(emitter, fields, self)
+
+    def integer(self, value: ir.Expr) -> Value:
+        """Return an expression's value as an integer of its width."""
+        return _VALUES[type(value)](self, value)
+
+    def index(self, value: ir.Expr, size: int) -> tuple[Value, Value]:
+        """Return an index as 64 bits, and whether it is below `size`; in a debug build nothing else goes on."""
+        number = self.integer(value)
+        if number.type.width < 64:
+            number = self._emit.resize(number, 64)
+        if size >> number.type.width:
+            inside = constant(1, 1)
+        else:
+            inside = self._emit.build.icmp_unsigned("<", number, constant(number.type.width, size))
+        if self._emit.unit.debug:
+            self._trap_unless(inside)
+        return self._emit.resize(number, 64), inside
+
+    def _trap_unless(self, condition: Value) -> None:
+        with self._emit.build.if_then(self._emit.build.not_(condition), likely=False):
+            trap = self._emit.unit.module.declare_intrinsic("llvm.trap", (), ll.FunctionType(ll.VoidType(), []))
+            self._emit.build.call(trap, [])
+
+    def _const(self, value: ir.Const) -> Value:
+        return constant(value.width, value.value)
+
+    def _field(self, value: ir.Field) -> Value:
+        if is_wide(self._emit.program, value.slot):
+            return self.wide.integer(value.slot)
+        return self._fields.load(value.slot)
+
+    def _param(self, value: ir.Param) -> Value:
+        layout = RowLayout(self._emit.program.tables[value.table].spec)
+        address = self._emit.at(self.rows[value.table], layout.param_offset(value.action, value.index))
+        loaded = self._emit.load(integer(64 * words(value.width)), address, 8)
+        return self._emit.resize(loaded, value.width)
+
+    def _valid(self, value: ir.Valid) -> Value:
+        return self._fields.valid(value.header)
+
+    def _peek(self, value: ir.Peek) -> Value:
+        packet = self._fields.packet
+        ahead = self._emit.at(packet.frame, self._emit.load(integer(64), packet.cursor, 8))
+        return self._emit.load_bits(ahead, value.offset, value.width)
+
+    def _binary(self, value: ir.Binary) -> Value:
+        left = self.integer(value.left)
+        if value.op in (Op.SHL, Op.SHR, Op.SAR):
+            if value.op is Op.SHR and (sliced := self._slice(value, value.width)) is not None:
+                return sliced
+            return self._shift(value.op, left, self.integer(value.right))
+        right = self.integer(value.right)
+        if value.op in (Op.DIV, Op.MOD):
+            return self._divide(value.op, left, right)
+        return _operation(self._emit.build, value.op)(left, right)
+
+    def _shift(self, op: Op, value: Value, amount: Value) -> Value:
+        build, width = self._emit.build, value.type.width
+        least = constant(width, 0)
+        if isinstance(amount, ll.Constant):
+            number = min(amount.constant, width - 1 if op is Op.SAR else width)
+            return least if number == width else _operation(build, op)(value, constant(width, number))
+        amount = self._emit.resize(amount, max(width, amount.type.width))
+        inside = build.icmp_unsigned("<", amount, constant(amount.type.width, width))
+        amount = self._emit.resize(amount, width)
+        if op is Op.SAR:
+            return build.ashr(value, build.select(inside, amount, constant(width, width - 1)))
+        return build.select(inside, _operation(build, op)(value, amount), least)
+
+    def _divide(self, op: Op, left: Value, right: Value) -> Value:
+        build, width = self._emit.build, left.type.width
+        by_zero = build.icmp_unsigned("==", right, constant(width, 0))
+        divisor = build.select(by_zero, constant(width, 1), right)
+        inner = max(width, 136) if width > _MAX_DIVISION_BITS else width
+        operands = self._emit.resize(left, inner), self._emit.resize(divisor, inner)
+        result = build.udiv(*operands) if op is Op.DIV else build.urem(*operands)
+        return build.select(by_zero, constant(width, 0), self._emit.resize(result, width))
+
+    def _compare(self, value: ir.Compare) -> Value:
+        build = self._emit.build
+        if value.relation in (Relation.EQ, Relation.NE) and (is_wide_value(value.left) or is_wide_value(value.right)):
+            differ = self.wide.differ(value.left, value.right)
+            return differ if value.relation is Relation.NE else build.not_(differ)
+        sign, signed = _RELATIONS[value.relation]
+        left, right = self.integer(value.left), self.integer(value.right)
+        return build.icmp_signed(sign, left, right) if signed else build.icmp_unsigned(sign, left, right)
+
+    def _select(self, value: ir.Select) -> Value:
+        condition = self.integer(value.condition)
+        return self._emit.build.select(condition, self.integer(value.then), self.integer(value.other))
+
+    def _resize(self, value: ir.Resize) -> Value:
+        if value.width < value.value.width and (sliced := self._slice(value.value, value.width)) is not None:
+            return sliced
+        return self._emit.resize(self.integer(value.value), value.width, value.signed)
+
+    def _slice(self, value: ir.Expr, width: int) -> Value | None:
+        """Return the low bits of a wide field, perhaps shifted, without loading the rest of it."""
+        shift = 0
+        if isinstance(value, ir.Binary) and value.op is Op.SHR and isinstance(value.right, ir.Const):
+            shift, value = value.right.value, value.left
+        if not isinstance(value, ir.Field) or not is_wide(self._emit.program, value.slot):
+            return None
+        kept = min(width, value.width - shift)
+        if kept <= 0:
+            return constant(width, 0)
+        return self._emit.resize(self.wide.slice(value.slot, shift, kept), width)
+
+    def _in_memory(self, value: ir.Expr) -> Value:
+        """Compute with vectors what only passes make, and only of wide values."""
+        return self._emit.load_network(self.wide.address(value), value.width // 8)
+
+    def _hash(self, value: ir.Hash) -> Value:
+        return self._hashes.hash(value)
+
+
+def _operation(build: ll.IRBuilder, op: Op) -> Callable[[Value, Value], Value]:
+    made: Callable[[Value, Value], Value] = {
+        Op.ADD: build.add,
+        Op.SUB: build.sub,
+        Op.MUL: build.mul,
+        Op.AND: build.and_,
+        Op.OR: build.or_,
+        Op.XOR: build.xor,
+        Op.SHL: build.shl,
+        Op.SHR: build.lshr,
+        Op.SAR: build.ashr,
+    }[op]
+    return made
+
+
+_VALUES: dict[type, Callable[[Values, Any], Value]] = {
+    ir.Const: Values._const,
+    ir.Field: Values._field,
+    ir.Param: Values._param,
+    ir.Valid: Values._valid,
+    ir.Peek: Values._peek,
+    ir.Binary: Values._binary,
+    ir.Compare: Values._compare,
+    ir.Select: Values._select,
+    ir.Resize: Values._resize,
+    ir.Repeat: Values._in_memory,
+    ir.AddLanes: Values._in_memory,
+    ir.Hash: Values._hash,
+}
