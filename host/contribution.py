@@ -7,10 +7,9 @@ from typing import Final
 from switchsum.host import header
 from switchsum.host.header import fill_checksum, put16, put32
 from switchsum.host.kernels import ALL_ZERO, INT32, item_bytes, pack, pack_half, scan
-from switchsum.host.memory import Scalar, bytes_at
+from switchsum.host.memory import Scalar, bytes_at, inner
 from switchsum.host.recovery import transmit
 from switchsum.host.state import OPERATIONS, Count, Phase, Record, Stage, State
-from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, LOWER_BYTES, NO_BLOCK, WIRE_VERSION, Flag, Kind, Operator
 from switchsum.protocol.wire import LaneFormat as Format
@@ -27,19 +26,19 @@ _FORMAT: Final = int(Format.INT32)
 _PAYLOAD: Final = int(Flag.PAYLOAD)
 
 
-@kernel
+@inner
 def values_in(core: Record, operation: Record, block: int) -> Scalar:
     """Return how many values a block has: the last one may have fewer than there are lanes."""
     return min(core.lanes, operation.size - block * core.lanes)
 
 
-@kernel
+@inner
 def address_in(core: Record, operation: Record, block: int) -> Scalar:
     """Return the address of a block in the operation's array."""
     return operation.address + block * core.lanes * item_bytes(operation.dtype)
 
 
-@kernel
+@inner
 def name_next(core: Record, slot: Record, operation: Record, block: int) -> None:
     """Find the first block of the slot's column, from `block` on, that is not zero here: it is named next."""
     while block < operation.blocks:
@@ -53,7 +52,7 @@ def name_next(core: Record, slot: Record, operation: Record, block: int) -> None
     slot.next_exponent = 0
 
 
-@kernel
+@inner
 def begin_column(state: State, index: int, now: float) -> None:
     """Give a free slot the next column that is meant for it, or leave it idle."""
     core = state.core[0]
@@ -73,7 +72,7 @@ def begin_column(state: State, index: int, now: float) -> None:
             return
 
 
-@kernel
+@inner
 def _choose_first(core: Record, slot: Record, operation: Record) -> None:
     """Prepare a column's first round.
 
@@ -86,14 +85,14 @@ def _choose_first(core: Record, slot: Record, operation: Record) -> None:
     if operation.dtype == INT32 and slot.column < operation.blocks:
         slot.block = slot.column
         count = values_in(core, operation, slot.block)
-        slot.payload = scan(INT32, address_in(core, operation, slot.block), count) != ALL_ZERO
+        slot.payload = scan(operation.dtype, address_in(core, operation, slot.block), count) != ALL_ZERO
         name_next(core, slot, operation, slot.column + operation.columns)
     else:
         slot.block = NO_BLOCK
         name_next(core, slot, operation, slot.column)
 
 
-@kernel
+@inner
 def choose_block(core: Record, slot: Record, operation: Record, block: int, exponent: int) -> None:
     """Prepare the round of a block that somebody named, with the largest exponent that anybody has in it."""
     slot.stage = _WHOLE
@@ -106,7 +105,7 @@ def choose_block(core: Record, slot: Record, operation: Record, block: int, expo
         name_next(core, slot, operation, block + operation.columns)
 
 
-@kernel
+@inner
 def contribute(state: State, index: int, now: float) -> None:
     """Pack the slot's contribution into its row and queue it; put it off while the row is still being read."""
     core = state.core[0]
@@ -114,7 +113,7 @@ def contribute(state: State, index: int, now: float) -> None:
     row = 2 * index + (slot.number & 1)
     if state.rows[row].sequence > core.consumed:
         core.blocked += slot.phase != _BLOCKED
-        state.counts[_COUNT_BLOCKED] += slot.phase != _BLOCKED
+        core.counts[_COUNT_BLOCKED] += slot.phase != _BLOCKED
         slot.phase = _BLOCKED
         return
     core.blocked -= slot.phase == _BLOCKED
@@ -126,7 +125,7 @@ def contribute(state: State, index: int, now: float) -> None:
     transmit(state, index, row, now)
 
 
-@kernel
+@inner
 def contribute_blocked(state: State, now: float) -> None:
     """Try again to pack what had to wait for its row."""
     if state.core[0].blocked == 0:
@@ -136,7 +135,7 @@ def contribute_blocked(state: State, now: float) -> None:
             contribute(state, index, now)
 
 
-@kernel
+@inner
 def _write_frame(state: State, index: int, row: int) -> None:
     """Write a whole frame, headers and lanes, into its row."""
     core = state.core[0]
@@ -146,7 +145,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     state.rows[row].length = FRAME_BYTES + body
     start = core.store + row * core.stride + core.lead
     frame = bytes_at(start, FRAME_BYTES + body)
-    lower = state.lower[slot.payload]
+    lower = core.lower[slot.payload]
     for at in range(LOWER_BYTES):
         frame[at] = lower[at]
     frame[header.VERSION] = WIRE_VERSION
@@ -171,7 +170,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
         count = values_in(core, operation, slot.block)
         source = address_in(core, operation, slot.block)
         if slot.stage == _WHOLE:
-            pack(operation.dtype, source, count, start + FRAME_BYTES, core.lanes, state.scales[slot.exponent])
+            pack(operation.dtype, source, count, start + FRAME_BYTES, core.lanes, core.scales[slot.exponent])
         else:
             pack_half(source, count, start + FRAME_BYTES, core.lanes, slot.stage == _HIGH)
     else:
@@ -180,7 +179,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
         fill_checksum(frame)
 
 
-@kernel
+@inner
 def round_exponent(slot: Record) -> Scalar:
     """Return the header's exponent: of integers, whose exponent is 0, which half is being added."""
     return slot.exponent if slot.stage == _WHOLE else slot.stage

@@ -141,13 +141,13 @@ class Engine:
         self._state.slots["number"] = config.first_number
 
     def _fill_tables(self) -> None:
-        config, state = self._config, self._state
+        config, core = self._config, self._state.core[0]
         for exponent in range(NOT_FINITE):
             scale = full_scale(config.world_size, LaneFormat.INT32.bits) * 2.0 ** (126 - max(exponent, 1))
-            state.scales[exponent] = scale
-            state.steps[exponent] = step(exponent, config.world_size, LaneFormat.INT32.bits)
+            core["scales"][exponent] = scale
+            core["steps"][exponent] = step(exponent, config.world_size, LaneFormat.INT32.bits)
         bodies = (padding_bytes(config.lanes, config.growth_bytes), payload_bytes(config.lanes))
-        for row, body in zip(state.lower, bodies, strict=True):
+        for row, body in zip(core["lower"], bodies, strict=True):
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
 
     @property
@@ -164,7 +164,7 @@ class Engine:
     @property
     def counts(self) -> npt.NDArray[np.int64]:
         """What has happened so far, by `Count`."""
-        return self._state.counts
+        return self._state.core["counts"][0]  # type: ignore[no-any-return]
 
     def submit(self, operation: Operation, now: float) -> int:
         """Begin an operation; return the serial number that its event will carry."""
@@ -243,15 +243,15 @@ class Engine:
     def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
         queued = self._state.core[0]["queued"]
-        return self._state.queue_rows[:queued], self._state.queue_lengths[:queued]
+        return self._state.queue[0, :queued], self._state.queue[1, :queued]
 
     def sent(self, count: int) -> None:
         """Note that the transport took the first `count` frames of `outgoing`."""
         if count:
             core = self._state.core[0]
             rest = int(core["queued"]) - count
-            for queue in (self._state.queue_rows, self._state.queue_lengths):
-                queue[:rest] = queue[count : count + rest]
+            queue = self._state.queue
+            queue[:, :rest] = queue[:, count : count + rest]
             core["queued"] = rest
 
     def consumed(self, count: int) -> None:
@@ -262,11 +262,11 @@ class Engine:
         """Return what has happened since the last call."""
         core = self._state.core[0]
         events: list[Event] = []
-        for serial in self._state.finished[: core["finished"]].tolist():
+        for serial in core["finished"][: core["finished_count"]].tolist():
             _, marks = self._operations.pop(serial)
             overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
             events.append(Finished(operation=serial, overflowed=overflowed))
-        core["finished"] = 0
+        core["finished_count"] = 0
         if self._error is not None and not self._told:
             self._told = True
             events.append(Failed(error=self._error))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.memory import Scalar
+from switchsum.host.memory import Scalar, inner
 from switchsum.host.state import Count, Record
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.wire import (
@@ -66,33 +66,33 @@ _BROKEN: Final = int(Count.BROKEN)
 _FOREIGN: Final = int(Count.FOREIGN)
 
 
-@kernel
+@kernel(inline="always")
 def get16(frame: Frame, at: int) -> Scalar:
     """Read a field of two bytes."""
     return np.int64(frame[at]) << 8 | np.int64(frame[at + 1])
 
 
-@kernel
+@kernel(inline="always")
 def get32(frame: Frame, at: int) -> Scalar:
     """Read a field of four bytes."""
     return get16(frame, at) << 16 | get16(frame, at + 2)
 
 
-@kernel
+@kernel(inline="always")
 def put16(frame: Frame, at: int, value: Scalar) -> None:
     """Write a field of two bytes."""
     frame[at] = np.uint8(value >> 8)
     frame[at + 1] = np.uint8(value)
 
 
-@kernel
+@kernel(inline="always")
 def put32(frame: Frame, at: int, value: Scalar) -> None:
     """Write a field of four bytes."""
     put16(frame, at, value >> 16)
     put16(frame, at + 2, value)
 
 
-@kernel
+@inner
 def fault(core: Record, frame: Frame) -> int:
     """Say why a frame is no message of this member's switch (a `Count`); 0 when it is one.
 
@@ -128,7 +128,7 @@ def fault(core: Record, frame: Frame) -> int:
     return 0
 
 
-@kernel
+@inner
 def fill_checksum(frame: Frame) -> None:
     """Fill in the UDP checksum (RFC 768)."""
     put16(frame, _UDP_CHECKSUM, 0)

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.memory import Scalar, floats_at, halves_at, words_at
+from switchsum.host.memory import Scalar, floats_at, halves_at, inner, words_at
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
 
@@ -48,13 +48,13 @@ _NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0, 0)
 """Quiet NaN by dtype."""
 
 
-@kernel
+@inner
 def item_bytes(dtype: int) -> int:
     """Return the size of one value."""
     return 2 if dtype in (FLOAT16, BFLOAT16) else 4
 
 
-@kernel
+@inner
 def swap(word: Scalar) -> Scalar:
     """Reverse the bytes of a uint32."""
     return (
@@ -77,7 +77,7 @@ def scan(dtype: int, source: int, count: int) -> Scalar:
     return _scan_words(dtype, source, count)
 
 
-@kernel
+@inner
 def _scan_words(dtype: int, source: int, count: int) -> Scalar:
     words = words_at(source, count)
     mask = np.uint32(0xFFFF_FFFF if dtype == INT32 else 0x7FFF_FFFF)
@@ -92,7 +92,7 @@ def _scan_words(dtype: int, source: int, count: int) -> Scalar:
     return 0 if dtype == INT32 else np.int64(largest >> np.uint32(23))
 
 
-@kernel
+@inner
 def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
     halves = halves_at(source, count)
     largest = np.uint16(0)
@@ -161,7 +161,7 @@ def unpack(dtype: int, source: int, count: int, target: int, step: float) -> Non
                 halves[i] = _float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
 
 
-@kernel
+@inner
 def _bfloat16(value: Scalar) -> Scalar:
     """Round a finite or infinite float32 to nearest even and return the bits."""
     bits = np.float32(value).view(np.uint32)
@@ -169,7 +169,7 @@ def _bfloat16(value: Scalar) -> Scalar:
     return np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
 
 
-@kernel
+@inner
 def _float16(value: Scalar) -> Scalar:
     """Round a finite or infinite float32 to nearest even and return the bits."""
     bits = np.float32(value).view(np.uint32)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from switchsum.host import header
 from switchsum.host.contribution import (
     address_in,
@@ -20,7 +22,7 @@ from switchsum.host.contribution import (
 )
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.kernels import INT32, fill_nan, join_halves, keep_low, unpack
-from switchsum.host.memory import Scalar, bytes_at, words_at
+from switchsum.host.memory import Scalar, bytes_at, inner, words_at
 from switchsum.host.recovery import note_held, note_result, probe, repeat_overtaken
 from switchsum.host.state import OPERATIONS, Count, Failure, Phase, Record, Stage, State
 from switchsum.protocol.kernels import kernel
@@ -81,13 +83,13 @@ def receive(state: State, frames: int, stride: int, rows: int, lengths: int, cou
     length_list = words_at(lengths, count)
     for i in range(count):
         start = frames + row_list[i] * stride + core.lead
-        length = length_list[i]
-        state.counts[_FRAMES_RECEIVED] += 1
-        state.counts[_BYTES_RECEIVED] += length
-        state.counts[_take(state, bytes_at(start, length), start + FRAME_BYTES, now)] += 1
+        length: Scalar = np.int64(length_list[i])
+        core.counts[_FRAMES_RECEIVED] += 1
+        core.counts[_BYTES_RECEIVED] += length
+        core.counts[_take(state, bytes_at(start, length), start + FRAME_BYTES, now)] += 1
 
 
-@kernel
+@inner
 def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     """Take one frame, whose lanes are at an address; return under which `Count` it goes."""
     core = state.core[0]
@@ -121,7 +123,7 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     return _take_result(state, index, frame, lanes, now)
 
 
-@kernel
+@inner
 def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
     """Tell whether a frame has what all contributions to the slot's round must agree in."""
     return (
@@ -133,7 +135,7 @@ def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
     )
 
 
-@kernel
+@inner
 def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float) -> int:
     """Take the result of the round that a slot waits for."""
     core = state.core[0]
@@ -164,7 +166,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     return _ROUNDS
 
 
-@kernel
+@inner
 def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
     """Tell whether a result is possible, given this worker's contribution to it."""
     if not _is_of_round(slot, operation, frame):
@@ -184,7 +186,7 @@ def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
     return block >= after and block < operation.blocks and block % operation.columns == slot.column
 
 
-@kernel
+@inner
 def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     """Write a round's sums to the array; True when the same block needs a further round."""
     core = state.core[0]
@@ -209,21 +211,21 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
         slot.stage = _WHOLE
         return False
     if flags & _OVERFLOW and operation.dtype == INT32:
-        state.counts[_OVERFLOWS] += 1
+        core.counts[_OVERFLOWS] += 1
         slot.stage = _LOW
         slot.named = 1
         return True
-    unpack(operation.dtype, lanes, count, target, state.steps[slot.exponent] * operation.share)
+    unpack(operation.dtype, lanes, count, target, core.steps[slot.exponent] * operation.share)
     return False
 
 
-@kernel
+@inner
 def _end_column(state: State, slot: Record, operation: Record) -> None:
     """Note that a column has ended, and with the last one its operation."""
     core = state.core[0]
     operation.remaining -= 1
     if operation.remaining == 0:
-        state.finished[core.finished] = slot.operation
-        core.finished += 1
+        core.finished[core.finished_count] = slot.operation
+        core.finished_count += 1
         while core.oldest < core.submitted and state.operations[core.oldest % OPERATIONS].remaining == 0:
             core.oldest += 1

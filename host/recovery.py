@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from switchsum.host.header import FLAGS, fill_checksum
-from switchsum.host.memory import bytes_at
+from switchsum.host.memory import Scalar, bytes_at, inner
 from switchsum.host.state import Count, Phase, Record, State
-from switchsum.protocol.kernels import kernel
 from switchsum.protocol.wire import Flag
 
 _WAITING: Final = int(Phase.WAITING)
@@ -36,7 +37,7 @@ _MOST_DOUBLINGS: Final = 6
 _MOST_DOUBLINGS_HELD: Final = 3
 
 
-@kernel
+@inner
 def transmit(state: State, index: int, row: int, now: float) -> None:
     """Queue the frame in a slot's row for the transport."""
     core = state.core[0]
@@ -46,22 +47,22 @@ def transmit(state: State, index: int, row: int, now: float) -> None:
     state.rows[row].sequence = core.sequence
     slot.sequence = core.sequence
     slot.sent_at = now
-    state.queue_rows[core.queued] = row
-    state.queue_lengths[core.queued] = length
+    state.queue[0, core.queued] = row
+    state.queue[1, core.queued] = length
     core.queued += 1
-    state.counts[_FRAMES_SENT] += 1
-    state.counts[_BYTES_SENT] += length
+    core.counts[_FRAMES_SENT] += 1
+    core.counts[_BYTES_SENT] += length
     rearm(core, now)
 
 
-@kernel
+@inner
 def rearm(core: Record, now: float) -> None:
     """Set the time of the next probe."""
     doublings = min(core.timeouts, _MOST_DOUBLINGS)
     core.probe_at = now + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
 
 
-@kernel
+@inner
 def _repeat(state: State, index: int, now: float) -> None:
     """Send a slot's contribution again, exactly as packed but for the flag that says so."""
     core = state.core[0]
@@ -76,7 +77,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     transmit(state, index, row, now)
 
 
-@kernel
+@inner
 def note_result(core: Record, slot: Record, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
     elapsed = now - slot.sent_at
@@ -91,7 +92,7 @@ def note_result(core: Record, slot: Record, now: float) -> None:
     rearm(core, now)
 
 
-@kernel
+@inner
 def note_held(core: Record, slot: Record, seen: int) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
     slot.held = 1
@@ -100,7 +101,7 @@ def note_held(core: Record, slot: Record, seen: int) -> None:
     core.timeouts = min(core.timeouts, _MOST_DOUBLINGS_HELD)
 
 
-@kernel
+@inner
 def _estimate(core: Record, elapsed: float) -> None:
     """Follow RFC 6298, section 2, with bounds of our own."""
     if core.smoothed_s == 0.0:
@@ -115,7 +116,7 @@ def _estimate(core: Record, elapsed: float) -> None:
     core.timeout_s = min(max(estimate, core.timeout_min_s), core.timeout_max_s)
 
 
-@kernel
+@inner
 def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
@@ -128,10 +129,10 @@ def repeat_overtaken(state: State, now: float) -> None:
             continue
         if slot.held == 0 or now >= slot.sent_at + 2 * core.smoothed_s:
             _repeat(state, index, now)
-            state.counts[_OVERTAKEN] += 1
+            core.counts[_OVERTAKEN] += 1
 
 
-@kernel
+@inner
 def probe(state: State, now: float) -> None:
     """Repeat the oldest frames when nothing has come for a time-out."""
     core = state.core[0]
@@ -139,17 +140,19 @@ def probe(state: State, now: float) -> None:
         return
     newest = core.sequence
     for _ in range(min(_PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS), core.waiting)):
-        oldest = -1
+        oldest: Scalar = np.int64(-1)
+        oldest_sequence: Scalar = np.int64(0)
         for index in range(state.slots.size):
             slot = state.slots[index]
             if slot.phase != _WAITING or slot.sequence > min(newest, core.consumed):
                 continue
-            if oldest < 0 or slot.sequence < state.slots[oldest].sequence:
+            if oldest < 0 or slot.sequence < oldest_sequence:
                 oldest = index
+                oldest_sequence = slot.sequence
         if oldest < 0:
             break
         _repeat(state, oldest, now)
-        state.counts[_PROBES] += 1
+        core.counts[_PROBES] += 1
     core.timeouts += 1
     core.silent += 1
     rearm(core, now)

@@ -107,7 +107,6 @@ CORE: Final = np.dtype(
         # The operations: serial numbers of the next one to come and of the oldest that is not complete.
         ("submitted", "i8"),
         ("oldest", "i8"),
-        ("finished", "i8"),  # entries of `State.finished`
         # Slots in each phase but idle.
         ("waiting", "i8"),
         ("blocked", "i8"),
@@ -132,6 +131,14 @@ CORE: Final = np.dtype(
         ("failure", "i8"),
         ("failed", "i8"),  # the operation concerned
         ("reason", "i8"),  # why the switch refused
+        ("counts", "i8", (len(Count),)),  # by `Count`
+        ("finished", "i8", (OPERATIONS,)),  # serial numbers of operations that ended since Python last looked
+        ("finished_count", "i8"),
+        # Tables: by exponent what values are multiplied by and what one unit of a lane is worth; Ethernet, IPv4 and UDP
+        # headers of frames without and with payload.
+        ("scales", "f8", (256,)),
+        ("steps", "f8", (256,)),
+        ("lower", "u1", (2, LOWER_BYTES)),
     ],
     align=True,
 )
@@ -189,20 +196,8 @@ class State(NamedTuple):
     """`OPERATION` by serial number modulo `OPERATIONS`."""
     rows: Table
     """`ROW` of each row of the frame store; row `2 * slot + version`."""
-    queue_rows: npt.NDArray[np.int32]
-    """Rows that wait for the transport; the first `core.queued` count."""
-    queue_lengths: npt.NDArray[np.int32]
-    """Their frames' lengths in bytes."""
-    finished: npt.NDArray[np.int64]
-    """Serial numbers of operations that ended since Python last looked."""
-    counts: npt.NDArray[np.int64]
-    """By `Count`."""
-    scales: npt.NDArray[np.float64]
-    """By exponent: what values are multiplied by."""
-    steps: npt.NDArray[np.float64]
-    """By exponent: what one unit of a lane is worth."""
-    lower: npt.NDArray[np.uint8]
-    """Ethernet, IPv4 and UDP headers of frames without and with payload, `[2, 42]`."""
+    queue: npt.NDArray[np.int32]
+    """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]
     """Sums of low halves, `[slots, lanes]`."""
 
@@ -214,12 +209,6 @@ def allocate(window: int, lanes: int) -> State:
         slots=np.zeros(window, SLOT),
         operations=np.zeros(OPERATIONS, OPERATION),
         rows=np.zeros(2 * window, ROW),
-        queue_rows=np.zeros(2 * window, np.int32),
-        queue_lengths=np.zeros(2 * window, np.int32),
-        finished=np.zeros(OPERATIONS, np.int64),
-        counts=np.zeros(len(Count), np.int64),
-        scales=np.zeros(256, np.float64),
-        steps=np.zeros(256, np.float64),
-        lower=np.zeros((2, LOWER_BYTES), np.uint8),
+        queue=np.zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes), np.uint32),
     )

@@ -1,0 +1,270 @@
+"""Joining, waiting and leaving, against a controller that says what a test wants; frames go nowhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from switchsum.host.connect import connect
+from switchsum.host.join import Membership
+from switchsum.protocol import errors, rpc
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    ControllerUnreachable,
+    NotAdmitted,
+    RankTaken,
+    RemoteError,
+    SwitchLost,
+    SwitchsumError,
+    TransportError,
+    UnknownJob,
+    UsageError,
+    VersionMismatch,
+    WorkerLost,
+    WorldSizeMismatch,
+)
+from switchsum.protocol.wire import WIRE_VERSION, Kind, parse_frame
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import LocalNetwork, LocalTransport
+from switchsum.testing.switch import SWITCH_ADDRESS
+
+NONCE = 0xFEDC_BA98_7654_3210
+JOINED = rpc.JoinReply(
+    nonce=NONCE,
+    job_number=7,
+    epoch=3,
+    lanes=256,
+    growth_bytes=None,
+    switch_mac=SWITCH_ADDRESS.mac,
+    switch_ip=SWITCH_ADDRESS.ip,
+    heartbeat_s=0.05,
+)
+ADMITTED = rpc.ReadyReply(admitted=True, hello_seen=True, slot_count=16, first_number=5, window_slots=8)
+
+
+class FakeController:
+    """Answers each method as a test says, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Callable[[Any], Any]] = {
+            "Join": lambda _: JOINED,
+            "Ready": lambda _: ADMITTED,
+            "Heartbeat": lambda _: rpc.HeartbeatReply(epoch=3),
+            "Leave": lambda _: rpc.Empty(),
+        }
+        self.calls: list[tuple[str, Any]] = []
+        self.server = grpc.server(ThreadPoolExecutor(4))
+        handlers = {name: self._handler(name) for name in self.answers}
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
+        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.server.start()
+
+    def _handler(self, name: str) -> Any:
+        def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+            request: Any = rpc.decode(rpc.METHODS[name][0], data)
+            self.calls.append((name, request))
+            try:
+                answer = self.answers[name](request)
+            except SwitchsumError as error:
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc.details_of(error))
+            return answer if isinstance(answer, bytes) else rpc.encode(answer)
+
+        return grpc.unary_unary_rpc_method_handler(handle)
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+
+@pytest.fixture
+def controller() -> Iterator[FakeController]:
+    fake = FakeController()
+    yield fake
+    fake.server.stop(0)
+
+
+class Recorder:
+    """A switch that keeps what comes."""
+
+    def __init__(self) -> None:
+        self.frames: list[bytes] = []
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self.frames.append(frame)
+        return []
+
+
+@pytest.fixture
+def switch() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def transport(switch: Recorder) -> LocalTransport:
+    return LocalTransport(LocalNetwork(switch), 1, ClusterConfig().address(0), rows=4, frame_bytes=1106)
+
+
+def join(controller: FakeController, **changes: Any) -> Membership:
+    arguments: dict[str, Any] = {"job": "digits", "rank": 1, "world_size": 4}
+    return Membership(controller.address, **(arguments | changes))
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_membership_from_joining_to_leaving(
+    controller: FakeController, switch: Recorder, transport: LocalTransport
+) -> None:
+    replies = iter(
+        [
+            rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1, 2]),
+            rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1, 2]),
+            rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2]),
+            ADMITTED,
+        ]
+    )
+    controller.answers["Ready"] = lambda _: next(replies)
+    membership = join(controller)
+    assert membership.switch == SWITCH_ADDRESS
+    assert membership.admit(transport, 5.0) == ADMITTED
+    # A hello with the nonce for each time that the switch had not handed one on.
+    assert len(switch.frames) == 3
+    for frame in switch.frames:
+        packet = parse_frame(frame)
+        assert packet is not None
+        assert (packet.header.kind, packet.header.rank) == (Kind.HELLO, 1)
+        assert rpc.nonce_from_fields(packet.header.number, packet.header.digest) == NONCE
+        assert (packet.source, packet.destination) == (transport.address, SWITCH_ADDRESS)
+    wait_until(lambda: controller.names().count("Heartbeat") >= 3)
+    assert membership.error is None
+    membership.leave()
+    assert controller.names()[-1] == "Leave"
+    request = controller.calls[0][1]
+    assert (request.job, request.rank, request.world_size, request.wire_version) == ("digits", 1, 4, WIRE_VERSION)
+    assert request.package_version
+    named = [call for name, call in controller.calls if name in ("Heartbeat", "Leave")]
+    assert {(call.job, call.nonce) for call in named} == {("digits", NONCE)}
+
+
+@pytest.mark.parametrize("error", [UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, errors.NoCapacity])
+def test_refusals_arrive_as_what_they_are(controller: FakeController, error: type[SwitchsumError]) -> None:
+    def refuse(_: object) -> None:
+        raise error("for this reason")
+
+    controller.answers["Join"] = refuse
+    with pytest.raises(error, match="for this reason"):
+        join(controller)
+
+
+def test_no_controller_is_reported_within_five_seconds() -> None:
+    began = time.monotonic()
+    with pytest.raises(ControllerUnreachable, match=r"127\.0\.0\.1:9 "):
+        Membership("127.0.0.1:9", job="x", rank=0, world_size=1)
+    assert time.monotonic() - began < 5.0
+    began = time.monotonic()
+    with pytest.raises(ControllerUnreachable):
+        connect(controller="127.0.0.1:9", job="x", rank=0, world_size=1, link="shm:x", timeout_s=0.3)
+    assert time.monotonic() - began < 1.5
+
+
+def test_a_controller_that_talks_nonsense_is_reported(controller: FakeController) -> None:
+    controller.answers["Join"] = lambda _: b"{}"
+    with pytest.raises(RemoteError, match="nonsense"):
+        join(controller)
+
+
+def test_ranks_that_do_not_come_are_named(controller: FakeController, transport: LocalTransport) -> None:
+    controller.answers["Ready"] = lambda _: rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2, 3])
+    membership = join(controller)
+    with pytest.raises(CollectiveTimeout, match="rank 2, 3 missing") as caught:
+        membership.admit(transport, 0.3)
+    assert caught.value.missing == (2, 3)
+    membership.leave()
+
+
+def test_a_switch_that_hands_on_no_hello_is_reported(controller: FakeController, transport: LocalTransport) -> None:
+    controller.answers["Ready"] = lambda _: rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
+    membership = join(controller)
+    with pytest.raises(SwitchLost, match="no hello of rank 1"):
+        membership.admit(transport, 0.3)
+    membership.leave()
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (rpc.HeartbeatReply(epoch=3, lost=[2]), WorkerLost),
+        (rpc.HeartbeatReply(epoch=4), NotAdmitted),
+        (NotAdmitted("this member was declared lost"), NotAdmitted),
+    ],
+)
+def test_heartbeats_bring_bad_news(controller: FakeController, reply: Any, error: type[SwitchsumError]) -> None:
+    def answer(_: object) -> Any:
+        if isinstance(reply, SwitchsumError):
+            raise reply
+        return reply
+
+    membership = join(controller)
+    controller.answers["Heartbeat"] = answer
+    wait_until(lambda: membership.error)
+    assert type(membership.error) is error
+    if isinstance(membership.error, WorkerLost):
+        assert membership.error.rank == 2
+    membership.leave()
+
+
+def test_a_controller_that_goes_away_does_not_end_the_job(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchsum.host.join.CALL_S", 0.2)
+    membership = join(controller)
+    controller.server.stop(0).wait()
+    time.sleep(0.8)
+    assert membership.error is None
+    assert any(thread.name == "switchsum heartbeat 1" for thread in threading.enumerate())
+    membership.leave()
+
+
+def test_connect_leaves_again_when_its_link_fails(controller: FakeController) -> None:
+    with pytest.raises(TransportError):
+        connect(controller=controller.address, job="x", rank=0, world_size=1, link="shm:nobody-is-here")
+    assert controller.names()[-1] == "Leave"
+
+
+@pytest.mark.parametrize("missing", ["job", "rank", "world_size", "link"])
+def test_what_connect_needs_comes_from_arguments_or_environment(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = {"job": "SWITCHSUM_JOB", "rank": "RANK", "world_size": "WORLD_SIZE", "link": "SWITCHSUM_LINK"}
+    values = {"job": "j", "rank": "0", "world_size": "1", "link": "shm:x"}
+    for name, variable in variables.items():
+        monkeypatch.setenv(variable, values[name])
+    monkeypatch.setenv("SWITCHSUM_CONTROLLER", "127.0.0.1:9")
+    with pytest.raises(ControllerUnreachable):
+        connect(timeout_s=0.1)
+    monkeypatch.delenv(variables[missing])
+    with pytest.raises(UsageError, match=rf"{missing}.*{variables[missing]}"):
+        connect(timeout_s=0.1)
+
+
+def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(UsageError, match="'first', which is no int"):
+        connect(job="j", world_size=1, link="shm:x")
+    with pytest.raises(UsageError, match="timeout_s"):
+        connect(job="j", rank=0, world_size=1, link="shm:x", timeout_s=0)
+
+
+def test_another_lane_count_is_refused(controller: FakeController) -> None:
+    fields = {name: getattr(JOINED, name) for name in JOINED.__dataclass_fields__} | {"lanes": 100}
+    controller.answers["Join"] = lambda _: rpc.JoinReply(**fields)
+    with pytest.raises(VersionMismatch, match="100 lanes"):
+        connect(controller=controller.address, job="x", rank=0, world_size=1, link="shm:x")
+    assert controller.names()[-1] == "Leave"
