@@ -9,18 +9,15 @@ from typing import Annotated
 import typer
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.p4runtime import DEFAULT_PORT
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
 
-P4RUNTIME = f"127.0.0.1:{DEFAULT_PORT}"
+P4RUNTIME = "127.0.0.1:9559"  # P4Runtime's own port; its module is too slow to import for --help
 LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
 def controller(
-    switch: Annotated[
-        str, typer.Option(help="The switch's P4Runtime server, host:port.")
-    ] = f"127.0.0.1:{DEFAULT_PORT}",
+    switch: Annotated[str, typer.Option(help="The switch's P4Runtime server, host:port.")] = P4RUNTIME,
     listen: Annotated[str, typer.Option(help="Where to serve hosts, host:port or unix:path.")] = DEFAULT_CONTROLLER,
     lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe",

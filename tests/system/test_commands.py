@@ -1,0 +1,218 @@
+"""The command line against processes of its own: one switch and one controller for all tests of this file."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from switchsum.cli import main
+from switchsum.cli.controller import P4RUNTIME
+from switchsum.protocol.p4runtime import DEFAULT_PORT
+from switchsum.protocol.wire import Reason
+
+pytestmark = pytest.mark.timeout(120)
+
+START_S = 30.0
+SWITCHSUM = [sys.executable, "-m", "switchsum"]
+
+
+def spawn(arguments: list[str], waiting_for: Path) -> subprocess.Popen[str]:
+    """Start a command and wait until its socket is there."""
+    process = subprocess.Popen([*SWITCHSUM, *arguments], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + START_S
+    while not waiting_for.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            _, errors = process.communicate()
+            raise RuntimeError(errors)
+        time.sleep(0.05)
+    return process
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Interrupt a command as Ctrl-C does; return its exit code and what it said."""
+    process.send_signal(signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=START_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return process.returncode, errors
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a controller whose switch is up."""
+    scratch = tmp_path_factory.mktemp("commands")
+    p4runtime, listen = f"unix:{scratch}/p4runtime", f"unix:{scratch}/controller"
+    switch = spawn(["switch", "--listen", p4runtime, "--engine", "interpreter"], scratch / "p4runtime")
+    daemon = spawn(
+        ["controller", "--switch", p4runtime, "--listen", listen, "--lanes", "128", "--station", "02:00:00:00:00:09@9"],
+        scratch / "controller",
+    )
+    yield listen
+    assert end(daemon)[0] == 0
+    assert end(switch)[0] == 0
+
+
+def run(controller: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process, for speed."""
+    output, errors = io.StringIO(), io.StringIO()
+    environment = {"SWITCHSUM_CONTROLLER": controller, "COLUMNS": "120", "NO_COLOR": "1"}
+    code: Any = None
+    with (
+        patch.dict(os.environ, environment),
+        patch.object(sys, "argv", ["switchsum", *arguments]),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(errors),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    return subprocess.CompletedProcess(arguments, code or 0, output.getvalue(), errors.getvalue())
+
+
+def ask(controller: str, *arguments: str) -> Any:
+    """Run a command that must succeed with --json; return what it prints."""
+    done = run(controller, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_a_jobs_life_at_the_command_line(controller: str) -> None:
+    [created] = ask(controller, "job", "create", "digits", "-n", "4", "--slots", "32", "--timeout", "2.5")
+    assert (created["state"], created["workers"], created["slot_count"], created["timeout_s"]) == (
+        "waiting",
+        4,
+        32,
+        2.5,
+    )
+    assert ask(controller, "job", "show", "digits") == created
+    assert ask(controller, "job", "list") == [created]
+    [resized] = ask(controller, "job", "resize", "digits", "--workers", "2")
+    assert (resized["workers"], resized["epoch"]) == (2, created["epoch"] + 1)
+    table = run(controller, "job", "show", "digits").stdout
+    assert "0 to 31" in table
+    assert table.count("expected") == 3  # once in the job's line, once for each member
+    assert run(controller, "job", "remove", "digits").stdout == ""
+    assert ask(controller, "job", "list") == []
+    assert run(controller, "job", "list").stdout == "jobs: none\n"
+
+
+def test_names_are_text_and_not_markup(controller: str) -> None:
+    ask(controller, "job", "create", "[bold]x[/]", "-n", "1", "--slots", "1")
+    assert "[bold]x[/]" in run(controller, "job", "list").stdout
+    assert run(controller, "job", "remove", "[bold]x[/]").returncode == 0
+
+
+def test_the_switch_is_looked_into(controller: str) -> None:
+    ask(controller, "job", "create", "a", "-n", "1", "--slots", "3")
+    try:
+        cells = ask(controller, "slots", "a")
+        assert [(cell["slot"], cell["version"], cell["seen"]) for cell in cells] == [
+            (slot, version, 0) for slot in range(3) for version in (0, 1)
+        ]
+        assert len(ask(controller, "slots", "--limit", "1")) == 2
+        assert "contributed" in run(controller, "slots").stdout
+    finally:
+        run(controller, "job", "remove", "a")
+    assert [counter["reason"] for counter in ask(controller, "stats")] == [reason.name.lower() for reason in Reason]
+    assert run(controller, "stats").stdout == "counters: none\n"
+    assert "not_admitted" in run(controller, "stats", "--all").stdout
+
+
+def test_ports_and_their_loss(controller: str) -> None:
+    assert [port["port"] for port in ask(controller, "ports")] == [9]
+    changed = ask(controller, "drop-probability", "0.25", "--egress", "0.5", "--port", "3")
+    assert changed[0] == {"port": 3, "members": [], "ingress_loss": 0.25, "egress_loss": 0.5}
+    assert "0.25" in run(controller, "ports").stdout
+    assert [port["port"] for port in ask(controller, "drop-probability", "0")] == [9]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["job", "show", "nobody"], 1, "switchsum: there is no job 'nobody'"),
+        (["job", "create", "a", "-n", "33"], 2, "switchsum: a job has 1 to 32 workers, not 33"),
+        (["job", "create", "a", "-n", "1", "--slots", "2000"], 2, "switchsum: a job has 1 to 1024 slots, not 2000"),
+        (["drop-probability", "2"], 2, "switchsum: a probability is between 0 and 1, not 2.0"),
+        (["drop-probability"], 2, "switchsum: which probability?"),
+        (["controller", "--lanes", "77"], 2, "switchsum: the program is built for"),
+        (["controller", "--mac", "1:2"], 2, "switchsum: not an Ethernet address: '1:2'"),
+        (["controller", "--ip", "10.0.0"], 2, "switchsum: not an IPv4 address: '10.0.0'"),
+        (["controller", "--station", "02:00:00:00:00:01"], 2, "switchsum: a station is MAC@PORT"),
+        (["controller", "--listen", "256.1.1.1:x"], 2, "switchsum: cannot listen at"),
+        (["job", "list", "--controller", "127.0.0.1:1"], 1, "switchsum: no controller answers at 127.0.0.1:1"),
+    ],
+)
+def test_errors_are_one_line_and_an_exit_code(controller: str, arguments: list[str], code: int, text: str) -> None:
+    done = run(controller, *arguments)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert done.stderr.startswith(text)
+    assert done.stderr.count("\n") == 1
+
+
+def test_the_console_script_says_the_same(controller: str) -> None:
+    command = [*SWITCHSUM, "job", "show", "nobody", "--controller", controller]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "switchsum: there is no job 'nobody'\n")
+
+
+def test_defaults_meet() -> None:
+    assert P4RUNTIME.rpartition(":")[2] == str(DEFAULT_PORT)
+
+
+def test_a_controller_waits_for_its_switch_and_can_be_interrupted(tmp_path: Path) -> None:
+    daemon = spawn(
+        ["controller", "--switch", f"unix:{tmp_path}/nowhere", "--listen", f"unix:{tmp_path}/controller"],
+        tmp_path / "controller",
+    )
+    code, errors = end(daemon)
+    assert code == 0
+    assert "Traceback" not in errors
+
+
+def test_the_shell_is_started_or_says_how_to_get_it(controller: str, tmp_path: Path) -> None:
+    from switchsum.doctor.shell import runs_here
+
+    if runs_here():
+        pytest.skip("p4runtime-shell is in this environment")
+    empty = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [*SWITCHSUM, "shell"], env=empty, capture_output=True, text=True, timeout=START_S, check=False
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "pip install p4runtime-shell" in done.stderr
+
+    # A stand-in for the environment of its own that `doctor` tells people to make: it prints what it is started with.
+    home = tmp_path / "switchsum" / "shell"
+    (home / "lib/python3/site-packages/p4runtime_sh").mkdir(parents=True)
+    (home / "lib/python3/site-packages/p4runtime_sh/__main__.py").touch()
+    (home / "bin").mkdir()
+    (home / "bin/python").write_text('#!/bin/sh\necho "$@"\n')
+    (home / "bin/python").chmod(0o755)
+    done = subprocess.run(
+        [*SWITCHSUM, "shell", "--controller", controller, "--", "--verbose"],
+        env=empty,
+        capture_output=True,
+        text=True,
+        timeout=START_S,
+        check=False,
+    )
+    p4runtime = controller.replace("/controller", "/p4runtime")
+    assert done.stdout == f"-m p4runtime_sh --grpc-addr {p4runtime} --device-id 0 --verbose\n", done.stderr
