@@ -397,8 +397,8 @@ def test_the_switch_answers_arp_and_ping(rig: Rig) -> None:
     assert port == 1
     assert (reply[ARP].op, reply[ARP].hwsrc, reply[ARP].psrc, reply[ARP].hwdst, reply.dst) == (2, it, its_ip, me, me)
 
-    for sequence in range(300):  # every kind of carry in the checksum
-        ping = Ether(src=me, dst=it) / IP(src=my_ip, dst=its_ip) / ICMP(id=0xF7F0, seq=sequence * 217) / b"data"
+    for sequence in range(64):  # every kind of carry in the checksum
+        ping = Ether(src=me, dst=it) / IP(src=my_ip, dst=its_ip) / ICMP(id=0xF7F0, seq=sequence * 1021) / b"data"
         [(port, frame)] = rig.engine.process(1, bytes(ping))
         pong = Ether(frame)
         assert (pong[ICMP].type, pong[IP].src, pong[IP].dst, pong.dst) == (0, its_ip, my_ip, me)
@@ -414,8 +414,8 @@ def test_the_drop_simulator_loses_its_share(rig: Rig, direction: str, reason: Re
     )
     ask = bytes.fromhex("ffffffffffff") + worker(0).mac.to_bytes(6) + bytes.fromhex("0806000108000604000102")
     ask += bytes(5) + worker(0).ip.to_bytes(4) + bytes(6) + SWITCH.ip.to_bytes(4)
-    tries = 400
+    tries = 200
     answered = sum(len(rig.engine.process(1, ask)) for _ in range(tries))
     assert rig.events(reason) == tries - answered
-    assert abs(answered / tries - (1 - share)) < 0.1
+    assert abs(answered / tries - (1 - share)) < 0.13
     assert rig.engine.process(2, ask.replace(worker(0).ip.to_bytes(4), worker(1).ip.to_bytes(4))) != []

@@ -25,7 +25,7 @@ from switchsum.protocol.wire import Reason
 from switchsum.testing.rig import CPU_PORT
 
 PORTS = 4
-QUIET_S = 0.03
+QUIET_S = 0.015
 """How long nothing must come for a frame to be through."""
 START_S = 20.0
 FRAME_BYTES = 1 << 16
