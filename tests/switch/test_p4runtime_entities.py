@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, v1
+from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, v1
+from switchsum.switch.p4runtime import service
 
 from . import p4runtime_rig
-from .p4runtime_rig import Client, PartialRead, Rig, config, identifier, update
+from .p4runtime_rig import DEVICE_ID, LONG_S, Client, PartialRead, Rig, config, identifier, update
 
 INSERT, MODIFY, DELETE = v1.Update.INSERT, v1.Update.MODIFY, v1.Update.DELETE
 STATIONS, ROUTES, RULES = (identifier("tables", name) for name in ("stations", "routes", "rules"))
@@ -809,8 +810,12 @@ def test_atomic_batch_that_succeeds_stays(client: Client, atomicity: str) -> Non
 
 
 def test_large_answer_comes_in_parts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from switchsum.switch.p4runtime import service
-
     monkeypatch.setattr(service, "RESPONSE_BYTES", 100)
-    cells = client.read_all(register_entry={"register_id": WORDS})
-    assert [cell.index.index for cell in cells] == list(range(16))
+    method = METHODS["Read"]
+    call = client.channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
+    request = v1.ReadRequest(device_id=DEVICE_ID, entities=[v1.Entity(register_entry={"register_id": WORDS})])
+    answers = list(call(request, timeout=LONG_S))
+    assert len(answers) >= 3
+    assert all(100 < answer.ByteSize() < 150 for answer in answers[:-1])
+    cells = [entity.register_entry.index.index for answer in answers for entity in answer.entities]
+    assert cells == list(range(16))

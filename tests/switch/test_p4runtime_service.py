@@ -6,6 +6,7 @@ import json
 import queue
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,14 @@ import pytest
 
 from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
 from switchsum.switch.p4runtime import stream
+from switchsum.switch.pipeline import Pipeline
 
 from . import p4runtime_rig
 from .p4runtime_rig import DEVICE_ID, P4INFO, PROGRAM, Client, Rig, config, identifier, update
 
 rig = pytest.fixture(p4runtime_rig.rig)
+STATIONS = identifier("tables", "stations")
+TERNARY = P4INFO.tables[0].match_fields[0].TERNARY
 
 
 @pytest.fixture
@@ -124,38 +128,42 @@ def test_config_without_cookie_has_none(rig: Rig) -> None:
     assert not client.call("GetForwardingPipelineConfig").config.HasField("cookie")
 
 
-def other_p4info(change: str) -> Any:
-    """Return the program's P4Info with one thing changed."""
-    info = type(P4INFO)()
-    info.CopyFrom(P4INFO)
-    by_name = {table.preamble.alias: table for table in info.tables}
-    if change == "unknown table":
-        by_name["routes"].preamble.name = "TestIngress.elsewhere"
-    elif change == "width":
-        by_name["routes"].match_fields[0].bitwidth = 16
-    elif change == "match kind":
-        by_name["routes"].match_fields[0].match_type = info.tables[0].match_fields[0].TERNARY
-    elif change == "field missing":
-        del by_name["rules"].match_fields[2]
-    elif change == "two fields of one id":
-        by_name["rules"].match_fields[2].id = 1
-    elif change == "action missing":
-        del info.actions[:]
-    elif change == "parameter":
-        info.actions[0].params.add(id=9, name="more", bitwidth=8)
-        next(action for action in info.actions if action.preamble.alias == "mark").params[0].bitwidth = 9
-    elif change == "counter size":
-        info.counters[0].size += 1
-    elif change == "register width":
-        info.registers[0].type_spec.bitstring.bit.bitwidth += 1
-    elif change == "direct counter":
-        info.direct_counters[0].direct_table_id = by_name["routes"].preamble.id
-    elif change == "packet_in not in bytes":
-        info.controller_packet_metadata[0].metadata[1].bitwidth = 6
-    elif change == "table id":
-        by_name["routes"].preamble.id = by_name["rules"].preamble.id
-    return info
+def table(info: Any, alias: str) -> Any:
+    """Return a table of a P4Info."""
+    return next(table for table in info.tables if table.preamble.alias == alias)
 
+
+def with_p4info(change: Callable[[Any], object]) -> Any:
+    """Return the program's config with one thing changed in its P4Info."""
+    made = config()
+    change(made.p4info)
+    assert made.p4info != P4INFO
+    return made
+
+
+P4INFO_CHANGES: dict[str, Callable[[Any], object]] = {
+    "unknown table": lambda info: setattr(table(info, "routes").preamble, "name", "TestIngress.elsewhere"),
+    "table id": lambda info: setattr(table(info, "routes").preamble, "id", table(info, "rules").preamble.id),
+    "width": lambda info: setattr(table(info, "routes").match_fields[0], "bitwidth", 16),
+    "match kind": lambda info: setattr(
+        table(info, "routes").match_fields[0], "match_type", p4config.MatchField.TERNARY
+    ),
+    "no match kind": lambda info: table(info, "routes").match_fields[0].ClearField("match_type"),
+    "field missing": lambda info: table(info, "rules").match_fields.pop(2),
+    "two fields of one id": lambda info: setattr(table(info, "rules").match_fields[2], "id", 1),
+    "field without id": lambda info: setattr(table(info, "routes").match_fields[0], "id", 0),
+    "actions missing": lambda info: info.ClearField("actions"),
+    "action of another table": lambda info: table(info, "routes").action_refs.add(id=identifier("actions", "tally")),
+    "parameter": lambda info: setattr(info.actions[0].params.add(), "bitwidth", 8),
+    "counter size": lambda info: setattr(info.counters[0], "size", 9),
+    "unknown counter": lambda info: setattr(info.counters[0].preamble, "name", "TestIngress.elsewhere"),
+    "register width": lambda info: setattr(info.registers[0].type_spec.bitstring.bit, "bitwidth", 33),
+    "register type": lambda info: setattr(info.registers[0].type_spec.header, "name", "payload_t"),
+    "direct counter": lambda info: info.ClearField("direct_counters"),
+    "packet_in not in bytes": lambda info: info.controller_packet_metadata[0].metadata.pop(),
+    "meter": lambda info: info.meters.add(),
+    "action profile": lambda info: info.action_profiles.add(),
+}
 
 BAD_CONFIGS = {
     "no config": None,
@@ -165,23 +173,7 @@ BAD_CONFIGS = {
     "a list": config(p4_device_config=b"[1, 2]"),
     "cut short": config(p4_device_config=PROGRAM.read_bytes()[:-40]),
     "no JSON": config(p4_device_config=b""),
-    **{
-        change: config(p4info=other_p4info(change))
-        for change in (
-            "unknown table",
-            "width",
-            "match kind",
-            "field missing",
-            "two fields of one id",
-            "action missing",
-            "parameter",
-            "counter size",
-            "register width",
-            "direct counter",
-            "packet_in not in bytes",
-            "table id",
-        )
-    },
+    **{name: with_p4info(change) for name, change in P4INFO_CHANGES.items()},
 }
 
 
@@ -199,9 +191,6 @@ def test_bad_config_is_refused_and_the_program_stays(rig: Rig, primary: Client, 
 
 def test_config_without_action_is_refused(primary: Client) -> None:
     refused(Code.INVALID_ARGUMENT, primary.set_config, "UNSPECIFIED", config=config())
-
-
-STATIONS = identifier("tables", "stations")
 
 
 def station(number: int) -> Any:
@@ -248,6 +237,27 @@ def test_saved_config_takes_writes_and_goes_live_with_them(rig: Rig, primary: Cl
     assert stations(primary) == [station(2)]
     assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 12
     refused(Code.NOT_FOUND, primary.set_config, "COMMIT")
+
+
+def test_commit_of_another_config_drops_the_saved_one(primary: Client) -> None:
+    primary.set_config("VERIFY_AND_SAVE", config=config(cookie={"cookie": 12}))
+    primary.set_config("VERIFY_AND_COMMIT", config=config(cookie={"cookie": 13}))
+    assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 13
+    refused(Code.NOT_FOUND, primary.set_config, "COMMIT")
+
+
+def test_primary_that_is_replaced_while_its_program_compiles_is_refused(
+    rig: Rig, primary: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rig.pipeline
+
+    def load(data: bytes) -> Pipeline:
+        rig.primary(2)
+        return Pipeline.load(data, engine="interpreter")
+
+    monkeypatch.setattr(rig.device, "_load", load)
+    refused(Code.PERMISSION_DENIED, primary.set_config, config=config())
+    assert rig.pipeline is before
 
 
 def test_reconcile_with_the_same_program_keeps_everything(rig: Rig, primary: Client) -> None:
@@ -319,8 +329,8 @@ def test_packet_in_reaches_every_primary_and_nobody_else(rig: Rig, primary: Clie
 
 def test_packet_in_that_is_shorter_than_its_header_is_dropped(rig: Rig, primary: Client) -> None:
     rig.service.packet_in(b"\x00")
-    rig.service.packet_in(b"\x00\x00")
-    assert primary.receive().packet.payload == b""
+    rig.service.packet_in(b"\x00\x00the next")
+    assert primary.receive().packet.payload == b"the next"
 
 
 def test_packet_ins_beyond_the_queue_are_lost_and_arbitration_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
