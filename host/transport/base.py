@@ -12,8 +12,9 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.wire import Address
+
+LONGEST_WAIT_S: Final = 1e6
 
 Frames = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int32]
@@ -68,10 +69,7 @@ class Transport(Protocol):
         ...
 
     def send(self, rows: Indices, lengths: Indices) -> int:
-        """Hand over the frames in `rows` of `tx_frames`, in order, as many as fit; return how many.
-
-        Raises SwitchLost when the link is down (as do `receive` and `wait`, some of them later than others).
-        """
+        """Hand over the frames in `rows` of `tx_frames`, in order, as many as fit; return how many."""
         ...
 
     def receive(self) -> Received:
@@ -83,13 +81,17 @@ class Transport(Protocol):
         ...
 
     def wait(self, timeout_s: float) -> bool:
-        """Block until something may be received, at most `timeout_s`; False when the time passed without."""
+        """Block until something may be received, at most `timeout_s`; False when the time passed without.
+
+        Raises SwitchLost when the link is down, as far as the link can tell.
+        """
         ...
 
     def close(self) -> None:
-        """Close the link; the arrays must not be touched any more.  Calling it again does nothing."""
+        """Close the link; nothing but this may be called after it."""
         ...
 
 
-LEAD: Final = LEAD_BYTES
-"""`lead` of every transport here."""
+def milliseconds(timeout_s: float) -> float:
+    """Return a time-out as `select.poll` takes it, where a negative one or infinity would mean something else."""
+    return min(max(timeout_s, 0.0), LONGEST_WAIT_S) * 1e3

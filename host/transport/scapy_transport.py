@@ -14,7 +14,7 @@ from scapy.layers.l2 import Ether
 
 # Binds the aggregation header to its UDP port, which is what makes the log readable.
 from switchsum.host.transport import scapy_layer  # noqa: F401
-from switchsum.host.transport.base import Frames, Indices, Received
+from switchsum.host.transport.base import Frames, Indices, Received, milliseconds
 from switchsum.host.transport.packet import take_address
 from switchsum.protocol.batchsocket import grow_buffers
 from switchsum.protocol.errors import TransportError
@@ -83,7 +83,7 @@ class ScapyTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something has come."""
-        return bool(self._poll.poll(timeout_s * 1e3))
+        return bool(self._poll.poll(milliseconds(timeout_s)))
 
     def close(self) -> None:
         """Close the socket and free the UDP port."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.host.transport.base import Frames, Indices, Received
+from switchsum.host.transport.base import Frames, Indices, Received, milliseconds
 from switchsum.protocol import ring
 from switchsum.protocol.errors import SwitchLost, TransportError
 from switchsum.protocol.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
@@ -30,7 +30,7 @@ OPEN_TIMEOUT_S: Final = 5.0
 
 
 class ShmTransport:
-    """A `Transport` over two shared outboxes; the memory goes when the last array that shows it does."""
+    """A `Transport` over two shared outboxes."""
 
     lead = LEAD_BYTES
 
@@ -106,7 +106,7 @@ class ShmTransport:
         if not ring.fall_asleep(self._link, self._spins):
             return True
         try:
-            events = self._poll.poll(timeout_s * 1e3)
+            events = self._poll.poll(milliseconds(timeout_s))
         finally:
             ring.set_sleeping(self._link, 0)
         for descriptor, _ in events:
@@ -119,14 +119,13 @@ class ShmTransport:
         return ring.waiting(self._link) > 0
 
     def close(self) -> None:
-        """Close the link."""
+        """Close the link; the memory stays for as long as the arrays do."""
         if self._bell < 0:
             return
         self._connection.close()
         os.close(self._bell)
         os.close(self._switch_bell)
-        self._bell = -1
-        del self._answers, self.tx_frames
+        self._bell = self._switch_bell = -1
         self._own.close()
         self._peer.close()
 

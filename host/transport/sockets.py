@@ -7,7 +7,7 @@ import socket
 
 import numpy as np
 
-from switchsum.host.transport.base import Frames, Indices, Received
+from switchsum.host.transport.base import Frames, Indices, Received, milliseconds
 from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, BatchReceiver, BatchSender, grow_buffers
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.wire import Address
@@ -69,7 +69,7 @@ class SocketTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something has come."""
-        return bool(self._poll.poll(timeout_s * 1e3))
+        return bool(self._poll.poll(milliseconds(timeout_s)))
 
     def close(self) -> None:
         """Close the socket."""

@@ -80,10 +80,10 @@ class PortSet:
                 break
             asleep.append(group)
         else:
-            self._poll.poll(timeout_s * 1e3)
+            self._poll.poll(max(timeout_s, 0.0) * 1e3)
+            self._service()
         for group in asleep:
             group.awake()
-        self._service()
 
     def wake(self) -> None:
         """End `wait` now, or the next one at once; any thread may call it."""
