@@ -145,9 +145,7 @@ P4INFO_CHANGES: dict[str, Callable[[Any], object]] = {
     "unknown table": lambda info: setattr(table(info, "routes").preamble, "name", "TestIngress.elsewhere"),
     "table id": lambda info: setattr(table(info, "routes").preamble, "id", table(info, "rules").preamble.id),
     "width": lambda info: setattr(table(info, "routes").match_fields[0], "bitwidth", 16),
-    "match kind": lambda info: setattr(
-        table(info, "routes").match_fields[0], "match_type", p4config.MatchField.TERNARY
-    ),
+    "match kind": lambda info: setattr(table(info, "routes").match_fields[0], "match_type", TERNARY),
     "no match kind": lambda info: table(info, "routes").match_fields[0].ClearField("match_type"),
     "field missing": lambda info: table(info, "rules").match_fields.pop(2),
     "two fields of one id": lambda info: setattr(table(info, "rules").match_fields[2], "id", 1),
