@@ -1,0 +1,144 @@
+"""`switchsum run`: right sums over every kind of link and switch, and nothing left when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import SWITCHES, WORKERS, Run
+
+COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def digests(output: str) -> set[str]:
+    return set(re.findall(r"digest (-?\d+)", output))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("lanes", [128, 256, 2048])
+def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list[str], lanes: int) -> None:
+    done = run("-n", "4", "--lanes", str(lanes), *switch, command=COLLECTIVES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(digests(done.stdout)) == 1
+    assert done.stdout.count("digest") == 4
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("loss", [0.01, 0.1])
+def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float, tmp_path: Path) -> None:
+    done = run("-n", "3", "--loss", str(loss), *switch, command=COLLECTIVES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(digests(done.stdout)) == 1
+    assert json.loads((tmp_path / "result").read_text())["repeats"] > 0
+
+
+@pytest.mark.timeout(120)
+def test_results_do_not_depend_on_the_switch_or_loss(run: Run) -> None:
+    outputs = [run("-n", "2", *options, command=COLLECTIVES).stdout for options in ((), ("--loss", "0.05"))]
+    assert len(digests(outputs[0] + outputs[1])) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.timeout(120)
+def test_other_numbers_of_workers(run: Run, workers: int) -> None:
+    done = run("-n", str(workers), command=COLLECTIVES)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(digests(done.stdout)) == 1
+
+
+def test_ranks_are_named_as_torchrun_names_them(run: Run) -> None:
+    code = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'SWITCHSUM_JOB')))"
+    done = run("-n", "2", command=python(code))
+    assert "[rank 0] 0 0 2 run" in done.stdout
+    assert "[rank 1] 1 1 2 run" in done.stdout
+
+
+def test_the_terminals_rank_is_not_prefixed(run: Run) -> None:
+    done = run("-n", "2", "--terminal", command=python("import os; print('I am', os.environ['RANK'])"))
+    assert sorted(line for line in done.stdout.splitlines() if "I am" in line) == ["I am 0", "[rank 1] I am 1"]
+
+
+def test_the_exit_code_is_that_of_the_worker_that_failed(run: Run) -> None:
+    code = "import os, sys, time; sys.exit(9) if os.environ['RANK'] == '1' else time.sleep(60)"
+    started = time.monotonic()
+    done = run("-n", "2", command=python(code))
+    assert done.returncode == 9
+    assert "rank 1 ended with exit code 9" in done.stderr
+    assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--lanes", "100"], "built for"),
+        (["-n", "33"], "1 to 32 workers"),
+        (["--loss", "1"], "loss probability"),
+        (["--rate", "1gbit"], "--links veth"),
+        (["--links", "veth", "--rate", "fast"], "not a rate"),
+        (["--switch", "/no/such/switch"], "--links veth"),
+        (["--switch", "/no/such/switch", "--links", "veth"], "no executable"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Run, options: list[str], text: str) -> None:
+    done = run(*options, command=["true"])
+    assert done.returncode != 0
+    assert text in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_capture_has_every_frame(run: Run, tmp_path: Path) -> None:
+    from scapy.utils import rdpcap
+
+    path = tmp_path / "frames.pcapng"
+    code = "import switchsum, numpy; comm = switchsum.connect(); comm.barrier(); comm.close()"
+    assert run("-n", "2", "--pcap", str(path), command=python(code)).returncode == 0
+    assert len(rdpcap(str(path))) >= 2 + 2 + 4  # two hellos in and out, a barrier's two frames in and two out
+
+
+def leftovers() -> set[str]:
+    """Return what a job could leave behind: processes, shared memory, scratch folders, namespaces."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except OSError:
+                continue
+            if "switchsum" in command and "pytest" not in command:
+                found.add(f"process {command}")
+    found |= {str(path) for path in Path("/dev/shm").glob("*switchsum*")}
+    found |= {str(path) for path in Path("/tmp").glob("switchsum-*") if "cache" not in path.name}
+    if Path("/run/netns").exists():
+        found |= {f"namespace {path.name}" for path in Path("/run/netns").iterdir()}
+    return found
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+@pytest.mark.parametrize("moment_s", [0.1, 0.8, 3.0])
+def test_an_interrupt_leaves_nothing_behind(switch: list[str], moment_s: float) -> None:
+    before = leftovers()
+    code = "import switchsum, numpy as np\nwith switchsum.connect() as c:\n while True: c.allreduce(np.ones(9999, 'f'))"
+    job = subprocess.Popen(
+        [sys.executable, "-m", "switchsum", "run", "-n", "2", *switch, "--", *python(code)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    time.sleep(moment_s)
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does it
+    assert job.wait(timeout=15) == 130
+    assert leftovers() <= before
