@@ -26,9 +26,6 @@ from switchsum.switch.ports.udp import UdpPort
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
 
-BREATH_S: Final = 100e-6
-"""Pause between two batches while a control-plane call waits for the state, which a busy loop would hold for ever."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UdpConfig:
@@ -116,9 +113,7 @@ class Switch:
             if batch.count:
                 self._forward(batch)
             self.ports.done()
-            if self.service.busy:
-                time.sleep(BREATH_S)
-            elif not batch.count:
+            if not batch.count:
                 self.ports.wait(SLEEP_S)
 
     def stop(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from threading import RLock, Thread
 from typing import Any, Final, Generic
 
@@ -45,8 +44,6 @@ class Service(Generic[Pipeline]):
         """Takes a frame that is to enter at the CPU port, its controller header first."""
         self._lock = RLock()
         """Held through a Write, so that no primary is replaced before its writes are done."""
-        self.busy = False
-        """Whether a call is waiting for the state of the switch or is changing it; the data plane then makes room."""
         self._arbitration: Arbitration[Stream] = Arbitration(device_id)
         self._primaries: tuple[Stream, ...] = ()
 
@@ -87,7 +84,7 @@ class Service(Generic[Pipeline]):
 
     def write(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Serve Write."""
-        with self._working():
+        with self._lock:
             self._require_primary(request)
             outcomes = self.device.current.write(request.updates, request.atomicity)
         _report("updates", outcomes, context)
@@ -98,7 +95,7 @@ class Service(Generic[Pipeline]):
         entities: list[Any] = []
         outcomes = []
         try:
-            with self._working():
+            with self._lock:
                 self._require_device(request.device_id)
                 program = self.device.current
                 for query in request.entities:
@@ -213,15 +210,6 @@ class Service(Generic[Pipeline]):
             error = v1.StreamError(canonical_code=refused.code, message=refused.message)
             error.packet_out.packet_out.CopyFrom(message)
             stream.send(v1.StreamMessageResponse(error=error))
-
-    @contextmanager
-    def _working(self) -> Iterator[None]:
-        with self._lock:
-            self.busy = True
-            try:
-                yield
-            finally:
-                self.busy = False
 
     def _require_primary(self, request: Any) -> None:
         if request.role_id:
