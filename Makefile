@@ -21,7 +21,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## train a model with four workers whose gradients a P4 switch adds
-	$(BIN)/switchsum run -n 4 -- $(BIN)/python examples/digits.py $(ARGS)
+	$(BIN)/switchsum run -n 4 --terminal -- $(BIN)/python examples/digits.py $(ARGS)
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 	$(BIN)/python -m pytest $(ARGS)

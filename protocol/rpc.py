@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from switchsum.protocol import errors
-from switchsum.protocol.wire import AGGREGATION_PORT, WIRE_VERSION
+from switchsum.protocol.wire import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_CONTROLLER: Final = "127.0.0.1:9560"
@@ -33,6 +33,8 @@ class JoinRequest:
     """Must be the job's."""
     wire_version: int = WIRE_VERSION
     """The wire version that the worker speaks."""
+    wire_digest: str = WIRE_DIGEST
+    """`wire.WIRE_DIGEST` of the worker: two formats may claim one version."""
     package_version: str = ""
     """For the error text when wire versions differ."""
 

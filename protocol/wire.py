@@ -21,6 +21,7 @@ The meaning of each field is documented on `Header`; docs/wire.md tells the whol
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
@@ -259,6 +260,13 @@ FIELD_ORDER: Final = (
 FIELD_BYTES: Final = dict(zip(FIELD_ORDER, (1,) * 8 + (2,) * 4 + (4,) * 6, strict=True))
 FIELD_OFFSET: Final = {name: sum(list(FIELD_BYTES.values())[:i]) for i, name in enumerate(FIELD_ORDER)}
 """Byte offset of each field within the aggregation header, for code that reads frames in place."""
+
+
+_ENUMS: Final = [{member.name: int(member) for member in kind} for kind in (Kind, Operator, LaneFormat, Flag, Reason)]
+WIRE_DIGEST: Final = hashlib.sha256(repr((WIRE_VERSION, AGGREGATION_PORT, FIELD_BYTES, _ENUMS)).encode()).hexdigest()[
+    :8
+]
+"""Names the format itself: two sides whose digests differ do not understand each other, whatever version they claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

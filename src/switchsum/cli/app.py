@@ -34,9 +34,14 @@ app.command()(doctor)
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version and leave, if the option was given."""
+    """Print the version, and what must agree between machines, and leave, if the option was given."""
     if wanted:
+        from switchsum import p4src
+        from switchsum.protocol.ring import LAYOUT_DIGEST
+        from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION
+
         typer.echo(f"switchsum {switchsum.__version__}")
+        typer.echo(f"wire {WIRE_VERSION} ({WIRE_DIGEST}), ring {LAYOUT_DIGEST}, program {p4src.compiled_digest()[:8]}")
         raise typer.Exit
 
 

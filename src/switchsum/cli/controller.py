@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from typing import Annotated
 
 import typer
 
+from switchsum.cli.output import greet, log_daemon
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
 
 P4RUNTIME = "127.0.0.1:9559"  # P4Runtime's own port; its module is too slow to import for --help
-LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
 def controller(
@@ -40,7 +39,7 @@ def controller(
     from switchsum.controller.switch import Program
     from switchsum.launch.ready import announce
 
-    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, format=LOG_FORMAT)
+    log_daemon(verbose=verbose)
     if lanes not in LANE_BUILDS:
         raise UsageError(f"the program is built for {LANE_BUILDS} lanes, not {lanes}")
     compiled = p4src.load(lanes)
@@ -60,7 +59,7 @@ def controller(
     service = Service(daemon, listen)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: daemon.stop())
-    typer.echo(f"controller at {service.address}, switch at {switch}", err=True)
+    greet(f"controller at {service.address}, switch at {switch}")
     try:
         daemon.run(on_connected=lambda: announce(controller=service.address))
     finally:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+
+from switchsum.launch.ready import is_launched
+
+LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -31,3 +36,15 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
     for record in records:
         table.add_row(*(escape(str(value)) for value in record.values()))
     Console().print(table if records else f"{escape(title)}: none")
+
+
+def log_daemon(*, verbose: bool) -> None:
+    """Set up a daemon's log: what happens, when started by hand; only what goes wrong, under the launcher."""
+    quiet = logging.WARNING if is_launched() else logging.INFO
+    logging.basicConfig(level=logging.DEBUG if verbose else quiet, format=LOG_FORMAT)
+
+
+def greet(text: str) -> None:
+    """Tell whoever started a daemon by hand where it is."""
+    if not is_launched():
+        typer.echo(text, err=True)

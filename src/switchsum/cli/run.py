@@ -21,6 +21,7 @@ def run(
     pcap: Annotated[str | None, typer.Option(help="Write every frame of the switch to this file.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Rank 0 keeps the terminal.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", help="The job's time-out in seconds.")] = 10.0,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what switch and controller log.")] = False,
 ) -> None:
     """Start a switch, a controller and N workers; end all of them when one fails."""
     from switchsum.launch import session
@@ -37,5 +38,6 @@ def run(
         pcap=pcap,
         terminal=terminal,
         timeout_s=timeout_s,
+        verbose=verbose,
     )
     raise typer.Exit(session.run(options))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from switchsum.cli.controller import LOG_FORMAT, P4RUNTIME
+from switchsum.cli.controller import P4RUNTIME, read_ip, read_mac
+from switchsum.cli.output import greet, log_daemon
 from switchsum.protocol.errors import UsageError
 
 
@@ -35,14 +35,14 @@ def switch(
     device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe",
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Run the embedded switch until interrupted; a controller gives it its program."""
-    from switchsum.cli.controller import read_ip, read_mac
     from switchsum.launch.ready import announce
     from switchsum.protocol.wire import AGGREGATION_PORT, Address
     from switchsum.switch.daemon import Config, Switch, UdpConfig
 
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    log_daemon(verbose=verbose)
     own = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
     udp_config = None
     if udp is not None:
@@ -60,7 +60,7 @@ def switch(
     with Switch(config) as running:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: running.stop())
-        typer.echo(f"switch with P4Runtime at {running.address}", err=True)
+        greet(f"switch with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
 

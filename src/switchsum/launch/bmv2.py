@@ -6,7 +6,6 @@ import shutil
 import socket
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from switchsum.launch.children import Children
@@ -33,7 +32,7 @@ def find(switch: str) -> str:
     return path
 
 
-def start(children: Children, switch: str, wires: Sequence[Wire], scratch: Path) -> str:
+def start(children: Children, switch: str, wires: Sequence[Wire]) -> str:
     """Start BMv2 on the wires, without a program; returns the address of its P4Runtime server."""
     address = f"127.0.0.1:{free_port()}"
     command = [find(switch), "--no-p4", "--device-id", "0"]

@@ -47,6 +47,8 @@ class RunOptions:
     """Rank 0 keeps the terminal; the other ranks' lines are prefixed all the same."""
     timeout_s: float = 10.0
     """The job's time-out."""
+    verbose: bool = False
+    """Switch and controller log all they do."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be; raises UsageError."""

@@ -15,6 +15,11 @@ READY_FD: Final = "SWITCHSUM_READY_FD"
 """Environment variable that names the pipe's descriptor in the daemon."""
 
 
+def is_launched() -> bool:
+    """Whether a launcher waits for this process to announce itself."""
+    return READY_FD in os.environ
+
+
 def announce(**facts: Any) -> None:
     """Say that this process is ready, and what there is to know (addresses); nothing happens without a launcher."""
     number = os.environ.pop(READY_FD, None)

@@ -43,7 +43,7 @@ def run(options: RunOptions) -> int:
             laid = [
                 wires.lay(children, rank, lanes=options.lanes, rate=options.rate) for rank in range(options.workers)
             ]
-        switch = _start_switch(children, options, laid, Path(scratch))
+        switch = _start_switch(children, options, laid)
         controller = _start_controller(children, options, switch, Path(scratch))
         with ControllerClient(controller) as client:
             client.create_job(
@@ -79,9 +79,9 @@ def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child
         os.close(reading)
 
 
-def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.Wire], scratch: Path) -> Switch:
+def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.Wire]) -> Switch:
     if not options.is_embedded:
-        address = bmv2.start(children, options.switch, laid, scratch)
+        address = bmv2.start(children, options.switch, laid)
         return Switch(p4runtime=address, link=None, growth_bytes=bmv2.GROWTH_BYTES)
     command = ["switch", "--listen", "127.0.0.1:0"]
     if options.links is Links.SHM:
@@ -90,6 +90,8 @@ def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.
         command += ["--interface", f"{wire.port}@{wire.interface}"]
     if options.pcap is not None:
         command += ["--pcap", options.pcap]
+    if options.verbose:
+        command.append("--verbose")
     _, facts = daemon(children, "switch", command)
     link = f"shm:switchsum-{os.getpid()}" if options.links is Links.SHM else None
     return Switch(p4runtime=str(facts["p4runtime"]), link=link, growth_bytes=None)
@@ -100,6 +102,8 @@ def _start_controller(children: Children, options: RunOptions, switch: Switch, s
     command += ["--lanes", str(options.lanes)]
     if switch.growth_bytes is not None:
         command += ["--growth-bytes", str(switch.growth_bytes), "--port-frames", str(bmv2.PORT_FRAMES)]
+    if options.verbose:
+        command.append("--verbose")
     _, facts = daemon(children, "controller", command)
     return str(facts["controller"])
 
