@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,9 @@ def made_config(**fields: Any) -> Config:
     return Config(**{"listen": "127.0.0.1:0", "device_id": DEVICE_ID, "engine": "interpreter", **fields})
 
 
-@pytest.fixture
-def switch() -> Iterator[MemorySwitch]:
-    with MemorySwitch(made_config()) as made:
+@pytest.fixture(params=["interpreter", "native"])
+def switch(request: pytest.FixtureRequest) -> Iterator[MemorySwitch]:
+    with MemorySwitch(made_config(engine=request.param)) as made:
         yield made
 
 
@@ -169,10 +170,9 @@ def test_capture_has_every_frame(tmp_path: Path) -> None:
     assert [bytes(packet) for packet in rdpcap(str(tmp_path / "frames"))] == [frame(1)] * 2
 
 
-def test_closed_switch_answers_nobody(switch: MemorySwitch) -> None:
-    with MemorySwitch(made_config(listen="127.0.0.1:0")) as other:
-        address = other.address
-        client = Client(address, election_id=1)
+def test_closed_switch_answers_nobody() -> None:
+    with MemorySwitch(made_config()) as switch:
+        client = Client(switch.address, election_id=1)
         client.arbitrate()
     client.receive()
     with pytest.raises(P4RuntimeError) as error:
@@ -188,9 +188,9 @@ def test_stop_before_run_is_not_forgotten() -> None:
     switch.close()
 
 
-def test_writes_get_their_turn_under_traffic(switch: MemorySwitch, client: Client) -> None:
-    client.set_config(config=config())
-    client.insert(table_entry=station(1, "forward", b"\x03"))
+@contextmanager
+def traffic(switch: MemorySwitch) -> Iterator[None]:
+    """Keep frames coming in."""
     stop = threading.Event()
 
     def flood() -> None:
@@ -204,14 +204,33 @@ def test_writes_get_their_turn_under_traffic(switch: MemorySwitch, client: Clien
     flooding = threading.Thread(target=flood)
     flooding.start()
     try:
+        yield
+    finally:
+        stop.set()
+        flooding.join()
+
+
+def test_writes_get_their_turn_under_traffic(switch: MemorySwitch, client: Client) -> None:
+    client.set_config(config=config())
+    client.insert(table_entry=station(1, "forward", b"\x03"))
+    with traffic(switch):
         started = time.monotonic()
         for _ in range(20):
             client.modify(table_entry=station(1, "forward", b"\x02"))
             client.modify(table_entry=station(1, "forward", b"\x03"))
         assert time.monotonic() - started < LONG_S
-    finally:
-        stop.set()
-        flooding.join()
+
+
+def test_program_is_replaced_under_traffic(switch: MemorySwitch, client: Client) -> None:
+    with traffic(switch):
+        for port in (b"\x02", b"\x03", b"\x04"):
+            client.set_config("VERIFY_AND_SAVE", config=config())
+            client.insert(table_entry=station(1, "forward", port))
+            client.set_config("COMMIT")
+            deadline = time.monotonic() + LONG_S
+            while switch.memory.sent[-1:] != [(port[0], frame(1))]:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
 
 
 def test_packet_outs_beyond_the_queue_are_counted() -> None:
