@@ -27,7 +27,7 @@ from switchsum.controller.switch import Limits, Program, Switch
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import NotAdmitted, RemoteError, UsageError, VersionMismatch
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import WIRE_VERSION, Address, Packet
+from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION, Address, Packet
 
 log = logging.getLogger(__name__)
 
@@ -222,10 +222,11 @@ class Controller:
     def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
         """Enter a member; raises JoinRefused."""
         config = self._config
-        if request.wire_version != WIRE_VERSION:
+        if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
             raise VersionMismatch(
-                f"the member speaks wire version {request.wire_version} (switchsum {request.package_version or '?'}), "
-                f"the controller {WIRE_VERSION} (switchsum {config.package_version or '?'})"
+                f"the member speaks wire version {request.wire_version} ({request.wire_digest}, switchsum "
+                f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({WIRE_DIGEST}, switchsum "
+                f"{config.package_version or '?'})"
             )
         with self._changed:
             self._need_switch()
@@ -260,13 +261,15 @@ class Controller:
                 self._waiting -= 1
 
     def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
-        """Return a membership and note that its holder is alive; raises NotAdmitted."""
+        """Return a membership, and note that its holder is alive; raises NotAdmitted."""
         job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
         if job.name != name:
             raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
         return job, incarnation, member
 
     def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> rpc.ReadyReply:
+        if member.state is MemberState.LOST:
+            raise NotAdmitted("this member was declared lost: join again")
         if incarnation is job.live and self._link.is_settled:
             return rpc.ReadyReply(
                 admitted=True,
