@@ -9,6 +9,7 @@ little-endian order; zero stays what it is only if every bit is zero, as in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import llvmlite.ir as ll
@@ -21,6 +22,18 @@ from switchsum.switch.passes.analysis import is_wide
 WORD_BITS = 16
 INLINE_BYTES = 64
 """Longer runs of bytes are added by a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A part of what is added."""
+
+    value: Value
+    """Integer, or address of bytes."""
+    bits: int
+    rest: int
+    """Bits behind it in its group."""
+    in_memory: bool
 
 
 class Checksum:
@@ -45,12 +58,12 @@ class Checksum:
         for address in (self._numbers, self._words, self._bits):
             build.store(constant(64, 0), address)
         for header, group in groupby(value.inputs, key=lambda part: part.header):
-            parts = [part.value for part in group]
+            terms = self._terms([part.value for part in group])
             if header is None:
-                self._add_group(parts)
+                self._add_group(terms)
             else:
                 with build.if_then(self._fields.valid(header)):
-                    self._add_group(parts)
+                    self._add_group(terms)
         if value.payload:
             self._add_payload()
         total = self._folded(self._numbers)
@@ -59,18 +72,26 @@ class Checksum:
         padding = build.and_(build.sub(constant(64, 0), build.load(self._bits, typ=I64)), constant(64, WORD_BITS - 1))
         return build.not_(build.trunc(rotate(build, total, padding), integer(16)))
 
-    def _add_group(self, parts: Sequence[ir.Expr]) -> None:
-        """Add values that stand side by side, behind what has been added."""
-        total = sum(part.width for part in parts)
-        self._make_room(total)
-        rest = total
+    def _terms(self, parts: Sequence[ir.Expr]) -> list[_Term]:
+        """Compute values that stand side by side."""
+        terms = []
+        rest = sum(part.width for part in parts)
         for run in _runs(self._emit.program, self._emit.layout, parts):
-            rest -= sum(part.width for part in run)
-            if len(run) > 1 or is_in_memory(self._emit.program, run[0]):
-                size = sum(part.width for part in run) // 8
-                self._add_bytes(self._address(run[0]), size, rest)
+            bits = sum(part.width for part in run)
+            rest -= bits
+            in_memory = len(run) > 1 or is_in_memory(self._emit.program, run[0])
+            value = self._address(run[0]) if in_memory else self._integer_of(run[0])
+            terms.append(_Term(value, bits, rest, in_memory))
+        return terms
+
+    def _add_group(self, terms: Sequence[_Term]) -> None:
+        """Add values that stand side by side, behind what has been added."""
+        self._make_room(sum(term.bits for term in terms))
+        for term in terms:
+            if term.in_memory:
+                self._add_bytes(term.value, term.bits // 8, term.rest)
             else:
-                self._add_number(self._integer_of(run[0]), rest)
+                self._add_number(term.value, term.rest)
 
     def _make_room(self, bits: int) -> None:
         build = self._emit.build
@@ -111,7 +132,12 @@ class Checksum:
             self._add(self._numbers, rotate(build, fold(build, added), constant(64, rotation)))
 
     def _add_payload(self) -> None:
+        """Add what the parser did not take, behind zeros that fill up the last byte."""
         build, packet = self._emit.build, self._fields.packet
+        missing = build.and_(build.sub(constant(64, 0), build.load(self._bits, typ=I64)), constant(64, 7))
+        for address in (self._numbers, self._words):
+            build.store(rotate(build, self._folded(address), missing), address)
+        build.store(build.add(build.load(self._bits, typ=I64), missing), self._bits)
         cursor = self._emit.load(I64, packet.cursor, 8)
         size = build.sub(packet.length, cursor)
         added = build.call(range_function(self._emit.unit), [self._emit.at(packet.frame, cursor), size])

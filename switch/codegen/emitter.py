@@ -79,6 +79,7 @@ class Emitter:
         """Reserve memory of the function's own, uninitialised."""
         self._allocas.position_before(self._entry.terminator)
         made = self._allocas.alloca(kind if count == 1 else ll.ArrayType(kind, count))
+        made.type = POINTER  # llvmlite still gives it the type of what it points to
         if align:
             made.align = align
         return made

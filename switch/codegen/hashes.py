@@ -1,8 +1,8 @@
-"""Hashes of fields: the checksum by itself, the others over a buffer of the inputs' bits."""
+"""Hashes of fields: the checksum by itself, the others byte by byte over a buffer of the inputs' bits."""
 
 from __future__ import annotations
 
-from itertools import groupby
+from collections.abc import Callable
 from typing import Protocol
 
 import llvmlite.ir as ll
@@ -10,6 +10,7 @@ import llvmlite.ir as ll
 from switchsum.switch import ir
 from switchsum.switch.codegen.checksum import Checksum
 from switchsum.switch.codegen.emitter import (
+    BIT,
     BYTE,
     I16,
     I64,
@@ -21,21 +22,19 @@ from switchsum.switch.codegen.emitter import (
     constant,
     integer,
 )
-from switchsum.switch.codegen.wide import WideFields
+from switchsum.switch.codegen.wide import WideFields, is_wide_value
 from switchsum.switch.hashes import crc_ccitt, reflected_crc
 
+_ONES = 0xFFFFFFFF
 _CRCS = {
     "crc16": (16, [reflected_crc(bytes([byte]), 0xA001, 0, 0) for byte in range(256)], 0, 0, True),
-    "crc32": (
-        32,
-        [reflected_crc(bytes([byte]), 0xEDB88320, 0, 0) for byte in range(256)],
-        0xFFFFFFFF,
-        0xFFFFFFFF,
-        True,
-    ),
+    "crc32": (32, [reflected_crc(bytes([byte]), 0xEDB88320, 0, 0) for byte in range(256)], _ONES, _ONES, True),
     "crcCCITT": (16, [crc_ccitt(bytes([0xFF, 0xFF ^ byte])) for byte in range(256)], 0xFFFF, 0, False),
 }
 """Bits, table, initial value, final exclusive or, and whether the lowest bit goes first."""
+_SPARE_BYTES = 8
+"""Before the buffer, for the zeros that fill up the first byte of its first input; behind it for `identity`."""
+_THREE = constant(64, 3)
 
 
 class _Values(Protocol):
@@ -58,94 +57,156 @@ class HashEmitter:
             address = self._values.wide.address
             return Checksum(self._emit, self._fields, self._values.integer, address).compute(value)
         address, size = self._buffer(value)
-        build = self._emit.build
+        parts = [(address, size), *([self._payload()] if value.payload else [])]
         if value.algorithm == "identity":
-            first = self._emit.load_network(address, 8)
-            missing = build.sub(constant(64, 8), size)
-            missing = build.select(build.icmp_signed(">", missing, constant(64, 0)), missing, constant(64, 0))
-            whole = build.icmp_unsigned("<", missing, constant(64, 8))
-            shifted = build.lshr(first, build.and_(build.mul(missing, constant(64, 8)), constant(64, 63)))
-            return build.select(whole, shifted, constant(64, 0))
-        function = _xor16(self._emit.unit) if value.algorithm == "xor16" else _crc(self._emit.unit, value.algorithm)
-        return build.call(function, [address, size])
+            return self._identity(parts)
+        if value.algorithm == "xor16":
+            return self._xor16(parts)
+        width, _, initial, final, _ = _CRCS[value.algorithm]
+        state = constant(width, initial)
+        for part in parts:
+            state = self._emit.build.call(_crc(self._emit.unit, value.algorithm), [*part, state])
+        return self._emit.build.xor(state, constant(width, final))
+
+    def _identity(self, parts: list[tuple[Value, Value]]) -> Value:
+        """Return the first eight bytes, or all where there are fewer, as a number."""
+        build, eight = self._emit.build, constant(64, 8)
+        address, size = parts[0]
+        for start, rest in parts[1:]:
+            more = build.select(build.icmp_unsigned("<", rest, eight), rest, eight)
+            self._emit.copy(self._emit.at(address, size), start, more)
+            size = build.add(size, more)
+        missing = build.select(build.icmp_unsigned("<", size, eight), build.sub(eight, size), constant(64, 0))
+        first = build.lshr(self._emit.load_network(address, 8), build.shl(build.and_(missing, constant(64, 7)), _THREE))
+        return build.select(build.icmp_unsigned("==", missing, eight), constant(64, 0), first)
+
+    def _xor16(self, parts: list[tuple[Value, Value]]) -> Value:
+        build, state, total = self._emit.build, constant(16, 0), constant(64, 0)
+        for address, size in parts:
+            state = build.call(_xor16(self._emit.unit), [address, size, state])
+            total = build.add(total, size)
+        return build.select(build.trunc(total, BIT), build.bswap(state), state)
+
+    def _payload(self) -> tuple[Value, Value]:
+        """Return where the payload starts, and its bytes."""
+        emit, packet = self._emit, self._fields.packet
+        cursor = emit.load(I64, packet.cursor, 8)
+        return emit.at(packet.frame, cursor), emit.build.sub(packet.length, cursor)
 
     def _buffer(self, value: ir.Hash) -> tuple[Value, Value]:
         """Put the inputs' bits side by side in memory; return where, and how many bytes they fill."""
-        build = self._emit.build
-        width = -(-max(64, sum(part.value.width for part in value.inputs)) // 8) * 8
-        width += width % 16
-        number, bits = constant(width, 0), constant(64, 0)
-        for header, group in groupby(value.inputs, key=lambda part: part.header):
-            longer, more = number, bits
-            for part in group:
-                shift = constant(width, part.value.width)
-                moved = build.shl(longer, shift) if part.value.width < width else constant(width, 0)
-                longer = build.or_(moved, self._emit.resize(self._values.integer(part.value), width))
-                more = build.add(more, constant(64, part.value.width))
-            if header is not None:
-                valid = self._fields.valid(header)
-                longer, more = build.select(valid, longer, number), build.select(valid, more, bits)
-            number, bits = longer, more
-        unused = self._emit.resize(build.sub(constant(64, width), bits), width)
-        none = build.icmp_unsigned("==", bits, constant(64, 0))
-        number = build.select(none, constant(width, 0), build.shl(number, unused))
-        address = self._emit.stack(BYTE, width // 8)
-        self._emit.store_network(number, address)
-        return address, build.lshr(build.add(bits, constant(64, 7)), constant(64, 3))
+        emit, build = self._emit, self._emit.build
+        most = sum(part.value.width for part in value.inputs) // 8 + 1
+        memory = emit.stack(BYTE, most + 2 * _SPARE_BYTES)
+        build.call(
+            emit.unit.module.declare_intrinsic("llvm.memset", (POINTER, I64)),
+            [memory, constant(8, 0), constant(64, most + 2 * _SPARE_BYTES), constant(1, 0)],
+        )
+        bits = constant(64, 8 * _SPARE_BYTES)
+        for part in value.inputs:
+            width = part.value.width
+            source = self._in_memory(part.value)
+            size, step = constant(64, (width + 7) // 8), constant(64, width)
+            if part.header is not None:
+                valid = self._fields.valid(part.header)
+                size, step = (build.select(valid, number, constant(64, 0)) for number in (size, step))
+            start = build.sub(bits, constant(64, -width % 8))
+            build.call(_append(emit.unit), [source, size, memory, start])
+            bits = build.add(bits, step)
+        bits = build.sub(bits, constant(64, 8 * _SPARE_BYTES - 7))
+        return emit.at(memory, _SPARE_BYTES), build.lshr(bits, _THREE)
+
+    def _in_memory(self, value: ir.Expr) -> Value:
+        """Return the address of a value, right-aligned in whole bytes."""
+        if is_wide_value(value):
+            return self._values.wide.address(value)
+        size = (value.width + 7) // 8
+        address = self._emit.stack(BYTE, size)
+        self._emit.store_network(self._emit.resize(self._values.integer(value), 8 * size), address)
+        return address
 
 
-def _loop(function: ll.Function, start: Value, step: int) -> tuple[ll.IRBuilder, Value, Value, ll.Block, ll.Block]:
-    """Begin a loop over the offsets below the second argument; return builder, offset, state and the blocks."""
-    entry, head, body, end = (function.append_basic_block(name) for name in ("entry", "head", "body", "end"))
-    ll.IRBuilder(entry).branch(head)
-    build = ll.IRBuilder(head)
-    offset, state = build.phi(I64), build.phi(start.type)
-    offset.add_incoming(constant(64, 0), entry)
-    state.add_incoming(start, entry)
-    build.cbranch(build.icmp_unsigned("<", offset, function.args[1]), body, end)
-    build.position_at_end(body)
-    offset.add_incoming(build.add(offset, constant(64, step)), body)
-    return build, offset, state, head, end
+def _append(unit: Unit) -> ll.Function:
+    """Return a function (source, its bytes, target, bit) that adds bytes to zeros which start `bit` bits on."""
+
+    def step(build: ll.IRBuilder, place: Value, byte: Value) -> Value:
+        _, _, target, start = build.function.args
+        address = build.gep(target, [place], source_etype=BYTE)
+        shift = build.sub(constant(16, 8), build.trunc(build.and_(start, constant(64, 7)), I16))
+        moved = build.bswap(build.shl(build.zext(byte, I16), shift))
+        build.store(build.or_(build.load(address, typ=I16, align=1), moved), address, align=1)
+        return build.add(place, constant(64, 1))
+
+    def first(build: ll.IRBuilder) -> Value:
+        return build.lshr(build.function.args[3], _THREE)
+
+    return _each_byte(unit, "append", I64, [POINTER, I64], first, step)
 
 
 def _crc(unit: Unit, algorithm: str) -> ll.Function:
-    if ("crc", algorithm) in unit.helpers:
-        made: ll.Function = unit.helpers["crc", algorithm]
-        return made
-    width, table, initial, final, reflected = _CRCS[algorithm]
+    """Return a function (address, bytes, state) that goes on with a CRC."""
+    width, table, _, _, reflected = _CRCS[algorithm]
     kind = integer(width)
-    function = unit.function(algorithm, kind, [POINTER, I64])
-    unit.helpers["crc", algorithm] = function
     array = ll.ArrayType(kind, 256)
-    constants = ll.GlobalVariable(unit.module, array, f"{algorithm}.table")
-    constants.linkage, constants.global_constant = "internal", True
-    constants.initializer = ll.Constant(array, table)
-    build, offset, state, head, end = _loop(function, constant(width, initial), 1)
-    loaded = build.load(build.gep(function.args[0], [offset], source_etype=BYTE), typ=BYTE)
-    byte = build.zext(loaded, kind)
-    if reflected:
-        which = build.and_(build.xor(state, byte), constant(width, 0xFF))
-        moved = build.lshr(state, constant(width, 8))
-    else:
-        which = build.xor(build.lshr(state, constant(width, width - 8)), byte)
-        moved = build.shl(state, constant(width, 8))
-    entry = build.gep(constants, [build.zext(which, I64)], source_etype=kind)
-    state.add_incoming(build.xor(build.load(entry, typ=kind), moved), build.block)
-    build.branch(head)
-    build.position_at_end(end)
-    build.ret(build.xor(state, constant(width, final)))
-    return function
+
+    def constants() -> Value:
+        name = f"{algorithm}.table"
+        if name not in unit.module.globals:
+            made = ll.GlobalVariable(unit.module, array, name)
+            made.linkage, made.global_constant, made.initializer = "internal", True, ll.Constant(array, table)
+        return unit.module.globals[name]
+
+    def step(build: ll.IRBuilder, state: Value, loaded: Value) -> Value:
+        byte = build.zext(loaded, kind)
+        if reflected:
+            which = build.and_(build.xor(state, byte), constant(width, 0xFF))
+            moved = build.lshr(state, constant(width, 8))
+        else:
+            which = build.xor(build.lshr(state, constant(width, width - 8)), byte)
+            moved = build.shl(state, constant(width, 8))
+        entry = build.gep(constants(), [build.zext(which, I64)], source_etype=kind)
+        return build.xor(build.load(entry, typ=kind), moved)
+
+    return _each_byte(unit, algorithm, kind, [kind], lambda build: build.function.args[2], step)
 
 
 def _xor16(unit: Unit) -> ll.Function:
-    if "xor16" in unit.helpers:
-        made: ll.Function = unit.helpers["xor16"]
+    """Return a function (address, bytes, state) that goes on with an exclusive or; the last byte is the low one."""
+
+    def step(build: ll.IRBuilder, state: Value, byte: Value) -> Value:
+        return build.xor(build.bswap(state), build.zext(byte, I16))
+
+    return _each_byte(unit, "xor16", I16, [I16], lambda build: build.function.args[2], step)
+
+
+def _each_byte(
+    unit: Unit,
+    name: str,
+    kind: ll.Type,
+    more: list[ll.Type],
+    first: Callable[[ll.IRBuilder], Value],
+    step: Callable[[ll.IRBuilder, Value, Value], Value],
+) -> ll.Function:
+    """Return a function (address, bytes, and `more`) that steps from a first state over all bytes to the last."""
+    if name in unit.helpers:
+        made: ll.Function = unit.helpers[name]
         return made
-    function = unit.function("xor16", I16, [POINTER, I64])
-    unit.helpers["xor16"] = function
-    build, offset, state, head, end = _loop(function, constant(16, 0), 2)
-    word = build.load(build.gep(function.args[0], [offset], source_etype=BYTE), typ=I16, align=1)
-    state.add_incoming(build.xor(state, build.bswap(word)), build.block)
+    function = unit.function(name, kind, [POINTER, I64, *more])
+    unit.helpers[name] = function
+    address, size, *_ = function.args
+    entry, head, body, end = (function.append_basic_block(block) for block in ("entry", "head", "body", "end"))
+    build = ll.IRBuilder(entry)
+    start = first(build)
+    build.branch(head)
+    build.position_at_end(head)
+    offset, state = build.phi(I64), build.phi(kind)
+    offset.add_incoming(constant(64, 0), entry)
+    state.add_incoming(start, entry)
+    build.cbranch(build.icmp_unsigned("<", offset, size), body, end)
+    build.position_at_end(body)
+    byte = build.load(build.gep(address, [offset], source_etype=BYTE), typ=BYTE)
+    state.add_incoming(step(build, state, byte), body)
+    offset.add_incoming(build.add(offset, constant(64, 1)), body)
     build.branch(head)
     build.position_at_end(end)
     build.ret(state)

@@ -8,6 +8,7 @@ from typing import Any
 import llvmlite.ir as ll
 
 from switchsum.switch import ir
+from switchsum.switch.codegen.division import division_function
 from switchsum.switch.codegen.emitter import Emitter, Fields, Value, constant, integer
 from switchsum.switch.codegen.hashes import HashEmitter
 from switchsum.switch.codegen.layout import RowLayout, words
@@ -16,7 +17,7 @@ from switchsum.switch.ir import Op, Relation
 from switchsum.switch.passes.analysis import is_wide
 
 _MAX_DIVISION_BITS = 64
-"""Wider divisions call a library function up to 128 bits and are expanded beyond; so they go beyond."""
+"""Wider divisions have no instruction."""
 
 _RELATIONS = {
     Relation.EQ: ("==", False),
@@ -111,10 +112,12 @@ class Values:
         build, width = self._emit.build, left.type.width
         by_zero = build.icmp_unsigned("==", right, constant(width, 0))
         divisor = build.select(by_zero, constant(width, 1), right)
-        inner = max(width, 136) if width > _MAX_DIVISION_BITS else width
-        operands = self._emit.resize(left, inner), self._emit.resize(divisor, inner)
-        result = build.udiv(*operands) if op is Op.DIV else build.urem(*operands)
-        return build.select(by_zero, constant(width, 0), self._emit.resize(result, width))
+        if width <= _MAX_DIVISION_BITS:
+            result = build.udiv(left, divisor) if op is Op.DIV else build.urem(left, divisor)
+        else:
+            both = build.call(division_function(self._emit.unit, width), [left, divisor])
+            result = build.extract_value(both, 0 if op is Op.DIV else 1)
+        return build.select(by_zero, constant(width, 0), result)
 
     def _compare(self, value: ir.Compare) -> Value:
         build = self._emit.build
@@ -146,8 +149,31 @@ class Values:
             return constant(width, 0)
         return self._emit.resize(self.wide.slice(value.slot, shift, kept), width)
 
-    def _in_memory(self, value: ir.Expr) -> Value:
-        """Compute with vectors what only passes make, and only of wide values."""
+    def _repeat(self, value: ir.Repeat) -> Value:
+        if is_wide_value(value):
+            return self._from_memory(value)
+        build, width = self._emit.build, value.width
+        made = self._emit.resize(self.integer(value.value), width)
+        filled = value.value.width
+        while filled < width:
+            step = min(filled, width - filled)
+            step -= step % value.value.width
+            made = build.or_(made, build.shl(made, constant(width, step)))
+            filled += step
+        return made
+
+    def _add_lanes(self, value: ir.AddLanes) -> Value:
+        if is_wide_value(value):
+            return self._from_memory(value)
+        build, width = self._emit.build, value.width
+        tops = constant(width, ((1 << width) - 1) // ((1 << value.lane) - 1) << (value.lane - 1))
+        left, right = self.integer(value.left), self.integer(value.right)
+        # Without their top bits no carry leaves a lane; those are added without carry.
+        low = build.add(build.and_(left, build.not_(tops)), build.and_(right, build.not_(tops)))
+        return build.xor(low, build.and_(build.xor(left, right), tops))
+
+    def _from_memory(self, value: ir.Expr) -> Value:
+        """Return what vectors compute."""
         return self._emit.load_network(self.wide.address(value), value.width // 8)
 
     def _hash(self, value: ir.Hash) -> Value:
@@ -179,7 +205,7 @@ _VALUES: dict[type, Callable[[Values, Any], Value]] = {
     ir.Compare: Values._compare,
     ir.Select: Values._select,
     ir.Resize: Values._resize,
-    ir.Repeat: Values._in_memory,
-    ir.AddLanes: Values._in_memory,
+    ir.Repeat: Values._repeat,
+    ir.AddLanes: Values._add_lanes,
     ir.Hash: Values._hash,
 }

@@ -21,7 +21,10 @@ from switchsum.switch.passes.repeat import PERIODS, period_of
 from switchsum.switch.state import WIDE_BITS
 
 Region = tuple[str, int]
-"""Memory that may change while a block runs: ("register", number) or ("field", slot), its own bytes."""
+"""Memory that does not keep what it has: ("register", number), ("field", slot), its own bytes, or a temporary's."""
+
+_TEMPORARY: Region = ("temporary", 0)
+"""Memory of the function's own, gone with it."""
 
 _BITWISE = {Op.AND: "and", Op.OR: "or", Op.XOR: "xor"}
 
@@ -67,7 +70,7 @@ class WideFields:
                 return self._splat(size, inner)
             case ir.Binary(_, op, left, right) if op in _BITWISE:
                 return self._made(size, (_BITWISE[op], self.node(left), self.node(right)))
-            case ir.AddLanes(_, lane, left, right):
+            case ir.AddLanes(_, lane, left, right) if lane in PERIODS:
                 return self._made(size, ("add", lane, self.node(left), self.node(right)))
             case ir.Select(_, condition, then, other):
                 test = Node(size, ("condition",), self._integer_of(condition))
@@ -76,14 +79,14 @@ class WideFields:
                 target = self._temporary(size)
                 function = carry_function(self._emit.unit, op is Op.SUB, size)
                 self._emit.build.call(function, [target, self.address(left), self.address(right)])
-                return self.memory(size, target)
+                return self.memory(size, target, _TEMPORARY)
         return self.from_integer(self._integer_of(value))
 
     def from_integer(self, value: Value) -> Node:
         """Return the node of an integer of whole bytes."""
         target = self._temporary(value.type.width // 8)
         self._emit.store_network(value, target)
-        return self.memory(value.type.width // 8, target)
+        return self.memory(value.type.width // 8, target, _TEMPORARY)
 
     def memory(self, size: int, address: Value, region: Region | None = None) -> Node:
         """Return the node of bytes in memory."""
@@ -238,7 +241,11 @@ def is_wide_value(value: ir.Expr) -> bool:
             return op in _BITWISE and (is_wide_value(left) or is_wide_value(right))
         case ir.Select(_, _, then, other):
             return is_wide_value(then) or is_wide_value(other)
-    return isinstance(value, ir.Field | ir.AddLanes | ir.Repeat)
+        case ir.AddLanes(_, lane):
+            return lane in PERIODS
+        case ir.Repeat(_, inner):
+            return inner.width in PERIODS
+    return isinstance(value, ir.Field)
 
 
 def _hangs_on(node: Node, regions: set[Region]) -> bool:

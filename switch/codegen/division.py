@@ -1,0 +1,53 @@
+"""Division of numbers that no instruction divides: one bit of the quotient after the other.
+
+LLVM would call a library function up to 128 bits, which need not be there in this process.
+"""
+
+from __future__ import annotations
+
+import llvmlite.ir as ll
+
+from switchsum.switch.codegen.emitter import I64, Unit, Value, constant, integer
+
+
+def division_function(unit: Unit, width: int) -> ll.Function:
+    """Return a function (dividend, divisor) that returns quotient and remainder; the divisor is not 0."""
+    key = ("divide", width)
+    if key not in unit.helpers:
+        kind = integer(width)
+        function = unit.function(f"divide.{width}", ll.LiteralStructType([kind, kind]), [kind, kind])
+        function.attributes.add("noinline")
+        unit.helpers[key] = function
+        _write(function, width)
+    made: ll.Function = unit.helpers[key]
+    return made
+
+
+def _write(function: ll.Function, width: int) -> None:
+    """Shift the dividend, bit by bit, into the remainder, and the quotient into the place that it leaves."""
+    entry, body, after = (function.append_basic_block(name) for name in ("entry", "body", "after"))
+    dividend, divisor = function.args
+    ll.IRBuilder(entry).branch(body)
+    build = ll.IRBuilder(body)
+    kind, one = integer(width), constant(width, 1)
+    step, quotient, remainder = build.phi(I64), build.phi(kind), build.phi(kind)
+    step.add_incoming(constant(64, 0), entry)
+    quotient.add_incoming(dividend, entry)
+    remainder.add_incoming(constant(width, 0), entry)
+    longer = build.or_(build.shl(remainder, one), build.lshr(quotient, constant(width, width - 1)))
+    # A remainder whose top bit is lost by shifting is larger than any divisor.
+    overflowed = build.icmp_signed("<", remainder, constant(width, 0))
+    fits = build.or_(overflowed, build.icmp_unsigned(">=", longer, divisor))
+    rest = build.select(fits, build.sub(longer, divisor), longer)
+    digits = build.or_(build.shl(quotient, one), build.zext(fits, kind))
+    following = build.add(step, constant(64, 1))
+    for phi, value in ((step, following), (quotient, digits), (remainder, rest)):
+        phi.add_incoming(value, body)
+    build.cbranch(build.icmp_unsigned("<", following, constant(64, width)), body, after)
+    build.position_at_end(after)
+    build.ret(_pair(build, digits, rest))
+
+
+def _pair(build: ll.IRBuilder, first: Value, second: Value) -> Value:
+    kind = ll.LiteralStructType([first.type, second.type])
+    return build.insert_value(build.insert_value(ll.Constant(kind, ll.Undefined), first, 0), second, 1)
