@@ -6,12 +6,15 @@ Each side of a link has an *outbox*: memory that it alone writes and the other s
          64     tail: frames that it has taken from the other's outbox    words of 64 bits, counted
         128     sleeping: 1 while it waits for the other to ring          from 0, never wrapping)
        4096     descriptors, one word each: row | length << 32
+        ...     as many words for this side's own book-keeping: a stack of free rows
         ...     rows of frames, from a page boundary on (rows.py says how a frame lies in its row)
 
-Frame number `n` has the descriptor `n % capacity`.  A side may name any row in any order and name one again, so that a
-frame is repeated without a copy; it must not rewrite a row before the other's tail has passed.  A producer publishes
-its head, then looks whether the other side sleeps, and rings its bell (an eventfd) if so; a consumer says that it
-sleeps, then looks at the head once more; the fences between make sure that at least one of them sees the other.
+Frame number `n` has the descriptor `n % capacity`.  A side may name any row in any order and name one again (`push`),
+so that a frame is repeated without a copy; it must not rewrite a row before the other's tail has passed.  Or it has
+frames copied into rows that are free (`lend_rows`, then `put_copy`); an outbox is used in one of the two ways.  A
+producer publishes its head, then looks whether the other side sleeps, and rings its bell (an eventfd) if so; a
+consumer says that it sleeps, then looks at the head once more; the fences between make sure that at least one of them
+sees the other.
 
 Nothing that the other side writes is trusted: rows and lengths are checked, and heads and tails that cannot be mark the
 link as broken.  Kernels take a *link*, a vector of `LINK_FIELDS` int64 words private to this side.
@@ -38,7 +41,7 @@ PAGE_BYTES: Final = 4096
 WORD_BYTES: Final = 8
 
 LAYOUT_DIGEST: Final = hashlib.sha256(
-    f"1 {HEAD_WORD} {TAIL_WORD} {SLEEPING_WORD} {DESCRIPTORS} {PAGE_BYTES} {LEAD_BYTES} row|length<<32".encode()
+    f"2 {HEAD_WORD} {TAIL_WORD} {SLEEPING_WORD} {DESCRIPTORS} {PAGE_BYTES} {LEAD_BYTES} row|length<<32".encode()
 ).hexdigest()[:8]
 """Names the layout; two sides that differ refuse each other.  The leading number covers what the rest does not show."""
 
@@ -73,7 +76,11 @@ BROKEN: Final = 14
 """1: the peer's head or tail made no sense."""
 PUBLISHED: Final = 15
 """How many of the frames in the own outbox the peer can see."""
-LINK_FIELDS: Final = 16
+FREE: Final = 16
+"""Rows on the stack of free ones, if `lend_rows` was called."""
+RECLAIMED: Final = 17
+"""Frames whose rows have been put back on it."""
+LINK_FIELDS: Final = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +97,7 @@ class OutboxLayout:
     @property
     def frames_offset(self) -> int:
         """Where the rows start."""
-        return -(-(DESCRIPTORS + self.capacity * WORD_BYTES) // PAGE_BYTES) * PAGE_BYTES
+        return -(-(DESCRIPTORS + 2 * self.capacity * WORD_BYTES) // PAGE_BYTES) * PAGE_BYTES
 
     @property
     def stride(self) -> int:
@@ -121,6 +128,16 @@ def fill_link(link: Link, own: OutboxLayout, own_address: int, peer: OutboxLayou
 
 
 @kernel
+def _descriptor_word(link: Link, number: int) -> int:
+    return int(link[OWN] + DESCRIPTORS + (number & link[OWN_MASK]) * WORD_BYTES)
+
+
+@kernel
+def _free_word(link: Link, index: int) -> int:
+    return int(link[OWN] + DESCRIPTORS + (link[OWN_MASK] + 1 + index) * WORD_BYTES)
+
+
+@kernel
 def consumed(link: Link) -> int:
     """Return how many frames of the own outbox the peer has taken."""
     tail = load_acquire(link[PEER] + TAIL_WORD)
@@ -144,8 +161,7 @@ def room(link: Link, wanted: int) -> int:
 @kernel
 def put_descriptor(link: Link, row: int, length: int) -> None:
     """Name a row of the own outbox as the next frame; there must be room."""
-    word = link[OWN] + DESCRIPTORS + (link[HEAD] & link[OWN_MASK]) * WORD_BYTES
-    store_release(word, row | length << 32)
+    store_release(_descriptor_word(link, link[HEAD]), row | length << 32)
     link[HEAD] += 1
 
 
@@ -176,11 +192,35 @@ def push(link: Link, rows: Indices, lengths: Indices) -> tuple[int, bool]:
 
 
 @kernel
+def lend_rows(link: Link) -> None:
+    """Let `put_copy` choose rows from now on; the own outbox has as many of them as descriptors."""
+    link[FREE] = link[OWN_MASK] + 1
+    for row in range(link[FREE]):
+        store_release(_free_word(link, row), row)
+
+
+@kernel
+def reclaim_rows(link: Link) -> None:
+    """Put the rows that the peer has given back on the stack, the last one on top."""
+    for number in range(link[RECLAIMED], consumed(link)):
+        row = load_acquire(_descriptor_word(link, number)) & 0xFFFF_FFFF
+        store_release(_free_word(link, link[FREE]), row)
+        link[FREE] += 1
+    link[RECLAIMED] = link[SEEN]
+
+
+@kernel
 def put_copy(link: Link, address: int, length: int) -> bool:
-    """Copy a frame into the own outbox, whose rows are used in turn; False when it is full or the frame too long."""
-    if length > link[FRAME_BYTES] or room(link, 1) < 1:
+    """Copy a frame into a free row of the own outbox; False when there is none or the frame is too long.
+
+    It is the row given back last: where few frames wait, few rows are used, and they stay in the caches.
+    """
+    if link[FREE] == 0:
+        reclaim_rows(link)
+    if length > link[FRAME_BYTES] or link[FREE] == 0:
         return False
-    row = link[HEAD] & link[OWN_MASK]
+    link[FREE] -= 1
+    row = load_acquire(_free_word(link, link[FREE]))
     copy_bytes(link[OWN_FRAMES] + row * link[OWN_STRIDE], address, length)
     put_descriptor(link, row, length)
     return True

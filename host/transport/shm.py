@@ -39,10 +39,10 @@ class ShmTransport:
     ) -> None:
         """Connect to the switch called `name`; raises TransportError.
 
-        `answer_rows` frames may wait for this worker before the switch drops more (a power of two; as many as the
-        slots of `rows` rows, if not given).  `spins` is how often `wait` looks before it goes to sleep.
+        `answer_rows` frames may wait for this worker before the switch drops more (a power of two; at least `rows`, if
+        not given).  `spins` is how often `wait` looks before it goes to sleep.
         """
-        hello = Hello(rows=rows, answer_rows=answer_rows or next_power_of_two(rows) // 2 or 1, frame_bytes=frame_bytes)
+        hello = Hello(rows=rows, answer_rows=answer_rows or next_power_of_two(rows), frame_bytes=frame_bytes)
         answer, descriptors, self._connection = _shake_hands(name, hello)
         own_layout, peer_layout = hello.outboxes()
         self._own = SharedMemory(descriptors[0], own_layout.total_bytes, writable=True)

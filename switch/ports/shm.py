@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.ring import BROKEN, LINK_FIELDS, fill_link
+from switchsum.protocol.ring import BROKEN, LINK_FIELDS, fill_link, lend_rows
 from switchsum.protocol.shm import MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
 from switchsum.switch.ports import shm_kernels
@@ -208,6 +208,7 @@ class ShmPorts(PortGroup):
             port = self.table.take("shm", f"process {pid}")
             resources.callback(self.table.give_back, port)
             fill_link(self._links[index], our_layout, answers.address, their_layout, outbox.address)
+            lend_rows(self._links[index])
             address = worker_address(port)
             answer = Answer(port=port, mac=address.mac, ip=address.ip, udp_port=address.port)
             socket.send_fds(connection, [answer.encode()], [outbox.descriptor, answers.descriptor, bell, self._bell])

@@ -84,6 +84,8 @@ def transmit(
 
     Ports are below the length of `link_of_port`, which holds -1 for a port without a link.
     """
+    for index in active:
+        ring.reclaim_rows(links[index])
     for i in range(len(ports)):
         port, length = ports[i], int(np.int64(lengths[i]))
         index = link_of_port[port]

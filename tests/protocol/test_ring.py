@@ -114,28 +114,74 @@ def test_descriptors_are_a_bounded_queue(actions: list[list[tuple[int, int]] | i
     assert not consumer.link[ring.BROKEN]
 
 
-def test_copies_use_the_rows_in_turn_until_the_ring_is_full() -> None:
+class Lender:
+    """An outbox into which frames are copied, and the side that reads them."""
+
     layout = OutboxLayout(rows=8, capacity=8, frame_bytes=FRAME)
-    first, second = outboxes(layout)
-    link, peer = np.zeros(LINK_FIELDS, np.int64), np.zeros(LINK_FIELDS, np.int64)
-    fill_link(link, layout, first.ctypes.data, layout, second.ctypes.data)
-    fill_link(peer, layout, second.ctypes.data, layout, first.ctypes.data)
-    rows, lengths = np.zeros(16, np.int32), np.zeros(16, np.int32)
-    stored = first[layout.frames_offset :].reshape(8, layout.stride)[:, LEAD_BYTES:]
-    for number in range(100):
-        frame = np.full(FRAME, number, np.uint8)
-        assert ring.put_copy(link, frame.ctypes.data, 1 + number % FRAME)
-        if number % 8 == 7:  # full
-            assert not ring.put_copy(link, frame.ctypes.data, 1)
-            assert ring.waiting(peer) == 0  # nothing is seen before it is published
-            ring.publish(link)
-            assert ring.take(peer, rows, lengths) == 8
-            assert not ring.put_copy(link, frame.ctypes.data, 1)  # taken, but not yet given back
-            for row, length, was in zip(rows[:8], lengths[:8], range(number - 7, number + 1), strict=True):
-                assert length == 1 + was % FRAME
-                assert (stored[row, :length] == was).all()
-            ring.release(peer)
-    assert not ring.put_copy(link, frame.ctypes.data, FRAME + 1)
+
+    def __init__(self) -> None:
+        self._memories = first, second = outboxes(self.layout)
+        self.link, self.peer = np.zeros((2, LINK_FIELDS), np.int64)
+        fill_link(self.link, self.layout, first.ctypes.data, self.layout, second.ctypes.data)
+        fill_link(self.peer, self.layout, second.ctypes.data, self.layout, first.ctypes.data)
+        ring.lend_rows(self.link)
+        self.stored = first[self.layout.frames_offset :].reshape(8, self.layout.stride)[:, LEAD_BYTES:]
+        self.used: set[int] = set()
+
+    def put(self, number: int, length: int = 7) -> bool:
+        return ring.put_copy(self.link, np.full(FRAME, number, np.uint8).ctypes.data, length)
+
+    def take(self, limit: int) -> list[int]:
+        """Return the numbers of the frames that have come, at most `limit`."""
+        rows, lengths = np.zeros((2, limit), np.int32)
+        count = ring.take(self.peer, rows, lengths)
+        self.used |= set(rows[:count].tolist())
+        for row, length in zip(rows[:count], lengths[:count], strict=True):
+            assert (self.stored[row, :length] == self.stored[row, 0]).all()
+        return [int(self.stored[row, 0]) for row in rows[:count]]
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12), st.booleans()), max_size=40))
+def test_copies_are_a_bounded_queue(turns: list[tuple[int, int, bool]]) -> None:
+    lender = Lender()
+    queue: deque[int] = deque()
+    put = taken = released = 0
+    for wanted, limit, give_back in turns:
+        for _ in range(wanted):
+            fits = put - released < lender.layout.capacity
+            assert lender.put(put % 256) == fits
+            if fits:
+                queue.append(put % 256)
+                put += 1
+        assert ring.waiting(lender.peer) <= len(queue)  # what is not published is not seen
+        ring.publish(lender.link)
+        count = min(limit, len(queue))
+        assert lender.take(limit) == [queue.popleft() for _ in range(count)]
+        taken += count
+        if give_back:
+            ring.release(lender.peer)
+            released = taken
+    assert not lender.link[ring.BROKEN]
+
+
+def test_where_few_frames_wait_few_rows_are_used() -> None:
+    lender = Lender()
+    for number in range(50):
+        ring.reclaim_rows(lender.link)
+        assert lender.put(number)
+        assert lender.put(number + 100)
+        ring.publish(lender.link)
+        assert lender.take(8) == [number, number + 100]
+        ring.release(lender.peer)
+    assert len(lender.used) == 2
+
+
+def test_a_frame_that_is_too_long_is_not_copied() -> None:
+    lender = Lender()
+    assert not lender.put(1, FRAME + 1)
+    assert [lender.put(number, FRAME) for number in range(9)] == [True] * 8 + [False]
+    ring.publish(lender.link)
+    assert lender.take(9) == list(range(8))
 
 
 @pytest.mark.parametrize(
