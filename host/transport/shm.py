@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import socket
+import time
 from typing import Final
 
 import numpy as np
@@ -103,20 +104,22 @@ class ShmTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Look for frames for a short while, then sleep until the switch rings; raises SwitchLost."""
-        if not ring.fall_asleep(self._link, self._spins):
-            return True
-        try:
-            events = self._poll.poll(milliseconds(timeout_s))
-        finally:
-            ring.set_sleeping(self._link, 0)
-        for descriptor, _ in events:
-            if descriptor == self._bell:
+        end = time.monotonic() + timeout_s
+        while ring.fall_asleep(self._link, self._spins):
+            try:
+                events = self._poll.poll(milliseconds(end - time.monotonic()))
+            finally:
+                ring.set_sleeping(self._link, 0)
+            for descriptor, _ in events:
+                if descriptor != self._bell:
+                    raise SwitchLost("the switch closed the shared-memory link")
                 os.eventfd_read(self._bell)
-            else:
-                raise SwitchLost("the switch closed the shared-memory link")
-        if self._link[ring.BROKEN]:
-            raise SwitchLost("the switch's side of the shared-memory link makes no sense")
-        return ring.waiting(self._link) > 0
+            if self._link[ring.BROKEN]:
+                raise SwitchLost("the switch's side of the shared-memory link makes no sense")
+            if not events:
+                return ring.waiting(self._link) > 0
+            # Rung; if for a frame that was seen before going to sleep, it sleeps on.
+        return True
 
     def close(self) -> None:
         """Close the link; the memory stays for as long as the arrays do."""
