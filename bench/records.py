@@ -73,7 +73,7 @@ def beside(alone: Record, peer: str, peer_samples: Samples, *, smaller_is_better
 
 def show(console: Console, title: str, records: Iterable[Record]) -> None:
     """Print records as a table."""
-    table = Table(title=title)
+    table = Table(title=title, title_justify="left")
     for name, justify in (
         ("name", "left"),
         ("median", "right"),
@@ -81,12 +81,17 @@ def show(console: Console, title: str, records: Iterable[Record]) -> None:
         ("peer", "right"),
         ("ratio", "right"),
     ):
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for item in records:
-        peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {item.peer_value:,.4g}"
+        peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {number(item.peer_value)}"
         ratio = "" if item.ratio is None else f"{item.ratio:.2f}"
-        table.add_row(item.name, f"{item.value:,.4g} {item.unit}", f"{item.spread:.0%}", peer, ratio)
+        table.add_row(item.name, f"{number(item.value)} {item.unit}", f"{item.spread:.0%}", peer, ratio)
     console.print(table)
+
+
+def number(value: float) -> str:
+    """Write a figure as people read it."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def machine() -> str:

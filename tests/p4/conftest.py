@@ -4,44 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from switchsum import p4src
-from switchsum.protocol.wire import LANE_BUILDS, Reason
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.tables import Entry, Exact
+from switchsum.protocol.wire import LANE_BUILDS
 from switchsum.testing.bmv2 import Bmv2
+from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import LIMITED_GROWTH, Rig
 
 WORKERS = 4
 NO_BMV2 = pytest.mark.skipif(
     shutil.which("simple_switch_grpc") is None or os.geteuid() != 0, reason="needs simple_switch_grpc on PATH, and root"
 )
-
-
-class Embedded:
-    """The embedded switch, driven in memory."""
-
-    def __init__(self, lanes: int, engine: str) -> None:
-        self._pipeline = Pipeline.load(p4src.load(lanes).device_config, engine=engine)
-
-    def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
-        entry = Entry(match=tuple(Exact(value) for value in match), action=action, params=tuple(params))
-        self._pipeline.tables[table].insert(entry)
-
-    def set_default(self, table: str, action: str, params: Sequence[int]) -> None:
-        self._pipeline.tables[table].set_default(action, tuple(params))
-
-    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        self._pipeline.multicast.set(group, replicas)
-
-    def events(self, counter: str, reason: Reason) -> int:
-        return self._pipeline.counters[counter].read(reason)[0]
-
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return self._pipeline.process(port, frame)
 
 
 EMBEDDED = [

@@ -156,6 +156,18 @@ def test_what_does_not_belong_together_is_a_mismatch(rig: Rig, field: str) -> No
     assert total is not None
 
 
+def test_lanes_that_were_not_combined_do_not_come_back(rig: Rig) -> None:
+    for rank in range(rig.workers - 1):
+        rig.contribute(rank, 1, digest=1)
+    last = rig.workers - 1
+    answers = rig.contribute(last, 1, some_lanes(rig), digest=2)
+    assert sorted(answers) == [rank + 1 for rank in range(rig.workers)]
+    answers[last + 1] += rig.contribute(last, 1, some_lanes(rig), digest=2)[last + 1]
+    for packet in [packet for packets in answers.values() for packet in packets]:
+        assert packet.header.flags == Flag.MISMATCH
+        assert packet.payload == b""
+
+
 @pytest.mark.parametrize(
     ("lane_format", "kind", "bits"),
     [(LaneFormat.INT32, ">i4", 32), (LaneFormat.INT16, ">i2", 16), (LaneFormat.INT8, "i1", 8)],

@@ -19,7 +19,7 @@ PORT_FRAMES: Final = 32
 """What a port surely holds: BMv2's receive ring drops the rest of a burst, and nothing counts it."""
 CPU_PORT: Final = 255
 START_S: Final = 20.0
-_SEE_INTERFACES: Final = ("unshare", "--mount", "--", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh")
+SEE_INTERFACES: Final = ("unshare", "--mount", "--", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh")
 """BMv2 looks at its ports in /sys, which shows the interfaces of the namespace that it was mounted in."""
 
 
@@ -40,7 +40,7 @@ def start(children: Children, switch: str, wires: Sequence[Wire]) -> str:
         command += ["-i", f"{wire.port}@{wire.interface}"]
     command += ["--thrift-port", str(free_port()), "--log-level", "off"]
     command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
-    child = children.start("bmv2", [*_SEE_INTERFACES, *command], prefix=True)
+    child = children.start("bmv2", [*SEE_INTERFACES, *command], prefix=True, quiet=True)
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:

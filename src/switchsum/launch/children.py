@@ -55,17 +55,19 @@ class Children:
         *,
         environment: Mapping[str, str] | None = None,
         prefix: bool = False,
+        quiet: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        """Start a child; with `prefix` its output lines carry its name.  Call it from the main thread only.
+        """Start a child; with `prefix` its output lines carry its name, with `quiet` only its errors show.
 
-        Raises FileNotFoundError when `setpriv` (util-linux) is missing; a missing command shows in the exit code, 127.
+        Call it from the main thread only.  Raises FileNotFoundError when `setpriv` (util-linux) is missing; a missing
+        command shows in the exit code, 127.
         """
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *command],
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if prefix else None,
+            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE if prefix else None,
             stderr=subprocess.PIPE if prefix else None,
             pass_fds=pass_fds,
             process_group=0,

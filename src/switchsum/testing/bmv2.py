@@ -18,6 +18,7 @@ from switchsum import p4src
 from switchsum.controller.client import P4RuntimeClient, Pipeline
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.state import Entry, Group, Replica
+from switchsum.launch.bmv2 import SEE_INTERFACES
 from switchsum.launch.children import Child, Children
 from switchsum.launch.wires import run
 from switchsum.protocol.p4runtime import parse_p4info, v1
@@ -74,7 +75,7 @@ class Bmv2:
                 if not offloads:
                     self._inside(["ethtool", "-K", end, *(word for name in OFFLOADS for word in (name, "off"))])
                 self._inside(["ip", "link", "set", end, "up"])
-        self._sockets = in_namespace(self._pid, self._open_sockets)
+        self.sockets = in_namespace(self._pid, self._open_sockets)
         self.child = self._start()
         self._client = P4RuntimeClient(self._address, on_packet=self._packets_in.put)
         self._connect()
@@ -98,7 +99,7 @@ class Bmv2:
         """End BMv2 and remove the namespace."""
         self._client.close()
         self._children.stop()
-        for end in self._sockets:
+        for end in self.sockets:
             end.close()
         self._scratch.cleanup()
 
@@ -132,9 +133,19 @@ class Bmv2:
 
     def _start(self) -> Child:
         ports = [word for port in range(1, PORTS + 1) for word in ("-i", f"{port}@s{port}")]
-        command = ["simple_switch_grpc", "--no-p4", *ports, "--", "--grpc-server-addr", self._address]
+        command = [
+            "simple_switch_grpc",
+            "--no-p4",
+            *ports,
+            "--log-level",
+            "off",
+            "--",
+            "--grpc-server-addr",
+            self._address,
+        ]
         command += ["--cpu-port", str(CPU_PORT)]
-        return self._children.start("bmv2", ["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *command], prefix=True)
+        inside = ["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *SEE_INTERFACES]
+        return self._children.start("bmv2", [*inside, *command], prefix=True, quiet=True)
 
     def _connect(self) -> None:
         deadline = time.monotonic() + START_S
@@ -201,7 +212,7 @@ class Bmv2:
             metadata = {"egress_port": int.from_bytes(frame[:2]) >> 7, "unused": 0}
             self._client.send_packets([self.schema.encode_packet_out(frame[2:], metadata)])
         else:
-            self._sockets[port - 1].send(frame)
+            self.sockets[port - 1].send(frame)
 
     def collect(self, quiet_s: float = QUIET_S) -> list[tuple[int, bytes]]:
         """Return the frames that come out of the ports until none has come for a while."""
@@ -210,7 +221,7 @@ class Bmv2:
             raise ChildProcessError(f"simple_switch_grpc ended with {code}")
         last = time.monotonic()
         while time.monotonic() < last + quiet_s:
-            for port, end in enumerate(self._sockets, start=1):
+            for port, end in enumerate(self.sockets, start=1):
                 try:
                     frame, source = end.recvfrom(FRAME_BYTES, socket.MSG_DONTWAIT)
                 except BlockingIOError:

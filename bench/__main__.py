@@ -1,0 +1,34 @@
+"""Run the benchmarks: `python -m bench`, or `--only switch`, `allreduce` or `load`."""
+
+from __future__ import annotations
+
+import argparse
+from importlib import import_module
+
+from rich.console import Console
+
+from bench.records import RESULTS, machine, save, show
+
+TABLE_COLUMNS = 120
+"""For output into files."""
+PARTS = ("switch", "allreduce", "load")
+
+
+def main() -> None:
+    """Measure, print tables, write records."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", choices=PARTS)
+    options = parser.parse_args()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=TABLE_COLUMNS)
+    console.print(machine())
+    for part in PARTS if options.only is None else (options.only,):
+        records = import_module(f"bench.{part}").run()
+        show(console, part, records)
+        save(records)
+    console.print(f"written to {RESULTS.relative_to(RESULTS.parent.parent.parent)}")
+
+
+if __name__ == "__main__":
+    main()
