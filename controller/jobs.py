@@ -116,8 +116,7 @@ class Jobs:
         if name in self._jobs:
             raise UsageError(f"there is a job {name!r} already")
         self._check_size(workers, slots)
-        if not 0 < timeout_s < float("inf"):
-            raise UsageError(f"a time-out is a positive number of seconds, not {timeout_s}")
+        self._check_timeout(timeout_s)
         number, group = self._free_number(), self._free_group()
         job = Job(
             name=name,
@@ -135,6 +134,9 @@ class Jobs:
     def adopt(self, job: Job) -> None:
         """Take over a job that is on the switch already; raises UsageError when it clashes with another one."""
         self._check_size(job.workers, job.slots.count)
+        self._check_timeout(job.timeout_s)
+        if not FIRST_GROUP <= job.group <= LAST_GROUP:
+            raise UsageError(f"job {job.name!r} on the switch has group {job.group}")
         clash = [
             other.name
             for other in self
@@ -299,6 +301,10 @@ class Jobs:
             raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {workers}")
         if not 1 <= slots <= self.total_slots:
             raise UsageError(f"a job has 1 to {self.total_slots} slots, not {slots}")
+
+    def _check_timeout(self, timeout_s: float) -> None:
+        if not 0 < timeout_s < float("inf"):
+            raise UsageError(f"a time-out is a positive number of seconds, not {timeout_s}")
 
     def _fit(self, count: int, but: Job | None = None) -> SlotRange:
         slots = first_fit((job.slots for job in self if job is not but), count, self.total_slots)

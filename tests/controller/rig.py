@@ -166,18 +166,35 @@ class Bmv2Switch:
 
 
 class Bmv2Wires:
-    """Frames into and out of BMv2's ports, by its service `p4.bm.DataplaneInterface`."""
+    """Frames into and out of BMv2's ports, by its service `p4.bm.DataplaneInterface`, once BMv2 has a program."""
 
     def __init__(self, address: str) -> None:
         self.received: queue.SimpleQueue[tuple[int, bytes]] = queue.SimpleQueue()
-        self._out: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)])
-        call = self._channel.stream_stream(
+        self._open = self._channel.stream_stream(
             "/p4.bm.DataplaneInterface/PacketStream", FRAME_MESSAGE.SerializeToString, FRAME_MESSAGE.FromString
         )
-        self._stream: Any = call(iter(self._out.get, None))
+        self._out, self._stream = self._connect()
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
+
+    def _connect(self) -> tuple[queue.SimpleQueue[Any], Any]:
+        """Open the stream; it refuses clients for a moment after the program has come, and a second one always."""
+        deadline = time.monotonic() + LONG_S
+        while time.monotonic() < deadline:
+            outs: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue(), queue.SimpleQueue()]
+            stream: Any = self._open(iter(outs[0].get, None))
+            probe: Any = self._open(iter(outs[1].get, None))
+            while not stream.done() and not probe.done():
+                time.sleep(0.001)
+            outs[1].put(None)
+            if probe.done() and probe.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                return outs[0], stream
+            outs[0].put(None)
+            stream.cancel()
+            probe.cancel()
+            time.sleep(0.01)
+        raise TimeoutError("BMv2 takes no frames")
 
     def send(self, port: int, frame: bytes) -> None:
         self._out.put(FRAME_MESSAGE(port=port, packet=frame))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -197,9 +198,48 @@ def test_a_missing_group_is_written_again() -> None:
     assert write.item.group == job.group
 
 
+def record(**fields: object) -> bytes:
+    """The record of a waiting job, with something wrong in it."""
+    right: dict[str, object] = {
+        "job": "a",
+        "workers": 1,
+        "first_slot": 0,
+        "slot_count": 1,
+        "group": 2,
+        "timeout_s": 1.0,
+        "live": False,
+        "epoch": 0,
+    }
+    return json.dumps(right | fields).encode()
+
+
+def test_the_least_record_is_a_job() -> None:
+    entry = Entry(
+        table=EGRESS_MEMBERS, match={"job": 9, "rank": RECORD_RANK}, action="SwitchEgress.drop", metadata=record()
+    )
+    jobs, _ = rebuilt(State.of([entry]))
+    assert [(job.name, job.number) for job in jobs] == [("a", 9)]
+
+
 @pytest.mark.parametrize(
     "metadata",
-    [b"", b"{", b"[]", b"{}", b'{"job":1}', b"\xff", b'"text"', b"null"],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"job":1}',
+        b"\xff",
+        b'"text"',
+        b"null",
+        record(group=1),
+        record(group=0x8000),
+        record(timeout_s=0),
+        record(timeout_s="soon"),
+        record(workers=33),
+        record(slot_count=0),
+        record(first_slot=SLOTS),
+    ],
 )
 def test_entries_of_somebody_else_are_reported_and_removed(metadata: bytes) -> None:
     foreign = [
