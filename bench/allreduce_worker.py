@@ -23,7 +23,7 @@ Array = npt.NDArray[np.float32]
 def measure(allreduce: Callable[[Array], object], barrier: Callable[[], object], size: int, runs: int) -> list[float]:
     """Return the seconds of each run; raises AssertionError when a sum is wrong."""
     rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    ramp = (np.arange(size, dtype=np.float32) % 1000) / 1000 + np.float32(0.5)
+    ramp = ((np.arange(size) % 1000) / 1000 + 0.5).astype(np.float32)
     expected = ramp * np.float32(sum(range(1, workers + 1)))
     array = np.empty_like(ramp)
     seconds = []

@@ -11,7 +11,8 @@ import numpy as np
 from bench.bmv2 import bmv2_rate
 from bench.contributions import WORKERS, Contributions
 from bench.records import Record, Samples, beside, record
-from switchsum.switch.pipeline import EngineName, Output
+from switchsum.switch.batch import Output
+from switchsum.switch.pipeline import EngineName
 from switchsum.switch.ports.port_set import BATCH_FRAMES
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import SLOT_COUNT, Rig
@@ -20,6 +21,7 @@ LANES = (256, 2048)
 RUNS = 5
 ROUNDS = BATCH_FRAMES // (SLOT_COUNT * WORKERS)
 """Rounds in one call, which then has as many frames as the switch takes at once from its ports."""
+ENGINES: tuple[EngineName, ...] = ("native", "interpreter")
 SECONDS = {"native": 0.5, "interpreter": 2.0}
 """Least length of one run."""
 
@@ -60,8 +62,8 @@ def run() -> list[Record]:
             f"{lanes} lanes, {WORKERS} workers, {SLOT_COUNT} rounds in flight, in memory, one core, {RUNS} runs"
         )
         bmv2 = bmv2_rate(lanes, RUNS) if with_bmv2 else None
-        for engine in ("native", "interpreter"):
+        for engine in ENGINES:
             name, conditions_here = f"switch.contributions.{lanes}.{engine}", f"{engine}, {conditions}"
-            alone = record(name, embedded_rate(lanes, engine), "contributions/s", conditions_here)  # type: ignore[arg-type]
+            alone = record(name, embedded_rate(lanes, engine), "contributions/s", conditions_here)
             records.append(alone if bmv2 is None else beside(alone, "bmv2", bmv2))
     return records

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from switchsum.protocol import wire
@@ -13,18 +15,21 @@ from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB,
 
 RNG = np.random.default_rng(5)
 
+Lanes = npt.NDArray[np.int32]
+Sums = npt.NDArray[np.int64]
 
-def some_lanes(rig: Rig, bits: int = 28) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+
+def some_lanes(rig: Rig, bits: int = 28) -> Lanes:
     return RNG.integers(-(1 << bits), 1 << bits, rig.lanes, dtype=np.int32)
 
 
-def run_round(rig: Rig, number: int, **fields: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def run_round(rig: Rig, number: int, **fields: int) -> Sums:
     """Let every rank contribute, check the results, and return their sum."""
     blocks = [some_lanes(rig) for _ in range(rig.workers)]
     for rank in range(rig.workers - 1):
         assert rig.contribute(rank, number, blocks[rank], **fields) == {}
     answers = rig.contribute(rig.workers - 1, number, blocks[-1], **fields)
-    total = np.sum(blocks, axis=0, dtype=np.int64)
+    total: Sums = np.sum(blocks, axis=0, dtype=np.int64)
     assert sorted(answers) == [rank + 1 for rank in range(rig.workers)]
     for port, [packet] in answers.items():
         assert packet.header.kind == Kind.RESULT
@@ -94,14 +99,14 @@ def test_a_repeat_in_an_open_round_is_held(rig: Rig) -> None:
     assert run_rest(rig, 1, {2: block}) is not None
 
 
-def run_rest(rig: Rig, number: int, given: dict[int, np.ndarray[tuple[int], np.dtype[np.int32]]]) -> np.ndarray:  # type: ignore[type-arg]
+def run_rest(rig: Rig, number: int, given: dict[int, Lanes]) -> Sums:
     """Complete a round in which some have contributed; return its sum."""
     blocks = dict(given)
     for rank in range(rig.workers):
         if rank not in blocks:
             blocks[rank] = some_lanes(rig)
             answers = rig.contribute(rank, number, blocks[rank])
-    total = sum(block.astype(np.int64) for block in blocks.values())
+    total: Sums = np.sum(list(blocks.values()), axis=0, dtype=np.int64)
     for [packet] in answers.values():
         np.testing.assert_array_equal(sums(packet), total)
     return total
@@ -173,7 +178,7 @@ def test_lanes_that_were_not_combined_do_not_come_back(rig: Rig) -> None:
     [(LaneFormat.INT32, ">i4", 32), (LaneFormat.INT16, ">i2", 16), (LaneFormat.INT8, "i1", 8)],
 )
 def test_lanes_of_every_format_add_and_overflow_apart(rig: Rig, lane_format: LaneFormat, kind: str, bits: int) -> None:
-    def lanes(values: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+    def lanes(values: Sums) -> Lanes:
         return np.frombuffer(values.astype(kind).tobytes(), dtype=">i4").astype(np.int32)
 
     count = rig.lanes * 32 // bits
@@ -271,7 +276,7 @@ def wrong_ip_checksum(rig: Rig) -> bytes:
     return frame[:24] + bytes([frame[24] ^ 0x10]) + frame[25:]
 
 
-BROKEN = {
+BROKEN: dict[Callable[[Rig], bytes], Reason] = {
     cut: Reason.TRUNCATED,
     too_long: Reason.LENGTH,
     other_version: Reason.VERSION,
@@ -286,7 +291,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda function: function.__name__)
-def test_a_broken_frame_is_dropped_and_counted(rig: Rig, broken) -> None:  # type: ignore[no-untyped-def]
+def test_a_broken_frame_is_dropped_and_counted(rig: Rig, broken: Callable[[Rig], bytes]) -> None:
     assert rig.send(0, broken(rig)) == {}
     assert rig.events(BROKEN[broken]) == 1
     run_round(rig, 1)

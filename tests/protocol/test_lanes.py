@@ -23,7 +23,7 @@ def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, lan
         return
     blocks = data.draw(hnp.arrays(np.float32, (workers, 5), elements=FLOATS))
     exponent = max(lanes.block_exponent(block) for block in blocks)
-    sums = sum(lanes.quantise(block, exponent, workers, lane_bits) for block in blocks)
+    sums = np.sum([lanes.quantise(block, exponent, workers, lane_bits) for block in blocks], axis=0)
     assert np.abs(sums).max() < 1 << (lane_bits - 1)
     exact = blocks.astype(np.float64).sum(axis=0)
     bound = workers / 2 * lanes.step(exponent, workers, lane_bits)

@@ -14,6 +14,12 @@ import switchsum
 
 SIZES = (1, 255, 256, 257, 5_000, 70_001)
 DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int32)
+PRECISION = {
+    np.dtype(np.float32): (2.0**-23, 2.0**-149),
+    np.dtype(np.float16): (2.0**-10, 2.0**-24),
+    np.dtype(ml_dtypes.bfloat16): (2.0**-7, 2.0**-133),
+}
+"""Distance of 1 from the next value, and the smallest value."""
 
 
 def inputs(size: int, dtype: np.dtype, workers: int, seed: int) -> list[np.ndarray]:
@@ -38,8 +44,8 @@ def check(comm: switchsum.Communicator, size: int, dtype: np.dtype) -> np.ndarra
         np.testing.assert_array_equal(mine, exact.astype(np.int64))
     else:
         largest = max(np.abs(array.astype(np.float64)).max() for array in arrays)
-        rounding = np.abs(exact) * float(ml_dtypes.finfo(dtype).eps)
-        bound = comm.world_size**2 * largest * 2.0**-30 + rounding + float(ml_dtypes.finfo(dtype).smallest_subnormal)
+        epsilon, smallest = PRECISION[np.dtype(dtype)]
+        bound = comm.world_size**2 * largest * 2.0**-30 + np.abs(exact) * epsilon + smallest
         assert (np.abs(mine.astype(np.float64) - exact) <= bound).all()
     return mine
 
