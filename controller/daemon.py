@@ -127,6 +127,8 @@ class Controller:
                 if handle is not None:
                     handle()
                 silent = self._jobs.tick(self._clock())
+                for job, member in silent:
+                    log.warning("job %s: nothing was heard of rank %d for %g s", job.name, member.rank, job.timeout_s)
                 if silent or handle is not None or not self._link.is_settled:
                     self._settle()
         with self._changed:
@@ -210,7 +212,7 @@ class Controller:
                 self._jobs.refuse(job, error)
             raise
         if job.live is not None:
-            log.info("job %s runs: epoch %d, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
+            log.info("job %s: epoch %d runs, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
 
     def _need_switch(self) -> None:
         """Wait a moment for the switch if it is away; raises SwitchLost."""
@@ -233,6 +235,7 @@ class Controller:
             job, member = self._jobs.join(
                 request.job, rank=request.rank, world_size=request.world_size, now=self._clock()
             )
+            log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
             growth_bytes = self._limits.growth_bytes
             return rpc.JoinReply(
                 nonce=member.nonce,
@@ -287,7 +290,8 @@ class Controller:
     def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
         """End a membership."""
         with self._changed:
-            self._jobs.leave(request.nonce)
+            if (left := self._jobs.leave(request.nonce)) is not None:
+                log.info("job %s: rank %d has left", left[0].name, left[1].rank)
             self._settle()
         return rpc.Empty()
 

@@ -225,18 +225,19 @@ class Jobs:
         member.heard_s = now
         return job, incarnation, member
 
-    def leave(self, nonce: int) -> None:
-        """End a membership; one that has ended already is no error."""
+    def leave(self, nonce: int) -> tuple[Job, Member] | None:
+        """End a membership and return whose; one that has ended already is no error."""
         if nonce not in self._members:
-            return
+            return None
         job, incarnation, member = self._members[nonce]
         member.step(MemberEvent.LEAVE)
         if member.state is not MemberState.LOST:
             self._end(member, NotAdmitted("this member has left"))
             self._after_departure(job, incarnation)
+        return job, member
 
-    def tick(self, now: float) -> bool:
-        """Declare members lost that were silent for too long; return whether there were any."""
+    def tick(self, now: float) -> list[tuple[Job, Member]]:
+        """Declare members lost that were silent for too long, and return them."""
         pause_s = now - (now if self._ticked_s is None else self._ticked_s)
         self._ticked_s = now
         silent = []
@@ -250,7 +251,7 @@ class Jobs:
             if member.state is not MemberState.LOST:
                 self._end(member, NotAdmitted(f"nothing was heard of this member for {job.timeout_s:g} s: join again"))
             self._after_departure(job, incarnation)
-        return bool(silent)
+        return [(job, member) for job, _, member in silent]
 
     def admit(self, job: Job, first_number: int) -> None:
         """Make the complete next incarnation the live one."""

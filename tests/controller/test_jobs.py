@@ -87,7 +87,7 @@ def test_silence_loses_a_member_and_a_replacement_moves_everybody_on() -> None:
     assert job.live is not None
     for now in (1.0, 2.0, 3.0, 4.0, 5.0, 6.0):
         jobs.heartbeat(alive, now)
-        assert jobs.tick(now) == (now == 6.0)
+        assert bool(jobs.tick(now)) == (now == 6.0)
     assert job.live.ranks(MemberState.LOST) == [1]
     assert job.epoch_for(job.live) == job.live.epoch
     assert jobs.heartbeat(dead, 6.0)[2].state is MemberState.LOST  # it is told so, should it be alive after all

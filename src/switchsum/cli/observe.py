@@ -31,8 +31,8 @@ def slots(
             "number": cell.number if cell.seen else "-",
             "contributed": ranks(cell.seen) or "-",
             "flags": flag_names(cell.flags) or "-",
-            "block": cell.block if cell.seen else "-",
-            "next_block": cell.next_block if cell.seen and cell.next_block != NO_BLOCK else "-",
+            "block": block(cell, cell.block),
+            "next": block(cell, cell.next_block),
         }
         for cell in found
     ]
@@ -86,6 +86,11 @@ def ranks(bitmap: int) -> str:
         else:
             runs.append([rank])
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def block(cell: rpc.SlotInfo, index: int) -> str:
+    """Write a cell's block, if it has one."""
+    return str(index) if cell.seen and index != NO_BLOCK else "-"
 
 
 def flag_names(flags: int) -> str:
