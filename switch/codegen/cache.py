@@ -74,6 +74,6 @@ def _sources_digest() -> str:
     """Return a digest of all sources that have a say in the code."""
     folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.py"), *(folder.parent / "passes").glob("*.py")]):
+    for path in sorted([*folder.glob("*.py"), *folder.parent.glob("*.py")]):
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -158,6 +158,12 @@ class Emitter:
         copy = self.unit.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
         self.build.call(copy, [target, source, size, constant(1, volatile)])
 
+    def own_copy(self, address: Value, size: int) -> Value:
+        """Return the address of a copy of bytes that others may change, so that all who read it see the same."""
+        copied = self.stack(BYTE, size)
+        self.copy(copied, address, size, volatile=True)
+        return copied
+
     def _shift_right(self, value: Value, amount: int) -> Value:
         return self.build.lshr(value, constant(value.type.width, amount)) if amount else value
 

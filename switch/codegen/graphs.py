@@ -125,7 +125,7 @@ class GraphEmitter:
         row = Lookup(self._unit, apply.table).find(self._emit, context, keys)
         self._finish_wide()
         address = row_address(self._emit, context, apply.table, row)
-        self._values.rows[apply.table] = address
+        self._values.set_row(apply.table, address)
         if info.spec.has_counters:
             counts = self._emit.context_word(context, table_word(self._program, apply.table, COUNTS))
             self._add_counts(self._emit.at(counts, build.mul(self._emit.resize(row, 64), constant(64, 16))))
@@ -157,6 +157,8 @@ class GraphEmitter:
         for slot in self._program.headers[statement.header].slots:
             if is_wide(self._program, slot):
                 wide.select(slot, self._emit.build.not_(valid), wide.zero(slot))
+            else:
+                wide.forget(slot)
         keep = self._emit.resize(valid, 8, signed=True)
         for segment in self._unit.layout.segments[statement.header]:
             if isinstance(segment, Narrow):
@@ -185,7 +187,7 @@ class GraphEmitter:
                 wide.select(to, valid, wide.node(value))
             else:
                 loaded, old = self._values.integer(value), self._values.integer(ir.Field(value.width, to))
-                self._fields.store(to, build.select(valid, loaded, old))
+                self._store(to, build.select(valid, loaded, old))
         self._fields.set_valid(statement.target, valid)
 
     def _extract(self, statement: ir.Extract) -> None:
@@ -193,6 +195,8 @@ class GraphEmitter:
         self._need(constant(64, header.width // 8))
         cursor = self._cursor()
         start = self._emit.at(self._packet.frame, cursor)
+        for slot in header.slots:
+            self._values.wide.forget(slot)
         for segment in self._unit.layout.segments[statement.header]:
             source = self._emit.at(start, segment.start)
             if isinstance(segment, Narrow):
@@ -208,7 +212,11 @@ class GraphEmitter:
         self._need(self._whole_bytes(statement.bits, 7))
 
     def _advance(self, statement: ir.Advance) -> None:
-        self._set_cursor(self._emit.build.add(self._cursor(), self._whole_bytes(statement.bits, 0)))
+        build = self._emit.build
+        wanted = build.add(self._cursor(), self._whole_bytes(statement.bits, 0))
+        # Require looked at the same bits, but a sender may have changed them in shared memory since then.
+        beyond = build.icmp_unsigned(">", wanted, self._packet.length)
+        self._set_cursor(build.select(beyond, self._packet.length, wanted))
 
     def _whole_bytes(self, bits: ir.Expr, rounding: int) -> Value:
         """Return how many bytes hold that many bits, at most 2**63."""

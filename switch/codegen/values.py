@@ -9,7 +9,7 @@ import llvmlite.ir as ll
 
 from switchsum.switch import ir
 from switchsum.switch.codegen.division import division_function
-from switchsum.switch.codegen.emitter import Emitter, Fields, Value, constant, integer
+from switchsum.switch.codegen.emitter import POINTER, Emitter, Fields, Value, constant, integer
 from switchsum.switch.codegen.hashes import HashEmitter
 from switchsum.switch.codegen.layout import RowLayout, words
 from switchsum.switch.codegen.wide import WideFields, is_wide_value
@@ -36,8 +36,8 @@ class Values:
         self._emit = emitter
         self._fields = fields
         self.wide = WideFields(emitter, fields, self.integer)
-        self.rows: dict[int, Value] = {}
-        """Address of the row that each table's lookup found."""
+        self._rows: dict[int, Value] = {}
+        """Where the address of the row that each table's lookup found is kept."""
         self._hashes = HashEmitter(emitter, fields, self)
 
     def integer(self, value: ir.Expr) -> Value:
@@ -57,6 +57,15 @@ class Values:
             self._trap_unless(inside)
         return self._emit.resize(number, 64), inside
 
+    def set_row(self, table: int, address: Value) -> None:
+        """Note where the row is that a table's lookup found."""
+        self._emit.store(address, self._row(table), 8)
+
+    def _row(self, table: int) -> Value:
+        if table not in self._rows:
+            self._rows[table] = self._emit.stack(POINTER)
+        return self._rows[table]
+
     def _trap_unless(self, condition: Value) -> None:
         with self._emit.build.if_then(self._emit.build.not_(condition), likely=False):
             trap = self._emit.unit.module.declare_intrinsic("llvm.trap", (), ll.FunctionType(ll.VoidType(), []))
@@ -72,7 +81,8 @@ class Values:
 
     def _param(self, value: ir.Param) -> Value:
         layout = RowLayout(self._emit.program.tables[value.table].spec)
-        address = self._emit.at(self.rows[value.table], layout.param_offset(value.action, value.index))
+        row = self._emit.load(POINTER, self._row(value.table), 8)
+        address = self._emit.at(row, layout.param_offset(value.action, value.index))
         loaded = self._emit.load(integer(64 * words(value.width)), address, 8)
         return self._emit.resize(loaded, value.width)
 
@@ -81,8 +91,10 @@ class Values:
 
     def _peek(self, value: ir.Peek) -> Value:
         packet = self._fields.packet
-        ahead = self._emit.at(packet.frame, self._emit.load(integer(64), packet.cursor, 8))
-        return self._emit.load_bits(ahead, value.offset, value.width)
+        first, last = value.offset // 8, (value.offset + value.width + 7) // 8
+        cursor = self._emit.load(integer(64), packet.cursor, 8)
+        ahead = self._emit.at(self._emit.at(packet.frame, cursor), first)
+        return self._emit.load_bits(self._emit.own_copy(ahead, last - first), value.offset % 8, value.width)
 
     def _binary(self, value: ir.Binary) -> Value:
         left = self.integer(value.left)

@@ -129,12 +129,15 @@ class WideFields:
     def integer(self, slot: int) -> Value:
         """Return a wide field as an LLVM integer."""
         size = self._emit.program.fields[slot].width // 8
-        return self._emit.load_network(self.address(ir.Field(8 * size, slot)), size)
+        return self._emit.load_network(self._emit.own_copy(self.address(ir.Field(8 * size, slot)), size), size)
 
     def slice(self, slot: int, shift: int, width: int) -> Value:
         """Return some bits of a wide field, the lowest of which is number `shift`."""
         total = self._emit.program.fields[slot].width
-        return self._emit.load_bits(self.address(ir.Field(total, slot)), total - shift - width, width)
+        offset = total - shift - width
+        first, last = offset // 8, (offset + width + 7) // 8
+        start = self._emit.at(self.address(ir.Field(total, slot)), first)
+        return self._emit.load_bits(self._emit.own_copy(start, last - first), offset % 8, width)
 
     def write(self, address: Value, node: Node, region: Region, live: set[int]) -> None:
         """Write a value into memory of `region`; `live`: fields that are read afterwards."""

@@ -7,6 +7,7 @@ import pytest
 
 from switchsum.switch import ir
 from switchsum.switch.ir import Op, Relation
+from switchsum.switch.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
 
 from .ir_programs import Draft, Expressions, Pair, frames, numbered, straight
 
@@ -216,6 +217,64 @@ def test_the_parser_walks_a_stack_and_stops_where_the_frame_ends() -> None:
             for index in range(0, length, size):
                 frame[index] = (frame[index] & 0x7F) | (more_bits >> (index // size) & 1) << 7
             pair.process(1, bytes(frame))
+
+
+def test_a_repeated_word_follows_its_field() -> None:
+    draft = Draft()
+    first, second = draft.header("first", [32]), draft.header("second", [32])
+    answer = draft.header("answer", [256] * 5)
+    word, other = (draft.headers[header].slots[0] for header in (first, second))
+    spread = ir.Repeat(256, draft.field(word))
+    changes: list[ir.Statement] = [
+        ir.Assign(word, ir.Binary(32, Op.ADD, draft.field(word), ir.Const(32, 1))),
+        ir.CopyHeader(first, second),
+        ir.Random(word, ir.Const(64, 0), ir.Const(64, 0xFFFFFFFF)),
+        ir.SetInvalid(first),
+        ir.SetValid(first),
+    ]
+    statements: list[ir.Statement] = [ir.SetValid(answer)]
+    for slot, change in zip(draft.headers[answer].slots, changes, strict=True):
+        statements += [ir.Assign(slot, spread), change]
+    inverted = ir.Binary(256, Op.XOR, spread, draft.field(draft.headers[answer].slots[0]))
+    statements.append(ir.Assign(draft.headers[answer].slots[0], inverted))
+    parser = [ir.Extract(first), ir.Extract(first), ir.Extract(second)]
+    program = draft.program(parser=straight(parser), ingress=straight(statements), deparser=[first, second, answer])
+    pair = Pair(program)
+    for frame in frames(np.random.default_rng(6), 12, 20):
+        pair.process(0, frame)
+    assert other != word
+
+
+def test_two_uses_of_a_table_each_have_their_parameters() -> None:
+    draft = Draft()
+    given = draft.header("given", [8])
+    answer = draft.header("answer", [16])
+    key, out = draft.field(draft.headers[given].slots[0]), draft.headers[answer].slots[0]
+    spec = TableSpec(
+        name="table",
+        keys=(KeySpec(name="key", width=8, kind=MatchKind.EXACT),),
+        actions=(ActionSpec(name="add", params=(ParamSpec(name="amount", width=16),)),),
+        size=4,
+    )
+    entry = Entry(match=(Exact(7),), action="add", params=(100,))
+    draft.tables.append(ir.TableInfo(spec=spec, keys=(key,), default=("add", (1,)), entries=(entry,)))
+    add = ir.Assign(out, ir.Binary(16, Op.ADD, draft.field(out), ir.Param(16, 0, 0, 0)))
+    again = ir.Compare(Relation.LT, draft.field(out), ir.Const(16, 2))
+    program = draft.program(
+        parser=straight([ir.Extract(given)]),
+        ingress=numbered(
+            [
+                ([ir.SetValid(answer)], ir.Apply(0, (3,), (1,))),
+                ([ir.Assign(key.slot, ir.Const(8, 7))], ir.Apply(0, (2,), (2,))),
+                ([], ir.Jump(3)),
+                ([add], ir.Branch(again, 4, 4)),
+                ([], ir.End()),
+            ]
+        ),
+        deparser=[answer, given],
+    )
+    pair = Pair(program)
+    assert [pair.process(0, bytes([value]))[0][1] for value in (7, 8)] == [bytes([0, 100, 7])] * 2
 
 
 def test_peeking_and_advancing() -> None:
