@@ -1,0 +1,77 @@
+"""docs/cli.md and docs/controller.md say what the code says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from switchsum.cli import app
+from switchsum.controller.machines import (
+    INCARNATION_TRANSITIONS,
+    MEMBER_TRANSITIONS,
+    IncarnationEvent,
+    IncarnationState,
+    MemberEvent,
+    MemberState,
+)
+
+DOCS = Path(__file__).parent.parent / "docs"
+EVERYWHERE = {"--help", "--json", "--controller", "--install-completion", "--show-completion"}
+
+
+def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield every command below one, with its full name; their classes are click's, which typer may bring along."""
+    if hasattr(command, "commands"):
+        for below, child in command.commands.items():
+            yield from commands(child, f"{name} {below}")
+    else:
+        yield name, command
+
+
+def test_every_command_and_option_is_on_the_page() -> None:
+    page = (DOCS / "cli.md").read_text()
+    found = dict(commands(typer.main.get_command(app), "switchsum"))
+    assert "switchsum job create" in found
+    named = set(re.findall(r"--[a-z][a-z-]*", page))
+    for name, command in found.items():
+        assert name in page
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        assert {option for option in options if option.startswith("--")} - EVERYWHERE <= named, name
+
+
+def rows(page: str, first: str) -> Iterator[list[str]]:
+    """Yield the cells of the table whose header starts with these."""
+    lines = page.splitlines()
+    start = lines.index(first)
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("states", "events", "transitions"),
+    [
+        (MemberState, MemberEvent, MEMBER_TRANSITIONS),
+        (IncarnationState, IncarnationEvent, INCARNATION_TRANSITIONS),
+    ],
+)
+def test_state_machines_are_drawn_as_they_are(
+    states: type[StrEnum], events: type[StrEnum], transitions: dict[tuple[StrEnum, StrEnum], StrEnum]
+) -> None:
+    header = f"| state | {' | '.join(events)} |"
+    _, _, *body = rows((DOCS / "controller.md").read_text(), header)
+    drawn = {
+        (state, event): target
+        for state, *targets in body
+        for event, target in zip(events, targets, strict=True)
+        if target
+    }
+    assert [row[0] for row in body] == list(states)
+    assert drawn == transitions
