@@ -96,7 +96,7 @@ def traces() -> tuple[list[str], int, int]:
 
 
 def test_every_frame_comes_back_as_it_was(switch: Switch) -> None:
-    total = 120_000
+    total = 100_000
     worker = switch.worker("echo", total)
     switch.run(ended(worker))
     lines(worker)
@@ -142,7 +142,7 @@ def test_a_full_ring_drops_and_counts(switch: Switch) -> None:
 
 
 def test_descriptors_that_point_nowhere_are_counted_and_do_no_harm(switch: Switch) -> None:
-    honest, liar = switch.worker("echo", 20_000), switch.worker("lie")
+    honest, liar = switch.worker("echo", 5_000), switch.worker("lie")
     switch.run(ended(honest, liar))
     lines(honest)
     assert lines(liar) == ["[77]"]
@@ -154,7 +154,7 @@ def test_a_worker_whose_indices_make_no_sense_is_dropped_alone(
     switch: Switch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    honest = switch.worker("echo", 20_000)
+    honest = switch.worker("echo", 5_000)
     switch.joined(1)
     switch.worker("cheat")
     switch.run(lambda: "make no sense" in caplog.text)
