@@ -54,7 +54,7 @@ def flood(width: int) -> tuple[Draft, ir.Program]:
     return draft, program
 
 
-def columns(frames: list[bytes]) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:  # type: ignore[type-arg]
+def columns(frames: list[bytes]) -> tuple[list[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]:
     memory = [np.frombuffer(frame or b"\0", np.uint8) for frame in frames]
     addresses = np.array([frame.ctypes.data for frame in memory], np.uint64)
     lengths = np.array([len(frame) for frame in frames], np.uint32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -15,9 +17,9 @@ WIDE = (128, 129, 160, 192, 255, 256, 257, 384, 512, 1000, 1023, 1024, 2040, 204
 """Some of whole bytes and some not; and where a field of odd width has gone before, none starts on a byte."""
 
 
-def echo(widths_in: list[int], make_outputs: list[ir.Expr], draft: Draft, header: int) -> Pair:
+def echo(values: Sequence[ir.Expr], draft: Draft, header: int) -> Pair:
     """Return a program that answers a frame with the values of expressions over the frame's fields."""
-    answer = draft.header("answer", [value.width for value in make_outputs])
+    answer = draft.header("answer", [value.width for value in values])
     slots = draft.headers[answer].slots
     program = draft.program(
         parser=straight([ir.Extract(header)]),
@@ -25,7 +27,7 @@ def echo(widths_in: list[int], make_outputs: list[ir.Expr], draft: Draft, header
             [
                 ir.Assign(draft.intrinsics.egress_spec, ir.Const(9, 3)),
                 ir.SetValid(answer),
-                *(ir.Assign(slot, value) for slot, value in zip(slots, make_outputs, strict=False)),
+                *(ir.Assign(slot, value) for slot, value in zip(slots, values, strict=False)),
                 ir.SetInvalid(header),
             ]
         ),
@@ -55,7 +57,7 @@ def test_every_binary_operator(width: int) -> None:
     values = [ir.Binary(width, op, a, b) for op in Op if op not in shifts]
     values += [ir.Binary(width, op, a, amount) for op in shifts]
     values += [ir.Binary(width, op, a, ir.Const(16, by)) for op in shifts for by in (0, 1, 8, width - 1, width)]
-    check(echo([], values, draft, header), draft, header, width)
+    check(echo(values, draft, header), draft, header, width)
 
 
 @pytest.mark.parametrize("width", NARROW + WIDE)
@@ -65,7 +67,7 @@ def test_every_relation(width: int) -> None:
     values: list[ir.Expr] = [ir.Compare(relation, a, b) for relation in Relation]
     values += [ir.Compare(relation, a, a) for relation in Relation]
     values += [ir.Compare(relation, one, ir.Const(width, 0)) for relation in Relation]
-    check(echo([], values, draft, header), draft, header, width)
+    check(echo(values, draft, header), draft, header, width)
 
 
 @pytest.mark.parametrize("width", NARROW + WIDE)
@@ -76,7 +78,7 @@ def test_select_resize_and_repeat(width: int) -> None:
         values += [ir.Resize(other, a), ir.Resize(other, a, signed=True)]
     values += [ir.Resize(min(width, 16), ir.Binary(width, Op.SHR, a, ir.Const(16, width // 2)))]
     values += [ir.Repeat(width * times, a) for times in (1, 2, 3) if width * times <= 2048]
-    check(echo([], values, draft, header), draft, header, width)
+    check(echo(values, draft, header), draft, header, width)
 
 
 @pytest.mark.parametrize("lane", [1, 2, 5, 8, 16, 17, 32, 64, 128])
@@ -87,7 +89,7 @@ def test_lanes_wrap_each_for_itself(lane: int, count: int) -> None:
     low = ir.Const(width, ((1 << width) - 1) // ((1 << lane) - 1) * ((1 << lane) - 1 >> 1))
     values: list[ir.Expr] = [ir.AddLanes(width, lane, a, b), ir.AddLanes(width, lane, a, a)]
     values += [ir.AddLanes(width, lane, ir.Binary(width, Op.AND, a, low), ir.Binary(width, Op.AND, b, low))]
-    check(echo([], values, draft, header), draft, header, lane)
+    check(echo(values, draft, header), draft, header, lane)
 
 
 @pytest.mark.parametrize("algorithm", ["csum16", "crc16", "crc32", "crcCCITT", "xor16", "identity"])
@@ -135,4 +137,4 @@ def test_random_expressions(seed: int) -> None:
     header, other = draft.header("given", widths), draft.header("absent", [32])
     expressions = Expressions(draft, rng, draft.headers[header].slots, [header, other])
     values = [expressions.make(int(width), 3) for width in rng.choice(widths, 16)]
-    check(echo([], values, draft, header), draft, header, seed)
+    check(echo(values, draft, header), draft, header, seed)

@@ -201,7 +201,7 @@ def test_the_parser_walks_a_stack_and_stops_where_the_frame_ends() -> None:
         here = len(blocks)
         is_here = ir.Compare(Relation.EQ, draft.field(count), ir.Const(32, index))
         more = ir.Compare(Relation.EQ, draft.field(draft.headers[member].slots[0]), ir.Const(1, 1))
-        step = [ir.Extract(member), ir.Assign(count, ir.Const(32, index + 1))]
+        step: list[ir.Statement] = [ir.Extract(member), ir.Assign(count, ir.Const(32, index + 1))]
         blocks += [([], ir.Branch(is_here, here + 1, here + 2)), (step, ir.Branch(more, 1, 9))]
     blocks.append(([], ir.End()))
     program = draft.program(
@@ -319,7 +319,7 @@ def test_copies_do_not_see_what_egress_did_to_each_other() -> None:
     tag = draft.header("tag", [16])
     number, other, wide = (draft.field(slot) for slot in draft.headers[given].slots)
     instance = draft.field(draft.intrinsics.egress_rid)
-    changed = [
+    changed: list[ir.Statement] = [
         ir.Assign(number.slot, ir.Binary(16, Op.ADD, number, instance)),
         ir.Assign(wide.slot, ir.Binary(256, Op.ADD, wide, ir.Resize(256, number))),
         ir.SetValid(tag),
