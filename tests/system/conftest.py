@@ -7,9 +7,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = 100
@@ -28,15 +30,31 @@ def has_namespaces() -> bool:
     )
 
 
+@dataclass(frozen=True)
+class Switch:
+    """A kind of links and switch, and what it takes."""
+
+    name: str
+    options: tuple[str, ...]
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="needs network namespaces (root, or user namespaces)")
-BMV2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="needs simple_switch_grpc on PATH")
-SWITCHES = [
-    pytest.param([], id="shm"),
-    pytest.param(["--links", "veth"], id="veth", marks=[pytest.mark.root, NAMESPACES]),
-    pytest.param(
-        ["--links", "veth", "--switch", "bmv2"], id="bmv2", marks=[pytest.mark.root, pytest.mark.bmv2, NAMESPACES, BMV2]
-    ),
-]
+NEEDS_BMV2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="needs simple_switch_grpc on PATH")
+SHM = Switch("shm", ())
+VETH = Switch("veth", ("--links", "veth"), (pytest.mark.root, NAMESPACES))
+BMV2 = Switch(
+    "bmv2",
+    ("--links", "veth", "--switch", "bmv2"),
+    (pytest.mark.root, pytest.mark.bmv2, NAMESPACES, NEEDS_BMV2),
+)
+
+
+def over(switch: Switch, *values: object) -> list[ParameterSet]:
+    """Return test parameters (options, value) for a switch and each of some values."""
+    return [
+        pytest.param(list(switch.options), value, id=f"{switch.name}-{value}", marks=switch.marks) for value in values
+    ]
 
 
 @pytest.fixture
