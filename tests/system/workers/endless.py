@@ -1,0 +1,24 @@
+"""Allreduces until the file STOP is there; every rank checks every sum, and prints how many there were."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+import switchsum
+
+STOP = Path(os.environ["STOP"])
+
+with switchsum.connect() as communicator:
+    rounds, over = 0, np.zeros(1, np.float32)
+    expected = sum(range(1, communicator.world_size + 1))
+    while not over[0]:
+        values = np.full(5000, communicator.rank + 1, np.float32)
+        communicator.allreduce(values)
+        assert (values == expected).all()
+        over[0] = STOP.exists()
+        communicator.allreduce(over)
+        rounds += 1
+    print(f"{rounds} right sums", flush=True)
