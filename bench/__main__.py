@@ -7,6 +7,7 @@ from importlib import import_module
 
 from rich.console import Console
 
+from bench.page import publish
 from bench.records import RESULTS, machine, save, show
 
 TABLE_COLUMNS = 120
@@ -18,7 +19,11 @@ def main() -> None:
     """Measure, print tables, write records."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--publish", action="store_true", help="only write the recorded figures into README and docs")
     options = parser.parse_args()
+    if options.publish:
+        publish()
+        return
     console = Console()
     if not console.is_terminal:
         console = Console(width=TABLE_COLUMNS)
