@@ -3,7 +3,7 @@
 A program is a handful of graphs (parser, checksum verification, ingress, egress, checksum update).  A graph is a tuple
 of blocks; a block is straight-line statements and one terminator that says which block follows.  Expressions have no
 side effects, and every one has a `width` in bits: its value lies between 0 and 2**width - 1, and arithmetic wraps.
-Booleans are expressions of width 1.  Only the parser's graph may have cycles.
+Booleans are expressions of width 1.
 
 Header and metadata fields are named by their slot, the index into `Program.fields`; headers, tables, registers and
 counters by their index likewise.  `interpreter` says by example what each node means, `verify` what is well-formed.

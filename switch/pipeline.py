@@ -13,6 +13,7 @@ from switchsum.protocol.cache import cache_directory
 from switchsum.protocol.errors import UsageError
 from switchsum.switch import ir
 from switchsum.switch.batch import FRAME_ALIGN, Output
+from switchsum.switch.errors import ProgramError, StateError
 from switchsum.switch.interpreter import Interpreter
 from switchsum.switch.lower import lower
 from switchsum.switch.reader import read_program
@@ -60,7 +61,10 @@ class Pipeline:
 
         Native code of a debug build stops the process where an index goes beyond the end of an array.
         """
-        program = verify(lower(read_program(device_config)))
+        try:
+            program = verify(lower(read_program(device_config)))
+        except RecursionError:
+            raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
         state = make_state(program)
         if engine == "interpreter":
             return cls(program, state, _InterpretedEngine(program, state))
@@ -113,13 +117,16 @@ def room(growth_bytes: int, largest_group: int, frame_bytes: int) -> tuple[int, 
 
 
 def make_state(program: ir.Program) -> State:
-    """Return a program's state as it is when nobody has touched it."""
+    """Return a program's state as it is when nobody has touched it; raises ProgramError for impossible entries."""
     lock = RLock()
     tables = {}
     for info in program.tables:
         table = Table(info.spec, lock, info.default)
         for entry in info.entries:
-            table.load(entry)
+            try:
+                table.load(entry)
+            except StateError as error:
+                raise ProgramError(f"no BMv2 program: {error}") from None
         tables[info.spec.name] = table
     return State(
         lock=lock,

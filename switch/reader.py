@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from switchsum.switch import model
@@ -45,6 +45,13 @@ class _Node:
         for index, value in enumerate(self._expect(list, "an array")):
             yield _Node(value, f"{self.path}[{index}]")
 
+    def exactly(self, count: int) -> Sequence[_Node]:
+        """Return the items of an array of that length, or longer where `count` is negative."""
+        made = [*self.items()]
+        if len(made) != count and (count >= 0 or len(made) < -count):
+            raise ProgramError(f"no BMv2 program: {self.path} has {len(made)} items, not {abs(count)}")
+        return made
+
     def list(self, key: str, read: Callable[[_Node], _T]) -> tuple[_T, ...]:
         """Read every item of an array, none when it is missing."""
         found = self.get(key)
@@ -63,6 +70,13 @@ class _Node:
 
     def integer(self) -> int:
         return self._expect(int, "a number")
+
+    def natural(self) -> int:
+        """Return a number that is not negative."""
+        number = self.integer()
+        if number < 0:
+            raise ProgramError(f"no BMv2 program: {self.path} is negative")
+        return number
 
     def truth(self, key: str, default: bool = False) -> bool:
         found = self.get(key)
@@ -87,7 +101,7 @@ def read_program(text: str | bytes) -> model.Program:
     """Read a BMv2 JSON file's text; raises ProgramError."""
     try:
         root = _Node(json.loads(text), "root")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ProgramError(f"no BMv2 program: not JSON ({error})") from None
     version = [item.integer() for item in root["__meta__"]["version"].items()]
     if not version or version[0] != 2:
@@ -136,20 +150,18 @@ def _name(node: _Node) -> str:
 
 
 def _error(node: _Node) -> tuple[str, int]:
-    name, number = node.items()
-    return name.text(), number.integer()
+    name, number = node.exactly(2)
+    return name.text(), number.natural()
 
 
 def _alias(node: _Node) -> tuple[str, model.FieldName]:
-    name, target = node.items()
+    name, target = node.exactly(2)
     return name.text(), _field_name(target)
 
 
 def _field_name(node: _Node) -> model.FieldName:
-    parts = [item.text() for item in node.items()]
-    if len(parts) != 2:
-        raise ProgramError(f"no BMv2 program: {node.path} does not name a field")
-    return model.FieldName(parts[0], parts[1])
+    header, field = node.exactly(2)
+    return model.FieldName(header.text(), field.text())
 
 
 def _header_type(node: _Node) -> model.HeaderType:
@@ -159,7 +171,7 @@ def _header_type(node: _Node) -> model.HeaderType:
 
 
 def _field_type(node: _Node, variable_bits: int) -> model.FieldType:
-    name, width, *rest = node.items()
+    name, width, *rest = node.exactly(-2)
     signed = bool(rest and rest[0].value)
     if width.value == "*":
         return model.FieldType(name=name.text(), width=variable_bits, signed=signed, variable=True)
@@ -174,8 +186,10 @@ def _header(node: _Node, types: dict[str, model.HeaderType]) -> model.HeaderInst
 
 
 def _stack(node: _Node, headers: dict[int, model.HeaderInstance]) -> model.HeaderStack:
-    members = node.list("header_ids", lambda item: headers[item.integer()].name)
-    return model.HeaderStack(name=_name(node), members=members)
+    identifiers = node.list("header_ids", lambda item: item.integer())
+    if not identifiers or not set(identifiers) <= headers.keys():
+        raise ProgramError(f"no BMv2 program: {node.path} has no headers, or unknown ones")
+    return model.HeaderStack(name=_name(node), members=tuple(headers[number].name for number in identifiers))
 
 
 def _operand(node: _Node) -> model.Operand:
@@ -184,19 +198,19 @@ def _operand(node: _Node) -> model.Operand:
         return _field_name(node["value"])
     if kind == "hexstr":
         width = node.get("bitwidth")
-        return model.Number(node["value"].hexadecimal(), width.integer() if width else None)
+        return model.Number(node["value"].hexadecimal(), width.natural() if width else None)
     if kind == "expression":
         return _expression(node["value"])
     if kind in ("runtime_data", "local"):
-        return model.Argument(node["value"].integer())
+        return model.Argument(node["value"].natural())
     if kind == "bool":
         return model.Truth(node.truth("value"))
     if kind == "stack_field":
         name = _field_name(node["value"])
         return model.StackField(name.header, name.field)
     if kind == "lookahead":
-        offset, bits = node["value"].items()
-        return model.Peek(offset.integer(), bits.integer())
+        offset, bits = node["value"].exactly(2)
+        return model.Peek(offset.natural(), bits.natural())
     if kind in ("regular", "stack"):
         return model.Named("header" if kind == "regular" else "header_stack", node["value"].text())
     if kind in _NAMED:
@@ -215,7 +229,7 @@ def _expression(node: _Node) -> model.Operand:
     return model.Operation(
         operator.text(),
         _operand(left) if left else None,
-        right.integer() if operator.value in ("access_field", "access_union_header") else _operand(right),
+        right.natural() if operator.value in ("access_field", "access_union_header") else _operand(right),
         _operand(condition) if condition else None,
     )
 
@@ -230,7 +244,7 @@ def _action(node: _Node) -> model.Action:
     return model.Action(
         name=_name(node),
         id=node["id"].integer(),
-        params=node.list("runtime_data", lambda item: (_name(item), item["bitwidth"].integer())),
+        params=node.list("runtime_data", lambda item: (_name(item), item["bitwidth"].natural())),
         primitives=node.list("primitives", _primitive),
         source=node.source(),
     )
@@ -253,10 +267,10 @@ def _parser_state(node: _Node) -> model.ParserState:
 def _parser_operation(node: _Node) -> model.Primitive:
     operation = node["op"].text()
     if operation == "primitive":
-        return _primitive(next(node["parameters"].items()))
+        return _primitive(node["parameters"].exactly(1)[0])
     if operation == "shift":
-        count = next(node["parameters"].items())
-        return model.Primitive(operation="advance", operands=(model.Number(8 * count.integer()),), source=node.source())
+        count = node["parameters"].exactly(1)[0]
+        return model.Primitive(operation="advance", operands=(model.Number(8 * count.natural()),), source=node.source())
     return _primitive(node)
 
 
@@ -282,8 +296,8 @@ def _array(node: _Node) -> model.Array:
     size = node.get("size")
     return model.Array(
         name=_name(node),
-        size=size.integer() if size else 0,
-        width=width.integer() if width else 0,
+        size=size.natural() if size else 0,
+        width=width.natural() if width else 0,
         direct=node.truth("is_direct"),
         source=node.source(),
     )
@@ -333,6 +347,8 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
     if not set(action_ids) <= known:
         raise ProgramError(f"no BMv2 program: {node.path} names unknown actions")
     names = node.list("actions", lambda item: item.text())
+    if len(names) != len(action_ids):
+        raise ProgramError(f"no BMv2 program: {node.path} has {len(action_ids)} action ids and {len(names)} actions")
     following = {
         key: _Node(value, f"{node.path}.next_tables").text() if value is not None else None
         for key, value in node["next_tables"].pairs().items()
@@ -346,7 +362,7 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
     return model.Table(
         name=_name(node),
         kind=node["type"].text(),
-        size=node["max_size"].integer(),
+        size=node["max_size"].natural(),
         keys=node.list("key", _table_key),
         action_ids=action_ids,
         next_by_action={

@@ -18,7 +18,7 @@ def verify(program: ir.Program) -> ir.Program:
         graph: ir.Graph = getattr(program, name)
         for number, block in enumerate(graph):
             try:
-                checker.block(block, number, len(graph), cyclic=name == "parser")
+                checker.block(block, len(graph), parsing=name == "parser")
             except MalformedProgram as error:
                 raise MalformedProgram(f"{name}, block {number} ({block.name}): {error}") from None
     _require(all(0 <= header < len(program.headers) for header in program.deparser), "the deparser names no header")
@@ -35,19 +35,19 @@ class _Checker:
         self._program = program
         self._parsing = False
 
-    def block(self, block: ir.Block, number: int, count: int, *, cyclic: bool) -> None:
-        self._parsing = cyclic
+    def block(self, block: ir.Block, count: int, *, parsing: bool) -> None:
+        """Check a block of a graph of `count` blocks."""
+        self._parsing = parsing
         peekable = 0
         for statement in block.statements:
             peekable = self._statement(statement, peekable)
         for target in targets(block.end):
             _require(0 <= target < count, f"no block {target}")
-            _require(cyclic or target > number, f"block {target} comes back")
         match block.end:
             case ir.Branch(condition):
                 self._expression(condition, 1, peekable)
             case ir.Apply(table, on_hit, on_miss):
-                _require(not cyclic, "a table in the parser")
+                _require(not parsing, "a table in the parser")
                 _require(0 <= table < len(self._program.tables), f"no table {table}")
                 actions = len(self._program.tables[table].spec.actions)
                 _require(len(on_hit) == len(on_miss) == actions, "a block for each action")

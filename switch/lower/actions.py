@@ -11,6 +11,7 @@ from switchsum.switch.lower.expressions import (
     Scope,
     choose,
     exact,
+    field_of,
     low_bits,
     resize,
     unsigned,
@@ -146,10 +147,9 @@ def _assign_member(
 ) -> list[ir.Statement]:
     made: list[ir.Statement] = []
     for position, member in enumerate(members):
-        slot = scope.symbols.headers[member].slots[offset]
-        old = scope.symbols.field(slot)
+        old = field_of(scope.symbols, member, offset)
         chosen = choose(index, [FALSE] * position + [ir.Const(1, 1)])
-        made.append(ir.Assign(slot, ir.Select(old.width, chosen, low_bits(scope, value, old.width), old)))
+        made.append(ir.Assign(old.slot, ir.Select(old.width, chosen, low_bits(scope, value, old.width), old)))
     return made
 
 

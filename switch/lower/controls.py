@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from switchsum.switch import ir, model
 from switchsum.switch.ir import Op
 from switchsum.switch.lower.actions import ActionLowering
-from switchsum.switch.lower.expressions import TRUE, Scope, truth
+from switchsum.switch.lower.expressions import Scope, truth
 from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.symbols import Symbols
 from switchsum.switch.model import refusal
@@ -78,8 +78,8 @@ class ControlLowering:
         end: int,
     ) -> ir.Terminator:
         self._refuse_features(table)
+        default = self._default(table)
         assert table.default is not None
-        default = self._actions[table.default.action_id]
         if not table.keys and table.default.const:
             constants = [
                 ir.Const(width, value)
@@ -103,6 +103,22 @@ class ControlLowering:
             blocks.append(tuple(made))
         return ir.Apply(number, blocks[0], blocks[1])
 
+    def _default(self, table: model.Table) -> model.Action:
+        """Return the action that the program names as default."""
+        if table.default is None:
+            raise refusal(f"table {table.name} has no default action", table.source)
+        action = self._actions.get(table.default.action_id)
+        if action is None or action.id not in table.action_ids:
+            raise refusal(f"no BMv2 program: the default action of table {table.name} is none of its own", table.source)
+        if len(action.params) != len(table.default.arguments):
+            raise refusal(f"no BMv2 program: the default action of table {table.name} lacks arguments", table.source)
+        for value, (name, width) in zip(table.default.arguments, action.params, strict=True):
+            if not 0 <= value < 1 << width:
+                raise refusal(
+                    f"no BMv2 program: default argument {name} of table {table.name} is too large", table.source
+                )
+        return action
+
     def _refuse_features(self, table: model.Table) -> None:
         if table.kind != "simple":
             raise refusal(f"the implementation of table {table.name} ({table.kind}) is not supported", table.source)
@@ -110,8 +126,6 @@ class ControlLowering:
             raise refusal(f"the direct meter of table {table.name} is not supported", table.source)
         if table.timeout:
             raise refusal(f"idle timeouts (table {table.name}) are not supported", table.source)
-        if table.default is None:
-            raise refusal(f"table {table.name} has no default action", table.source)
 
     def _info(self, table: model.Table, default: model.Action) -> ir.TableInfo:
         symbols = self._symbols
@@ -140,11 +154,14 @@ class ControlLowering:
 
     def _entry(self, spec: TableSpec, entry: model.TableEntry, lowest: int) -> Entry:
         """Turn a declared entry around to P4Runtime's priorities, where the larger wins and 0 is none."""
+        action = self._actions.get(entry.action_id)
+        if action is None or len(entry.match) != len(spec.keys):
+            raise refusal(f"no BMv2 program: an entry of table {spec.name} does not fit it", None)
         matches = tuple(_match(field, key.width) for field, key in zip(entry.match, spec.keys, strict=True))
         return Entry(
             match=matches,
             priority=lowest + 1 - entry.priority if spec.prioritised else 0,
-            action=self._actions[entry.action_id].name,
+            action=action.name,
             params=entry.arguments,
             is_const=True,
         )
@@ -158,8 +175,7 @@ def _action_spec(action: model.Action) -> ActionSpec:
 def _key(symbols: Symbols, key: model.TableKey) -> ir.Expr:
     value: ir.Expr
     if key.operand.field == "$valid$":
-        header = symbols.header(key.operand.header)
-        value = TRUE if symbols.headers[header].metadata else ir.Valid(header)
+        value = symbols.validity(key.operand.header)
     else:
         value = symbols.field(symbols.slot(key.operand.header, key.operand.field))
     if key.mask is None:

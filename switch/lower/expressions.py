@@ -189,18 +189,22 @@ def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
 
 def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
     """Return the field of a header by its position."""
-    return symbols.field(symbols.headers[header].slots[offset])
+    slots = symbols.headers[header].slots
+    if offset >= len(slots):
+        raise refusal(f"no BMv2 program: header {symbols.headers[header].name} has no field {offset}", None)
+    return symbols.field(slots[offset])
 
 
 def _leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
     symbols = scope.symbols
     match operand:
         case model.FieldName(header, "$valid$"):
-            index = symbols.header(header)
-            return TRUE if symbols.headers[index].metadata else ir.Valid(index)
+            return symbols.validity(header)
         case model.FieldName(header, field):
             return symbols.field(symbols.slot(header, field))
         case model.Argument(index):
+            if index >= len(scope.arguments):
+                raise refusal(f"no BMv2 program: an action has no parameter {index}", scope.source)
             return scope.arguments[index]
         case model.Peek(offset, width):
             return ir.Peek(width, offset)

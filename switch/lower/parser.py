@@ -5,9 +5,10 @@ from __future__ import annotations
 from switchsum.switch import ir, model
 from switchsum.switch.ir import Op, Relation
 from switchsum.switch.lower.actions import lower_primitive
-from switchsum.switch.lower.expressions import Scope, low_bits, truth, unsigned
+from switchsum.switch.lower.expressions import Scope, low_bits, resize, truth, unsigned
 from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.symbols import Symbols
+from switchsum.switch.model import refusal
 
 _INVALID_ADVANCE = "ParserInvalidArgument"
 _STACK_FULL = "StackOutOfBounds"
@@ -34,7 +35,11 @@ class ParserLowering:
         return self._builder.finish()
 
     def _block(self, name: str | None) -> int:
-        return self._accept if name is None else self._states[name]
+        if name is None:
+            return self._accept
+        if name not in self._states:
+            raise refusal(f"no BMv2 program: the parser has no state {name}", None)
+        return self._states[name]
 
     def _state(self, state: model.ParserState) -> None:
         block = self._states[state.name]
@@ -66,7 +71,8 @@ class ParserLowering:
     def _fail(self, error: ir.Expr) -> int:
         """Make a block that ends the parser with an error."""
         slot = self._symbols.intrinsics.parser_error
-        return self._builder.add("error", [ir.Assign(slot, error)], ir.End())
+        value = resize(error, self._symbols.fields[slot].width)
+        return self._builder.add("error", [ir.Assign(slot, value)], ir.End())
 
     def _extract_next(self, state: model.ParserState, block: int, statements: list[ir.Statement], stack: str) -> int:
         """Extract into the first free member of a stack."""

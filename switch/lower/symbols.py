@@ -68,8 +68,16 @@ class Symbols:
         self.calculations = {calculation.name: calculation for calculation in program.calculations}
 
     def header(self, name: str) -> int:
-        """Return a header's index."""
-        return _find(self._header_index, "header", name)
+        """Return the index of a header, which metadata is not."""
+        index = _find(self._header_index, "header", name)
+        if self.headers[index].metadata:
+            raise ProgramError(f"metadata {name} where a header is needed is not supported")
+        return index
+
+    def validity(self, name: str) -> ir.Expr:
+        """Return whether a header is valid, which metadata always is."""
+        index = _find(self._header_index, "header", name)
+        return ir.Const(1, 1) if self.headers[index].metadata else ir.Valid(index)
 
     def slot(self, header: str, field: str) -> int:
         """Return a field's slot."""
