@@ -128,6 +128,9 @@ control Slot(inout headers_t h, inout metadata_t m) {
                 if (complete) {
                     describe(KIND_RESULT);
                     h.agg.flags = flags;
+                    if (flags & FLAG_PAYLOAD == 0) {
+                        h.lanes.setInvalid();   // of a contribution that was not combined
+                    }
                 } else if (m.reason == REASON_HELD) {
                     describe(KIND_HELD);
                     h.agg.flags = flags & ~FLAG_PAYLOAD;
