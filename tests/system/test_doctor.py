@@ -108,8 +108,14 @@ def test_root_can_make_limited_veth_links() -> None:
     assert namespaces.check_rate().state is State.OK
 
 
-def test_shell_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_shell_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("SWITCHSUM_P4RT_SHELL_PYTHON", raising=False)
+
+
+@pytest.mark.usefixtures("no_shell_environment")
+def test_shell_is_found_in_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "has_module", lambda name: False)
     assert shell.check_shell().state is State.MISSING
     environment = shell.shell_environment()
@@ -123,12 +129,15 @@ def test_shell_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("protobuf", "state"), [("3.20.3", State.OK), ("3.21.0", State.LIMITED), ("7.36.2", State.LIMITED)]
 )
-def test_shell_conflicts_with_a_newer_protobuf(
-    protobuf: str, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+@pytest.mark.usefixtures("no_shell_environment")
+def test_shell_conflicts_with_a_newer_protobuf(protobuf: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "has_module", lambda name: True)
     monkeypatch.setattr(shell, "version_of", lambda name: protobuf)
     finding = shell.check_shell()
     assert finding.state is state
     assert bool(finding.remedy) == (state is State.LIMITED)
+
+
+def test_shell_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHSUM_P4RT_SHELL_PYTHON", "/elsewhere/bin/python")
+    assert shell.find_shell_python() == Path("/elsewhere/bin/python")

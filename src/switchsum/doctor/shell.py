@@ -15,6 +15,7 @@ from switchsum.doctor.finding import Finding, State
 from switchsum.doctor.python import has_module, version_of
 
 FIRST_PROTOBUF_THAT_FAILS = (3, 21)
+PYTHON_VARIABLE = "SWITCHSUM_P4RT_SHELL_PYTHON"
 
 
 def shell_environment() -> Path:
@@ -30,7 +31,9 @@ def runs_here() -> bool:
 
 
 def find_shell_python() -> Path | None:
-    """Return an interpreter that can run `-m p4runtime_sh`, or None."""
+    """Return an interpreter that can run `-m p4runtime_sh`, or None; the variable goes before what is found."""
+    if python := os.environ.get(PYTHON_VARIABLE):
+        return Path(python)
     if runs_here():
         return Path(sys.executable)
     environment = shell_environment()
