@@ -80,13 +80,12 @@ def _repeat(state: State, index: int, now: float) -> None:
 @inner
 def note_result(core: Record, slot: Record, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
-    elapsed = now - slot.sent_at
-    # The result of an earlier transmission says nothing about the last one (RFC 8985 tells them apart likewise).
-    if slot.repeats == 0 or elapsed >= core.shortest_s:
+    # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).
+    if slot.repeats == 0:
         core.overtaken = max(core.overtaken, slot.sequence)
-    # A column's first round waits for the slowest worker to begin the operation.
-    if slot.repeats == 0 and slot.named:
-        _estimate(core, elapsed)
+        # A column's first round waits for the slowest worker to begin the operation.
+        if slot.named:
+            _estimate(core, now - slot.sent_at)
     core.timeouts = 0
     core.silent = 0
     rearm(core, now)
@@ -107,11 +106,9 @@ def _estimate(core: Record, elapsed: float) -> None:
     if core.smoothed_s == 0.0:
         core.smoothed_s = elapsed
         core.variation_s = elapsed / 2
-        core.shortest_s = elapsed
     else:
         core.variation_s += (abs(core.smoothed_s - elapsed) - core.variation_s) / 4
         core.smoothed_s += (elapsed - core.smoothed_s) / 8
-        core.shortest_s = min(core.shortest_s, elapsed)
     estimate = core.smoothed_s + 4 * core.variation_s
     core.timeout_s = min(max(estimate, core.timeout_min_s), core.timeout_max_s)
 

@@ -121,7 +121,6 @@ CORE: Final = np.dtype(
         ("silent", "i8"),  # time-outs in a row without any answer
         ("smoothed_s", "f8"),
         ("variation_s", "f8"),
-        ("shortest_s", "f8"),
         ("timeout_s", "f8"),
         ("timeout_min_s", "f8"),
         ("timeout_max_s", "f8"),

@@ -1,0 +1,171 @@
+"""The worker engine over the real P4 program, and the reference switch held against it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from switchsum import p4src
+from switchsum.protocol.wire import (
+    NO_BLOCK,
+    Flag,
+    Header,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+    build_frame,
+    padding_bytes,
+    payload_bytes,
+    udp_checksum,
+)
+from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum.switch.tables import Entry, Exact
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, Link
+from switchsum.testing.switch import SWITCH_ADDRESS, ReferenceSwitch
+
+from .checks import check_sums
+
+GROUP = 1
+UNLIMITED = 65535
+
+
+def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
+    """Return the P4 program with the entries that a controller would write."""
+    pipeline = Pipeline.load(p4src.load(config.lanes).device_config, engine=engine)
+
+    def insert(table: str, match: list[int], action: str, params: list[int]) -> None:
+        entry = Entry(match=tuple(map(Exact, match)), action=action, params=tuple(params))
+        pipeline.tables[table].insert(entry)
+
+    switch = SWITCH_ADDRESS
+    growth = UNLIMITED if config.growth_bytes is None else config.growth_bytes
+    identity = (switch.mac, switch.ip, switch.port, growth)
+    pipeline.tables["SwitchIngress.identity"].set_default("SwitchIngress.identify", identity)
+    pipeline.multicast.set(GROUP, [(rank + 1, rank) for rank in range(config.workers)])
+    for rank in range(config.workers):
+        member = config.member(rank)
+        address = member.address
+        insert(
+            "SwitchEgress.members", [member.job, rank], "SwitchEgress.address", [address.mac, address.ip, address.port]
+        )
+        insert(
+            "SwitchIngress.admission.members",
+            [member.job, 0, rank, member.epoch, address.ip, address.port, member.port],
+            "SwitchIngress.admission.admit",
+            [member.bit, member.everybody, member.first_slot, member.slot_count, GROUP],
+        )
+    return pipeline
+
+
+@pytest.mark.parametrize("lanes", [128, 256])
+@pytest.mark.parametrize("growth", [None, 512])
+def test_allreduce_through_the_program(lanes: int, growth: int | None) -> None:
+    config = ClusterConfig(workers=3, lanes=lanes, window_slots=4, growth_bytes=growth)
+    bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
+    cluster = Cluster(config, links=Link(up=bad, down=bad), switch=load(config, "native"), seed=2)
+    random = np.random.default_rng(2)
+    for dtype in (np.float32, np.int32):
+        arrays = [(random.standard_normal(20 * lanes - 7) * 1e6).astype(dtype) for _ in range(3)]
+        for array in arrays:
+            array[: -array.size % lanes + array.size].reshape(-1)[random.random(array.size) < 0.2] = 0
+            array[lanes * 3 : lanes * 9] = 0
+        outputs = [array.copy() for array in arrays]
+        cluster.allreduce(outputs)
+        check_sums(arrays, outputs, lanes)
+
+
+def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) -> tuple[int, bytes]:
+    """Return a contribution with now and then something wrong, and the port that it comes in at."""
+    rank = int(random.integers(config.workers))
+    payload = b""
+    flags = Flag(0)
+    if random.random() < 0.7:
+        flags = Flag.PAYLOAD
+        limit = int(random.choice([1 << 20, 1 << 31]))
+        payload = random.integers(-limit, limit, config.lanes).astype(">i4").tobytes()
+    elif random.random() < 0.8:
+        payload = bytes(padding_bytes(config.lanes, config.growth_bytes))
+    header = Header(
+        kind=Kind.CONTRIBUTION,
+        flags=flags | (Flag.REPEAT if random.random() < 0.1 else 0) | (Flag.MARK if random.random() < 0.02 else 0),
+        job=config.job,
+        epoch=config.epoch,
+        rank=rank,
+        slot=int(random.integers(2)),
+        number=(base + int(random.integers(-1, 3))) & 0xFFFF_FFFF,
+        block=3,
+        next_block=int(random.choice([5, 9, NO_BLOCK])),
+        next_exponent=int(random.integers(256)),
+        exponent=100,
+        digest=77,
+        format=LaneFormat(int(random.choice([1, 1, 1, 2, 3]))),
+    )
+    if random.random() < 0.15:
+        wrong = {
+            "kind": Kind.RESULT,
+            "version": 2,
+            "operator": Operator.MAX,
+            "format": 9,
+            "job": 8,
+            "epoch": 2,
+            "rank": 30,
+            "tree": 1,
+            "slot": 1024,
+            "block": 4,
+            "digest": 78,
+            "flags": int(flags) ^ Flag.PAYLOAD,
+        }
+        field = str(random.choice(list(wrong)))
+        header = replace(header, **{field: wrong[field]})
+    source = config.address(rank)
+    if random.random() < 0.03:
+        source = replace(source, port=source.port + 1)
+    frame = build_frame(source, SWITCH_ADDRESS, header, payload, checksum=bool(random.random() < 0.3))
+    if random.random() < 0.03:
+        broken = bytearray(frame)
+        broken[int(random.integers(42, len(frame)))] ^= 0x40
+        frame = bytes(broken)
+        assert udp_checksum(frame)
+    return rank + 1 if random.random() < 0.98 else 7, frame
+
+
+@pytest.mark.parametrize("growth", [None, 512])
+@pytest.mark.parametrize("lanes", [128, 256])
+def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int | None) -> None:
+    config = ClusterConfig(workers=3, lanes=lanes, growth_bytes=growth)
+    program = load(config, "native")
+    reference = ReferenceSwitch(lanes=lanes, growth_bytes=growth)
+    for rank in range(3):
+        reference.admit(config.member(rank))
+    random = np.random.default_rng(lanes)
+    base = 0xFFFF_FF00
+    for step in range(6000):
+        base = (base + (step % 7 == 0)) & 0xFFFF_FFFF
+        port, frame = random_frame(random, config, base)
+        assert sorted(reference.process(port, frame)) == sorted(program.process(port, frame)), frame[:82].hex()
+    counter = program.counters["SwitchIngress.events"]
+    counted = {reason: counter.read(reason)[0] for reason in Reason}
+    assert counted == {reason: reference.events[reason] for reason in Reason}
+    seen = {reason for reason, count in counted.items() if count}
+    assert seen >= {
+        Reason.LENGTH,
+        Reason.CHECKSUM,
+        Reason.VERSION,
+        Reason.KIND,
+        Reason.OPERATOR,
+        Reason.FORMAT,
+        Reason.NOT_ADMITTED,
+        Reason.SLOT,
+        Reason.STALE,
+        Reason.HELD,
+        Reason.REPEATED,
+        Reason.MISMATCH,
+        Reason.OVERFLOW,
+        Reason.CONTRIBUTED,
+        Reason.COMPLETED,
+    }
+    assert payload_bytes(lanes) <= (growth or UNLIMITED) or Reason.PADDING in seen
