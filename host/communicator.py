@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -149,11 +148,11 @@ class Communicator:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        began = time.perf_counter()
+        began = self._driver.clock()
         try:
             yield
         finally:
-            self._seconds += time.perf_counter() - began
+            self._seconds += self._driver.clock() - began
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:

@@ -69,8 +69,8 @@ def swap(word: Scalar) -> Scalar:
 def scan(dtype: int, source: int, count: int) -> Scalar:
     """Return a block's biased exponent (0 for integers), or ALL_ZERO.
 
-    Zero has a sign, and blocks of zeros do not travel: its negative zeros are made positive, so that they leave the
-    same bits on every worker.
+    Zero has a sign, and blocks of zeros do not travel: negative zeros in one are made positive, so that it has the same
+    bits on every worker.  Nothing else is written.
     """
     if dtype in (FLOAT16, BFLOAT16):
         return _scan_halves(dtype, source, count)
@@ -82,11 +82,13 @@ def _scan_words(dtype: int, source: int, count: int) -> Scalar:
     words = words_at(source, count)
     mask = np.uint32(0xFFFF_FFFF if dtype == INT32 else 0x7FFF_FFFF)
     largest = np.uint32(0)
+    union = np.uint32(0)
     for i in range(count):
         word = np.uint32(words[i] & mask)
         largest = word if word > largest else largest
+        union |= words[i]
     if largest == 0:
-        if dtype == FLOAT32:
+        if union != 0:
             words[:] = 0
         return ALL_ZERO
     return 0 if dtype == INT32 else np.int64(largest >> np.uint32(23))
@@ -96,11 +98,14 @@ def _scan_words(dtype: int, source: int, count: int) -> Scalar:
 def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
     halves = halves_at(source, count)
     largest = np.uint16(0)
+    union = np.uint16(0)
     for i in range(count):
         half = np.uint16(halves[i] & np.uint16(0x7FFF))
         largest = half if half > largest else largest
+        union |= halves[i]
     if largest == 0:
-        halves[:] = 0
+        if union != 0:
+            halves[:] = 0
         return ALL_ZERO
     if dtype == BFLOAT16:
         return np.int64(largest >> np.uint16(7))

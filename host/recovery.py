@@ -120,11 +120,12 @@ def repeat_overtaken(state: State, now: float) -> None:
     if core.waiting == 0:
         return
     bound = min(core.overtaken - core.threshold, core.consumed)
+    pause_s = 2 * core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
     for index in range(state.slots.size):
         slot = state.slots[index]
         if slot.phase != _WAITING or slot.sequence > bound:
             continue
-        if slot.held == 0 or now >= slot.sent_at + 2 * core.smoothed_s:
+        if slot.held == 0 or now >= slot.sent_at + pause_s:
             _repeat(state, index, now)
             core.counts[_OVERTAKEN] += 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -123,6 +125,22 @@ def test_zeros_cost_a_round_per_slot_and_come_out_positive() -> None:
     assert cluster.workers[0].engine.counts[Count.ROUNDS] == 4
     for output in outputs:
         assert not bits(output).any()
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def test_half_a_billion_values_and_no_copy_of_them() -> None:
+    cluster = Cluster(ClusterConfig(workers=1, lanes=2048, window_slots=4))
+    array = np.zeros(550_000_001, np.float32)
+    array[[0, -1]] = (1.5, -2.5)
+    before = resident_bytes()
+    cluster.allreduce([array])
+    assert array[[0, 1, -2, -1]].tolist() == [1.5, 0.0, 0.0, -2.5]
+    assert cluster.workers[0].engine.counts[Count.ROUNDS] == 4 + 2
+    # Zeros of a fresh array have no memory of their own, and reading them gives them none.
+    assert resident_bytes() - before < array.nbytes // 10
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
