@@ -13,21 +13,27 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from switchsum.controller import views
-from switchsum.controller.client import DEFAULT_ELECTION_ID
+from switchsum.controller.config import Config
 from switchsum.controller.jobs import Job, Jobs
 from switchsum.controller.link import Link
 from switchsum.controller.machines import Incarnation, Member, MemberState
 from switchsum.controller.plan import Identity, Loss, Settings, plan, rebuild, window_slots
-from switchsum.controller.switch import Limits, Program, Switch
+from switchsum.controller.switch import Switch
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import NotAdmitted, RemoteError, UsageError, VersionMismatch
+from switchsum.protocol.errors import (
+    ControllerUnreachable,
+    NotAdmitted,
+    RemoteError,
+    SwitchLost,
+    UsageError,
+    VersionMismatch,
+)
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION, Address, Packet
+from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION, Packet
 
 log = logging.getLogger(__name__)
 
@@ -42,30 +48,6 @@ MAX_WAITING: Final = 96
 LAST_PORT: Final = 510
 CPU_PORT: Final = 255
 UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """What a controller is started with."""
-
-    program: Program
-    switch_address: str
-    """P4Runtime server, host:port."""
-    address: Address
-    """The switch's own Ethernet and IPv4 address and UDP port, as hosts see it."""
-    growth_bytes: int | None = None
-    """By how much the switch's frames may grow; 65535: no limit; None: what `Switch.find_limits` finds."""
-    port_frames: int | None = None
-    """How many frames each port holds before it drops any; None: what `Switch.find_limits` finds."""
-    stations: dict[int, int] = field(default_factory=dict)
-    """Port of each Ethernet address that is known beforehand."""
-    flood_ports: frozenset[int] = frozenset()
-    """Where broadcasts go, besides the stations' and members' ports."""
-    device_id: int = 0
-    """P4Runtime's."""
-    election_id: int = DEFAULT_ELECTION_ID
-    package_version: str = ""
-    """For messages."""
 
 
 class Controller:
@@ -93,21 +75,13 @@ class Controller:
         )
         return switch
 
-    @property
-    def _limits(self) -> Limits:
-        given, found = self._config, self._link.limits
-        return Limits(
-            growth_bytes=found.growth_bytes if given.growth_bytes is None else given.growth_bytes,
-            port_frames=found.port_frames if given.port_frames is None else given.port_frames,
-        )
-
     def _forget(self) -> None:
         """Start from nothing: the switch tells what there is."""
         config = self._config
         self._is_fresh = True
         self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64))
         self._settings = Settings(
-            identity=Identity(address=config.address, growth_bytes=self._limits.growth_bytes),
+            identity=Identity(address=config.address, growth_bytes=self._config.limits(self._link.limits).growth_bytes),
             stations=dict(config.stations),
             flood_ports=config.flood_ports,
         )
@@ -153,7 +127,8 @@ class Controller:
                     for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
                 self._is_fresh = False
-                self._settings.identity = Identity(address=self._config.address, growth_bytes=self._limits.growth_bytes)
+                limits = self._config.limits(self._link.limits)
+                self._settings.identity = Identity(address=self._config.address, growth_bytes=limits.growth_bytes)
                 self._synchronise()
             except RemoteError as error:
                 self._link.note(error)
@@ -219,6 +194,11 @@ class Controller:
         self._changed.wait_for(lambda: self._link.is_up, SWITCH_WAIT_S)
         self._link.need()
 
+    def _need_jobs(self) -> None:
+        """Wait a moment for the switch if it has not told of its jobs yet; raises SwitchLost."""
+        if self._is_fresh:
+            self._need_switch()
+
     # --- members ------------------------------------------------------------------------------------------------
 
     def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
@@ -236,7 +216,7 @@ class Controller:
                 request.job, rank=request.rank, world_size=request.world_size, now=self._clock()
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
-            growth_bytes = self._limits.growth_bytes
+            growth_bytes = self._config.limits(self._link.limits).growth_bytes
             return rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
@@ -265,10 +245,18 @@ class Controller:
 
     def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
         """Return a membership, and note that its holder is alive; raises NotAdmitted."""
+        self._know_members()
         job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
         if job.name != name:
             raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
         return job, incarnation, member
+
+    def _know_members(self) -> None:
+        """Raise ControllerUnreachable while nothing is known of anybody: members then go on as without a controller."""
+        try:
+            self._need_jobs()
+        except SwitchLost as error:
+            raise ControllerUnreachable(f"the controller has just been started: {error}") from error
 
     def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> rpc.ReadyReply:
         if member.state is MemberState.LOST:
@@ -279,7 +267,7 @@ class Controller:
                 hello_seen=True,
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
-                window_slots=window_slots(job, self._limits.port_frames),
+                window_slots=window_slots(job, self._config.limits(self._link.limits).port_frames),
             )
         return rpc.ReadyReply(
             admitted=False,
@@ -290,6 +278,7 @@ class Controller:
     def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
         """End a membership."""
         with self._changed:
+            self._know_members()
             if (left := self._jobs.leave(request.nonce)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
             self._settle()
@@ -329,6 +318,7 @@ class Controller:
     def remove_job(self, request: rpc.JobRequest) -> rpc.Empty:
         """Forget a job; its members are cut off."""
         with self._changed:
+            self._need_jobs()
             self._jobs.remove(request.job)
             self._settle()
         return rpc.Empty()
@@ -336,11 +326,13 @@ class Controller:
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         """Describe a job."""
         with self._changed:
+            self._need_jobs()
             return views.job_info(self._jobs.find(request.job), self._clock())
 
     def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
         """Describe every job."""
         with self._changed:
+            self._need_jobs()
             return rpc.JobList(jobs=[views.job_info(job, self._clock()) for job in self._jobs])
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
@@ -360,6 +352,7 @@ class Controller:
     def ports(self, _: rpc.Empty) -> rpc.PortList:
         """Describe every port that something is known of."""
         with self._changed:
+            self._need_jobs()
             return views.port_list(self._jobs, self._settings)
 
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:

@@ -25,6 +25,7 @@ STATUS_CODES: Final[tuple[tuple[type[errors.SwitchsumError], grpc.StatusCode], .
     (errors.NoCapacity, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (errors.NotAdmitted, grpc.StatusCode.PERMISSION_DENIED),
     (errors.SwitchLost, grpc.StatusCode.UNAVAILABLE),
+    (errors.ControllerUnreachable, grpc.StatusCode.UNAVAILABLE),
     (errors.SwitchsumError, grpc.StatusCode.FAILED_PRECONDITION),
 )
 """The first class that an error belongs to gives its status; the details name the class itself."""

@@ -16,7 +16,8 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from switchsum import p4src
-from switchsum.controller.daemon import Config, Controller
+from switchsum.controller.config import Config
+from switchsum.controller.daemon import Controller
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.controller.service import Service
 from switchsum.controller.switch import Program

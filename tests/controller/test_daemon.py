@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from switchsum.controller import daemon as module
-from switchsum.controller.state import Write
+from switchsum.controller.config import Config
+from switchsum.controller.state import State, Write
 from switchsum.controller.switch import Program, Switch
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
+    ControllerUnreachable,
     NoCapacity,
     NotAdmitted,
     RankTaken,
@@ -186,6 +188,27 @@ def test_a_restarted_controller_disturbs_nothing_and_knows_everybody(
     assert admit(join_all(second, switch)).first_number == ready.first_number + 3
 
 
+def test_nobody_is_sent_away_by_a_controller_that_knows_nothing_yet(
+    switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start()
+    create(first)
+    workers = join_all(first, switch)
+    admit(workers)
+    first.stop()
+    read_state = Switch.read_state
+
+    def read_slowly(self: Switch) -> State:
+        time.sleep(0.5)
+        return read_state(self)
+
+    monkeypatch.setattr(Switch, "read_state", read_slowly)
+    second = start()
+    assert second.client.heartbeat(workers[0].request).lost == []
+    second.client.leave(workers[1].request)
+    assert [member.state for member in show(second).members] == ["admitted", "left"]
+
+
 def test_a_controller_that_died_before_everybody_had_left(switch: AnySwitch, start: Start) -> None:
     first = start()
     create(first, timeout_s=1.0)
@@ -331,10 +354,18 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(module, "SWITCH_WAIT_S", 0.2)
     running = RunningController(f"unix:{tmp_path}/nowhere", f"unix:{tmp_path}/controller")
     try:
-        for call in (lambda: create(running), running.client.statistics):
+        for call in (
+            lambda: create(running),
+            lambda: show(running),
+            running.client.list_jobs,
+            running.client.statistics,
+        ):
             with pytest.raises(SwitchLost, match="no switch at unix:"):
                 call()
-        assert running.client.list_jobs().jobs == []
+        member = rpc.MemberRequest(job="a", nonce=1)
+        for tell in (running.client.heartbeat, running.client.leave):
+            with pytest.raises(ControllerUnreachable, match="just been started"):
+                tell(member)
     finally:
         running.stop()
 
@@ -376,7 +407,8 @@ def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
         second.client.remove_job(rpc.JobRequest(job="a"))
         create(second, "b")
         eventually(lambda: not first.controller._link.is_up)
-        assert first.client.list_jobs().jobs == []
+        with pytest.raises(SwitchLost, match=f"controller {1 << 20} is primary"):
+            first.client.list_jobs()
     finally:
         second.stop()
 
@@ -386,7 +418,7 @@ def test_a_program_without_the_controllers_tables_is_refused_at_once() -> None:
     for p4info in (wrong.p4info, "no p4info"):
         with pytest.raises(UsageError):
             module.Controller(
-                module.Config(program=replace(wrong, p4info=p4info), switch_address="127.0.0.1:1", address=SWITCH)
+                Config(program=replace(wrong, p4info=p4info), switch_address="127.0.0.1:1", address=SWITCH)
             )
 
 

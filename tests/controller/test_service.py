@@ -7,7 +7,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from switchsum.controller.daemon import Config, Controller
+from switchsum.controller.config import Config
+from switchsum.controller.daemon import Controller
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.controller.service import STATUS_CODES, Service, method_name
 from switchsum.protocol import errors, rpc

@@ -34,7 +34,8 @@ def controller(
 ) -> None:
     """Keep jobs on one switch: give it its program and entries, and serve hosts, until interrupted."""
     from switchsum import __version__, p4src
-    from switchsum.controller.daemon import Config, Controller
+    from switchsum.controller.config import Config
+    from switchsum.controller.daemon import Controller
     from switchsum.controller.service import Service
     from switchsum.controller.switch import Program
     from switchsum.launch.ready import announce
