@@ -19,6 +19,8 @@ class Output:
     def __init__(self, frames: int = DEFAULT_FRAMES, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
         self.count = 0
         """Frames of the last batch; they are the first of each column."""
+        self.dropped = 0
+        """Frames of the last batch that found no room: clones, and what was recirculated, beyond what `room` tells."""
         self.ports: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
         """Port on which each leaves."""
         self.addresses: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)

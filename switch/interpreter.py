@@ -12,20 +12,16 @@ from switchsum.switch.hashes import HASHES
 from switchsum.switch.ir import Op, Relation
 from switchsum.switch.state import State
 
-DROP_PORT = 511
-"""simple_switch's egress port of packets that are dropped."""
-NORMAL, REPLICATION = 0, 5
-"""simple_switch's values of `instance_type`."""
-
 
 class _EndOfGraph(Exception):
     """A statement ended the parser."""
 
 
-class _Packet:
+class Packet:
     """One packet on its way: its fields, which headers are valid, and what the parser has not taken."""
 
     def __init__(self, program: ir.Program, data: bytes) -> None:
+        self._program = program
         self.fields = [0] * len(program.fields)
         self.valid = [header.metadata for header in program.headers]
         self.data = data
@@ -34,10 +30,15 @@ class _Packet:
         self.found: dict[int, tuple[int, ...]] = {}
         """Parameters of the action that each table chose last."""
 
-    def copy(self) -> _Packet:
-        other = _Packet.__new__(_Packet)
+    def set(self, slot: int, value: int) -> None:
+        """Write the low bits of a number to a field."""
+        self.fields[slot] = value & _mask(self._program.fields[slot].width)
+
+    def copy(self) -> Packet:
+        """Return a copy that goes its own way."""
+        other = Packet(self._program, self.data)
         other.fields, other.valid = list(self.fields), list(self.valid)
-        other.data, other.cursor, other.found = self.data, self.cursor, dict(self.found)
+        other.cursor, other.found = self.cursor, dict(self.found)
         return other
 
 
@@ -54,57 +55,8 @@ class Interpreter:
         self._counters = [state.counters[counter.name] for counter in program.counters]
         self._state = state
 
-    def process(self, port: int, frame: bytes, now_us: int) -> list[tuple[int, bytes]]:
-        """Run a frame that came in on `port` through the switch; return what goes out, as (port, frame)."""
-        program, names = self._program, self._program.intrinsics
-        packet = _Packet(program, frame)
-        self._set(packet, names.ingress_port, port)
-        self._set(packet, names.packet_length, len(frame))
-        self._set(packet, names.length, len(frame))
-        self._set(packet, names.instance_type, NORMAL)
-        self._set(packet, names.ingress_timestamp, now_us)
-        for graph in (program.parser, program.verify, program.ingress):
-            self._run(packet, graph)
-        if group := packet.fields[names.mcast_grp]:
-            outputs = []
-            for replica in self._state.multicast.groups().get(group, ()):
-                copy = packet.copy()
-                self._set(copy, names.instance_type, REPLICATION)
-                self._set(copy, names.egress_rid, replica.instance)
-                outputs += self._egress(copy, replica.port, now_us)
-            return outputs
-        if packet.fields[names.egress_spec] == DROP_PORT:
-            return []
-        self._set(packet, names.instance_type, NORMAL)
-        return self._egress(packet, packet.fields[names.egress_spec], now_us)
-
-    def _egress(self, packet: _Packet, port: int, now_us: int) -> list[tuple[int, bytes]]:
-        names = self._program.intrinsics
-        self._set(packet, names.egress_timestamp, now_us)
-        self._set(packet, names.enqueue_timestamp, now_us)
-        self._set(packet, names.egress_port, port)
-        self._set(packet, names.egress_spec, DROP_PORT + 1)
-        self._set(packet, names.packet_length, packet.fields[names.length])
-        self._run(packet, self._program.egress)
-        if packet.fields[names.egress_spec] == DROP_PORT:
-            return []
-        self._run(packet, self._program.update)
-        frame = b"".join(self._bytes(packet, header) for header in self._program.deparser if packet.valid[header])
-        frame += packet.data[packet.cursor :]
-        cut = packet.fields[names.cut]
-        return [(port, frame[: cut - 1] if cut else frame)]
-
-    def _bytes(self, packet: _Packet, header: int) -> bytes:
-        info = self._program.headers[header]
-        value = 0
-        for slot in info.slots:
-            value = value << self._program.fields[slot].width | packet.fields[slot]
-        return value.to_bytes(info.width // 8, "big")
-
-    def _set(self, packet: _Packet, slot: int, value: int) -> None:
-        packet.fields[slot] = value & _mask(self._program.fields[slot].width)
-
-    def _run(self, packet: _Packet, graph: ir.Graph) -> None:
+    def run(self, packet: Packet, graph: ir.Graph) -> None:
+        """Run one of the program's graphs on a packet."""
         number: int | None = 0
         try:
             while number is not None:
@@ -115,7 +67,19 @@ class Interpreter:
         except _EndOfGraph:
             pass
 
-    def _next(self, packet: _Packet, end: ir.Terminator) -> int | None:
+    def deparse(self, packet: Packet) -> bytes:
+        """Return a packet's valid headers and what the parser has not taken."""
+        frame = b"".join(self._bytes(packet, header) for header in self._program.deparser if packet.valid[header])
+        return frame + packet.data[packet.cursor :]
+
+    def _bytes(self, packet: Packet, header: int) -> bytes:
+        info = self._program.headers[header]
+        value = 0
+        for slot in info.slots:
+            value = value << self._program.fields[slot].width | packet.fields[slot]
+        return value.to_bytes(info.width // 8, "big")
+
+    def _next(self, packet: Packet, end: ir.Terminator) -> int | None:
         match end:
             case ir.Jump(target):
                 return target
@@ -125,7 +89,7 @@ class Interpreter:
                 return self._apply(packet, end)
         return None
 
-    def _apply(self, packet: _Packet, apply: ir.Apply) -> int:
+    def _apply(self, packet: Packet, apply: ir.Apply) -> int:
         table = self._tables[apply.table]
         key = tuple(self._value(packet, value) for value in self._program.tables[apply.table].keys)
         row = table.lookup(key)
@@ -134,29 +98,29 @@ class Interpreter:
             table.counts[row] += np.array([1, len(packet.data)], np.uint64)
         return (apply.on_hit if row else apply.on_miss)[self._actions[apply.table][action]]
 
-    def _value(self, packet: _Packet, value: ir.Expr) -> int:
+    def _value(self, packet: Packet, value: ir.Expr) -> int:
         return _EXPRESSIONS[type(value)](self, packet, value)
 
-    def _assign(self, packet: _Packet, statement: ir.Assign) -> None:
+    def _assign(self, packet: Packet, statement: ir.Assign) -> None:
         packet.fields[statement.slot] = self._value(packet, statement.value)
 
-    def _set_valid(self, packet: _Packet, statement: ir.SetValid) -> None:
+    def _set_valid(self, packet: Packet, statement: ir.SetValid) -> None:
         if not packet.valid[statement.header]:
             packet.valid[statement.header] = True
             for slot in self._program.headers[statement.header].slots:
                 packet.fields[slot] = 0
 
-    def _set_invalid(self, packet: _Packet, statement: ir.SetInvalid) -> None:
+    def _set_invalid(self, packet: Packet, statement: ir.SetInvalid) -> None:
         packet.valid[statement.header] = False
 
-    def _copy_header(self, packet: _Packet, statement: ir.CopyHeader) -> None:
+    def _copy_header(self, packet: Packet, statement: ir.CopyHeader) -> None:
         source, target = self._program.headers[statement.source], self._program.headers[statement.target]
         packet.valid[statement.target] = packet.valid[statement.source]
         if packet.valid[statement.source]:
             for to, of in zip(target.slots, source.slots, strict=True):
                 packet.fields[to] = packet.fields[of]
 
-    def _extract(self, packet: _Packet, statement: ir.Extract) -> None:
+    def _extract(self, packet: Packet, statement: ir.Extract) -> None:
         info = self._program.headers[statement.header]
         self._need(packet, info.width)
         size = info.width // 8
@@ -168,86 +132,86 @@ class Interpreter:
             packet.fields[slot] = value & _mask(width)
             value >>= width
 
-    def _require(self, packet: _Packet, statement: ir.Require) -> None:
+    def _require(self, packet: Packet, statement: ir.Require) -> None:
         self._need(packet, self._value(packet, statement.bits))
 
-    def _need(self, packet: _Packet, bits: int) -> None:
+    def _need(self, packet: Packet, bits: int) -> None:
         if bits > 8 * (len(packet.data) - packet.cursor):
-            self._set(packet, self._program.intrinsics.parser_error, self._program.too_short)
+            packet.set(self._program.intrinsics.parser_error, self._program.too_short)
             raise _EndOfGraph
 
-    def _advance(self, packet: _Packet, statement: ir.Advance) -> None:
+    def _advance(self, packet: Packet, statement: ir.Advance) -> None:
         packet.cursor += self._value(packet, statement.bits) // 8
 
-    def _read_register(self, packet: _Packet, statement: ir.ReadRegister) -> None:
+    def _read_register(self, packet: Packet, statement: ir.ReadRegister) -> None:
         register = self._registers[statement.register]
         index = self._value(packet, statement.index)
         packet.fields[statement.slot] = register.read(index) if index < register.size else 0
 
-    def _write_register(self, packet: _Packet, statement: ir.WriteRegister) -> None:
+    def _write_register(self, packet: Packet, statement: ir.WriteRegister) -> None:
         register = self._registers[statement.register]
         index = self._value(packet, statement.index)
         if index < register.size:
             register.write(index, self._value(packet, statement.value))
 
-    def _count(self, packet: _Packet, statement: ir.Count) -> None:
+    def _count(self, packet: Packet, statement: ir.Count) -> None:
         counter = self._counters[statement.counter]
         index = self._value(packet, statement.index)
         if index < counter.size:
             counter.counts[index] += np.array([1, len(packet.data)], np.uint64)
 
-    def _random(self, packet: _Packet, statement: ir.Random) -> None:
+    def _random(self, packet: Packet, statement: ir.Random) -> None:
         low, high = self._value(packet, statement.low), self._value(packet, statement.high)
         if low <= high:
-            self._set(packet, statement.slot, low + (self._state.next_random() * (high - low + 1) >> 64))
+            packet.set(statement.slot, low + (self._state.next_random() * (high - low + 1) >> 64))
 
-    def _const(self, packet: _Packet, value: ir.Const) -> int:
+    def _const(self, packet: Packet, value: ir.Const) -> int:
         return value.value
 
-    def _field(self, packet: _Packet, value: ir.Field) -> int:
+    def _field(self, packet: Packet, value: ir.Field) -> int:
         return packet.fields[value.slot]
 
-    def _param(self, packet: _Packet, value: ir.Param) -> int:
+    def _param(self, packet: Packet, value: ir.Param) -> int:
         return packet.found[value.table][value.index]
 
-    def _valid(self, packet: _Packet, value: ir.Valid) -> int:
+    def _valid(self, packet: Packet, value: ir.Valid) -> int:
         return int(packet.valid[value.header])
 
-    def _peek(self, packet: _Packet, value: ir.Peek) -> int:
+    def _peek(self, packet: Packet, value: ir.Peek) -> int:
         last = value.offset + value.width
         size = (last + 7) // 8
         ahead = int.from_bytes(packet.data[packet.cursor : packet.cursor + size], "big")
         return (ahead >> (8 * size - last)) & _mask(value.width)
 
-    def _binary(self, packet: _Packet, value: ir.Binary) -> int:
+    def _binary(self, packet: Packet, value: ir.Binary) -> int:
         left, right = self._value(packet, value.left), self._value(packet, value.right)
         return _OPERATIONS[value.op](left, right, value.width) & _mask(value.width)
 
-    def _compare(self, packet: _Packet, value: ir.Compare) -> int:
+    def _compare(self, packet: Packet, value: ir.Compare) -> int:
         left, right = self._value(packet, value.left), self._value(packet, value.right)
         if value.relation in (Relation.LT_SIGNED, Relation.LE_SIGNED):
             left, right = _signed(left, value.left.width), _signed(right, value.left.width)
         return int(_RELATIONS[value.relation](left, right))
 
-    def _select(self, packet: _Packet, value: ir.Select) -> int:
+    def _select(self, packet: Packet, value: ir.Select) -> int:
         return self._value(packet, value.then if self._value(packet, value.condition) else value.other)
 
-    def _resize(self, packet: _Packet, value: ir.Resize) -> int:
+    def _resize(self, packet: Packet, value: ir.Resize) -> int:
         inner = self._value(packet, value.value)
         return (_signed(inner, value.value.width) if value.signed else inner) & _mask(value.width)
 
-    def _repeat(self, packet: _Packet, value: ir.Repeat) -> int:
+    def _repeat(self, packet: Packet, value: ir.Repeat) -> int:
         inner, repeated = self._value(packet, value.value), 0
         for _ in range(value.width // value.value.width):
             repeated = repeated << value.value.width | inner
         return repeated
 
-    def _add_lanes(self, packet: _Packet, value: ir.AddLanes) -> int:
+    def _add_lanes(self, packet: Packet, value: ir.AddLanes) -> int:
         left, right = self._value(packet, value.left), self._value(packet, value.right)
         mask = _mask(value.lane)
         return sum(((left >> shift) + (right >> shift) & mask) << shift for shift in range(0, value.width, value.lane))
 
-    def _hash(self, packet: _Packet, value: ir.Hash) -> int:
+    def _hash(self, packet: Packet, value: ir.Hash) -> int:
         bits = total = 0
         for part in value.inputs:
             if part.header is None or packet.valid[part.header]:
@@ -287,7 +251,7 @@ _RELATIONS: dict[Relation, Callable[[int, int], bool]] = {
     Relation.LT_SIGNED: lambda a, b: a < b,
     Relation.LE_SIGNED: lambda a, b: a <= b,
 }
-_STATEMENTS: dict[type, Callable[[Interpreter, _Packet, Any], None]] = {
+_STATEMENTS: dict[type, Callable[[Interpreter, Packet, Any], None]] = {
     ir.Assign: Interpreter._assign,
     ir.SetValid: Interpreter._set_valid,
     ir.SetInvalid: Interpreter._set_invalid,
@@ -300,7 +264,7 @@ _STATEMENTS: dict[type, Callable[[Interpreter, _Packet, Any], None]] = {
     ir.Count: Interpreter._count,
     ir.Random: Interpreter._random,
 }
-_EXPRESSIONS: dict[type, Callable[[Interpreter, _Packet, Any], int]] = {
+_EXPRESSIONS: dict[type, Callable[[Interpreter, Packet, Any], int]] = {
     ir.Const: Interpreter._const,
     ir.Field: Interpreter._field,
     ir.Param: Interpreter._param,

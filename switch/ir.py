@@ -393,6 +393,14 @@ class Intrinsics:
     """Bytes of the packet as headers come and go; becomes `packet_length` in egress."""
     cut: int
     """One more than the bytes that the packet is truncated to; 0 for all."""
+    clone: int
+    """One more than the session that the packet is cloned to when ingress or egress ends; 0: no clone."""
+    clone_list: int
+    """Field list that the clone keeps."""
+    resubmit: int
+    """Field list with which the packet enters ingress again as it came; 0: it goes on."""
+    recirculate: int
+    """Field list with which the packet enters ingress again as it would leave; 0: it leaves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,6 +420,10 @@ class Program:
     egress: Graph
     update: Graph
     """Checksum update, before the deparser."""
+    field_lists: tuple[tuple[int, ...], ...]
+    """Metadata that clones and packets that enter again keep; number 0 is empty."""
+    stack_counts: tuple[int, ...]
+    """Metadata that belongs to header stacks, and stays when other metadata is set to zero."""
     deparser: tuple[int, ...]
     """Headers in the order in which they leave, those that are valid."""
     too_short: int

@@ -14,11 +14,11 @@ from switchsum.protocol.errors import UsageError
 from switchsum.switch import ir
 from switchsum.switch.batch import FRAME_ALIGN, Output
 from switchsum.switch.errors import ProgramError, StateError
-from switchsum.switch.interpreter import Interpreter
 from switchsum.switch.lower import lower
 from switchsum.switch.reader import read_program
 from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
 from switchsum.switch.tables import Table
+from switchsum.switch.traffic import InterpretedSwitch
 from switchsum.switch.verify import verify
 
 EngineName = Literal["native", "interpreter"]
@@ -145,7 +145,7 @@ class _InterpretedEngine:
     """The interpreter behind the batch interface."""
 
     def __init__(self, program: ir.Program, state: State) -> None:
-        self._interpreter = Interpreter(program, state)
+        self._switch = InterpretedSwitch(program, state)
         self._multicast = state.multicast
         self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
 
@@ -166,7 +166,7 @@ class _InterpretedEngine:
             if output.count + frames > len(output.ports) or used + size > len(output.arena):
                 return index
             frame = ctypes.string_at(int(addresses[index]), length)
-            for port, made in self._interpreter.process(int(ports[index]), frame, now_us):
+            for port, made in self._switch.process(int(ports[index]), frame, now_us):
                 output.arena[used : used + len(made)] = np.frombuffer(made, np.uint8)
                 output.ports[output.count] = port
                 output.addresses[output.count] = output.arena.ctypes.data + used

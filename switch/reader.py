@@ -216,7 +216,8 @@ def _operand(node: _Node) -> model.Operand:
     if kind in _NAMED:
         return model.Named(kind, node["value"].text())
     if kind == "parameters_vector":
-        return model.Vector(node.list("value", _operand))
+        items = node["value"]
+        return model.Vector(() if items.value == {} else tuple(_operand(item) for item in items.items()))
     value = node.get("value")
     return model.Named(kind, str(value.value) if value else "")
 

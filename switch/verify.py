@@ -21,6 +21,11 @@ def verify(program: ir.Program) -> ir.Program:
                 checker.block(block, len(graph), parsing=name == "parser")
             except MalformedProgram as error:
                 raise MalformedProgram(f"{name}, block {number} ({block.name}): {error}") from None
+    for slots in (*program.field_lists, program.stack_counts):
+        for slot in slots:
+            _require(0 <= slot < len(program.fields), f"no field {slot}")
+            _require(program.headers[program.fields[slot].header].metadata, f"field {slot} is no metadata")
+    _require(not program.field_lists[0], "field list 0 is empty")
     _require(all(0 <= header < len(program.headers) for header in program.deparser), "the deparser names no header")
     return program
 

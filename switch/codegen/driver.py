@@ -20,9 +20,9 @@ from switchsum.switch.codegen.layout import (
     TEMPLATE,
     machine_bytes,
 )
-from switchsum.switch.interpreter import DROP_PORT, NORMAL, REPLICATION
 from switchsum.switch.passes.analysis import GRAPHS
 from switchsum.switch.state import MAX_GROUP
+from switchsum.switch.v1model import DROP_PORT, NORMAL, REPLICATION
 
 ENTRY = "switch_batch"
 """Name of the exported function; `ARGUMENTS` are its parameters, its result the number of frames that ran (32 bits)."""

@@ -19,9 +19,7 @@ from switchsum.switch.lower.expressions import (
 from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.hashes import hash_of
 from switchsum.switch.lower.symbols import Symbols
-
-DROP_PORT = 511
-"""simple_switch's egress port of packets that are dropped."""
+from switchsum.switch.v1model import DROP_PORT
 
 _NOTHING = {"no_op", "log_msg"}
 
@@ -282,6 +280,29 @@ def _truncate(scope: Scope, length: model.Operand) -> list[ir.Statement]:
     return [ir.Assign(old.slot, ir.Select(width, shorter, new, old))]
 
 
+def _clone(scope: Scope, session: model.Operand, fields: model.Operand) -> list[ir.Statement]:
+    names = scope.symbols.intrinsics
+    number = resize(low_bits(scope, session, 15), 17)
+    return [
+        ir.Assign(names.clone, ir.Binary(17, Op.ADD, number, ir.Const(17, 1))),
+        ir.Assign(names.clone_list, _list(scope, fields)),
+    ]
+
+
+def _resubmit(scope: Scope, fields: model.Operand) -> list[ir.Statement]:
+    return [ir.Assign(scope.symbols.intrinsics.resubmit, _list(scope, fields))]
+
+
+def _recirculate(scope: Scope, fields: model.Operand) -> list[ir.Statement]:
+    return [ir.Assign(scope.symbols.intrinsics.recirculate, _list(scope, fields))]
+
+
+def _list(scope: Scope, fields: model.Operand) -> ir.Const:
+    if not isinstance(fields, model.Number):
+        raise scope.refuse(f"{fields} as a field list")
+    return ir.Const(16, scope.symbols.list_number(fields.value))
+
+
 _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assign": _assign,
     "assign_header": _assign_header,
@@ -295,6 +316,10 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "count": _count,
     "modify_field_rng_uniform": _random,
     "modify_field_with_hash_based_offset": _hash,
+    "clone_ingress_pkt_to_egress": _clone,
+    "clone_egress_pkt_to_egress": _clone,
+    "resubmit": _resubmit,
+    "recirculate": _recirculate,
     "mark_to_drop": _drop,
     "drop": _drop,
     "truncate": _truncate,

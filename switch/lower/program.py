@@ -32,6 +32,8 @@ def lower(program: model.Program) -> ir.Program:
         ingress=ingress,
         egress=egress,
         update=_checksums(symbols, [checksum for checksum in program.checksums if checksum.update], False),
+        field_lists=symbols.field_lists,
+        stack_counts=symbols.stack_counts,
         deparser=tuple(symbols.header(name) for name in program.deparser),
         too_short=program.errors.get("PacketTooShort", 1),
     )

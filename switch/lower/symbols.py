@@ -32,6 +32,10 @@ _STANDARD = {
     "enqueue_timestamp": ("queueing_metadata.enq_timestamp", 32),
     "length": (f"{HIDDEN}.length", 32),
     "cut": (f"{HIDDEN}.cut", 33),
+    "clone": (f"{HIDDEN}.clone", 17),
+    "clone_list": (f"{HIDDEN}.clone_list", 16),
+    "resubmit": (f"{HIDDEN}.resubmit", 16),
+    "recirculate": (f"{HIDDEN}.recirculate", 16),
 }
 
 
@@ -63,6 +67,9 @@ class Symbols:
         ]
         self._add_header(HIDDEN, tuple(hidden), True)
         self.intrinsics = ir.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
+        self.stack_counts = tuple(map(self.next_slot, self.stacks))
+        self._lists = {identifier: number for number, identifier in enumerate(program.field_lists, start=1)}
+        self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))
         self.registers, self._register_index = _arrays(program.registers)
         self.counters, self._counter_index = _arrays(program.counters)
         self.calculations = {calculation.name: calculation for calculation in program.calculations}
@@ -107,6 +114,10 @@ class Symbols:
         """Return a counter's index."""
         return _find(self._counter_index, "counter", name)
 
+    def list_number(self, identifier: int) -> int:
+        """Return the number of a field list; a list that the program does not define is empty, as in BMv2."""
+        return self._lists.get(identifier, 0)
+
     def error(self, name: str) -> int:
         """Return the code of one of the core library's errors."""
         return _find(self.errors, "error", name)
@@ -133,6 +144,14 @@ class Symbols:
         slots = tuple(range(first, len(self.fields)))
         self.headers.append(ir.HeaderInfo(name=name, metadata=metadata, slots=slots, width=offset))
         self._header_index[name] = index
+
+    def _field_list(self, items: tuple[model.Operand, ...]) -> tuple[int, ...]:
+        slots = []
+        for item in items:
+            if not isinstance(item, model.FieldName) or not self.headers[self._header_index[item.header]].metadata:
+                raise ProgramError(f"{item} in a field list is not supported")
+            slots.append(self.slot(item.header, item.field))
+        return tuple(slots)
 
     def _standard(self, name: str) -> int | None:
         target = self._aliases.get(name, model.FieldName(*name.split(".")))

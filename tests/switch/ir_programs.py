@@ -11,8 +11,8 @@ import numpy as np
 
 from switchsum.switch import ir
 from switchsum.switch.codegen import compile_program
-from switchsum.switch.interpreter import Interpreter
 from switchsum.switch.pipeline import Pipeline, make_state
+from switchsum.switch.traffic import InterpretedSwitch
 from switchsum.switch.verify import verify
 
 INTRINSICS = {
@@ -30,6 +30,10 @@ INTRINSICS = {
     "enqueue_timestamp": 32,
     "length": 32,
     "cut": 33,
+    "clone": 17,
+    "clone_list": 16,
+    "resubmit": 16,
+    "recirculate": 16,
 }
 NOTHING: ir.Graph = (ir.Block("nothing", (), ir.End()),)
 Frames = list[tuple[int, bytes]]
@@ -108,6 +112,8 @@ class Draft:
                 egress=egress,
                 update=update,
                 deparser=tuple(deparser),
+                field_lists=((),),
+                stack_counts=(),
                 too_short=1,
             )
         )
@@ -119,7 +125,7 @@ class Pair:
     def __init__(self, program: ir.Program) -> None:
         self.program = program
         self.expected_state, self.state = make_state(program), make_state(program)
-        self.interpreter = Interpreter(program, self.expected_state)
+        self.interpreter = InterpretedSwitch(program, self.expected_state)
         self.native = Pipeline(program, self.state, compile_program(program, self.state, cache=None))
 
     def process(self, port: int, frame: bytes, now_us: int = 0) -> Frames:

@@ -1,0 +1,169 @@
+"""What the switch does around a program, by the interpreter: replication, clones, packets that enter again.
+
+This follows the pseudocode in docs/simple_switch.md of p4lang/behavioral-model, where BMv2's code leaves a choice that
+code: metadata of clones and of packets that enter again is zero but for their field list, and `truncate` is forgotten
+where a packet is copied.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from switchsum.switch import ir
+from switchsum.switch.errors import EntryMissing
+from switchsum.switch.interpreter import Interpreter, Packet
+from switchsum.switch.state import Replica, State
+from switchsum.switch.v1model import (
+    DROP_PORT,
+    EGRESS_CLONE,
+    INGRESS_CLONE,
+    MAX_CLONE_DEPTH,
+    MAX_PASSES,
+    NORMAL,
+    RECIRCULATED,
+    REPLICATION,
+    RESUBMITTED,
+)
+
+Output = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """A packet that is about to enter ingress."""
+
+    data: bytes
+    metadata: dict[int, int]
+    """Values by slot; all else is zero."""
+
+
+class InterpretedSwitch:
+    """Runs frames through a program, one after the other."""
+
+    def __init__(self, program: ir.Program, state: State) -> None:
+        self._program = program
+        self._names = program.intrinsics
+        self._state = state
+        self._interpreter = Interpreter(program, state)
+
+    def process(self, port: int, frame: bytes, now_us: int) -> list[Output]:
+        """Run a frame that came in on `port` through the switch; return what goes out, as (port, frame)."""
+        return _Passage(self._program, self._state, self._interpreter, port, now_us).run(frame)
+
+
+class _Passage:
+    """One frame and everything that becomes of it."""
+
+    def __init__(self, program: ir.Program, state: State, interpreter: Interpreter, port: int, now_us: int) -> None:
+        self._program = program
+        self._names = program.intrinsics
+        self._state = state
+        self._interpreter = interpreter
+        self._port = port
+        self._now_us = now_us
+        self._waiting: deque[_Arrival] = deque()
+        self._outputs: list[Output] = []
+
+    def run(self, frame: bytes) -> list[Output]:
+        names = self._names
+        metadata = {names.ingress_port: self._port, names.ingress_timestamp: self._now_us, names.instance_type: NORMAL}
+        self._waiting.append(_Arrival(frame, metadata))
+        for _ in range(MAX_PASSES):
+            if not self._waiting:
+                break
+            self._ingress(self._waiting.popleft())
+        return self._outputs
+
+    def _ingress(self, arrival: _Arrival) -> None:
+        names = self._names
+        packet = Packet(self._program, arrival.data)
+        for slot, value in arrival.metadata.items():
+            packet.set(slot, value)
+        packet.set(names.packet_length, len(arrival.data))
+        packet.set(names.length, len(arrival.data))
+        for graph in (self._program.parser, self._program.verify, self._program.ingress):
+            self._interpreter.run(packet, graph)
+        self._clone_ingress(packet)
+        if packet.fields[names.resubmit]:
+            metadata = self._kept(packet, packet.fields[names.resubmit], RESUBMITTED)
+            self._waiting.append(_Arrival(arrival.data, metadata))
+        elif group := packet.fields[names.mcast_grp]:
+            packet.set(names.instance_type, REPLICATION)
+            self._replicate(packet, self._state.multicast.groups().get(group, ()))
+        elif packet.fields[names.egress_spec] != DROP_PORT:
+            packet.set(names.instance_type, NORMAL)
+            self._egress(packet, packet.fields[names.egress_spec])
+
+    def _clone_ingress(self, packet: Packet) -> None:
+        """Clone a packet as it came: it is parsed anew, with its port but without other metadata."""
+        names = self._names
+        replicas, length_limit = self._session(packet)
+        if replicas:
+            copy = Packet(self._program, packet.data)
+            copy.set(names.ingress_port, self._port)
+            for graph in (self._program.parser, self._program.verify):
+                self._interpreter.run(copy, graph)
+            self._restart(copy, self._kept(packet, packet.fields[names.clone_list], INGRESS_CLONE))
+            copy.set(names.length, len(packet.data))
+            self._replicate(copy, replicas, length_limit)
+        packet.set(names.clone, 0)
+
+    def _replicate(self, packet: Packet, replicas: Iterable[Replica], length_limit: int = 0, depth: int = 0) -> None:
+        names = self._names
+        for replica in replicas:
+            copy = packet.copy()
+            for slot in (names.clone, names.resubmit, names.recirculate):
+                copy.set(slot, 0)
+            copy.set(names.cut, length_limit + 1 if length_limit else 0)
+            copy.set(names.egress_rid, replica.instance)
+            self._egress(copy, replica.port, depth)
+
+    def _egress(self, packet: Packet, port: int, depth: int = 0) -> None:
+        names, fields = self._names, packet.fields
+        packet.set(names.egress_timestamp, self._now_us)
+        packet.set(names.enqueue_timestamp, self._now_us)
+        packet.set(names.egress_port, port)
+        packet.set(names.egress_spec, DROP_PORT + 1)
+        packet.set(names.packet_length, fields[names.length])
+        self._interpreter.run(packet, self._program.egress)
+        replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
+        copy = packet.copy()
+        if fields[names.egress_spec] != DROP_PORT:
+            self._leave(packet, port)
+        if replicas:
+            self._restart(copy, self._kept(copy, fields[names.clone_list], EGRESS_CLONE))
+            copy.set(names.length, fields[names.length])
+            self._replicate(copy, replicas, length_limit, depth + 1)
+
+    def _leave(self, packet: Packet, port: int) -> None:
+        names = self._names
+        self._interpreter.run(packet, self._program.update)
+        frame = self._interpreter.deparse(packet)
+        if again := packet.fields[names.recirculate]:
+            self._waiting.append(_Arrival(frame, self._kept(packet, again, RECIRCULATED)))
+            return
+        cut = packet.fields[names.cut]
+        self._outputs.append((port, frame[: cut - 1] if cut else frame))
+
+    def _session(self, packet: Packet) -> tuple[tuple[Replica, ...], int]:
+        """Return where a packet is to be cloned to, and the clones' length limit."""
+        number = packet.fields[self._names.clone]
+        try:
+            session = self._state.clones.get(number - 1)
+        except EntryMissing:
+            return (), 0
+        return session.replicas, session.length_limit
+
+    def _kept(self, packet: Packet, number: int, instance_type: int) -> dict[int, int]:
+        """Return the metadata of a new life: a field list's values, and what kind of packet it is."""
+        kept = {slot: packet.fields[slot] for slot in self._program.field_lists[number]}
+        return {**kept, self._names.instance_type: instance_type}
+
+    def _restart(self, packet: Packet, metadata: dict[int, int]) -> None:
+        """Set metadata to zero but for `metadata` and what belongs to header stacks."""
+        for header in self._program.headers:
+            for slot in header.slots if header.metadata else ():
+                if slot not in self._program.stack_counts:
+                    packet.set(slot, metadata.get(slot, 0))

@@ -1,0 +1,17 @@
+"""Numbers of the v1model architecture as simple_switch has them, and the limits of this switch."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DROP_PORT: Final = 511
+"""Egress port of packets that are dropped."""
+
+NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATION, RESUBMITTED = 0, 1, 2, 4, 5, 6
+"""Values of `instance_type`."""
+
+MAX_PASSES: Final = 64
+"""How often ingress runs for one frame; what is resubmitted or recirculated more often is dropped."""
+
+MAX_CLONE_DEPTH: Final = 8
+"""How long a chain of clones of clones in egress may be; the next clone is not made."""
