@@ -11,8 +11,17 @@ from switchsum.host.memory import Scalar, bytes_at, inner
 from switchsum.host.recovery import transmit
 from switchsum.host.state import OPERATIONS, Count, Phase, Record, Stage, State
 from switchsum.protocol.lanes import NOT_FINITE
-from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, LOWER_BYTES, NO_BLOCK, WIRE_VERSION, Flag, Kind, Operator
-from switchsum.protocol.wire import LaneFormat as Format
+from switchsum.protocol.wire import (
+    FRAME_BYTES,
+    LANE_BYTES,
+    LOWER_BYTES,
+    NO_BLOCK,
+    WIRE_VERSION,
+    Flag,
+    Kind,
+    LaneFormat,
+    Operator,
+)
 
 _IDLE: Final = int(Phase.IDLE)
 _WAITING: Final = int(Phase.WAITING)
@@ -22,7 +31,7 @@ _HIGH: Final = int(Stage.HIGH)
 _COUNT_BLOCKED: Final = int(Count.BLOCKED)
 _CONTRIBUTION: Final = int(Kind.CONTRIBUTION)
 _SUM: Final = int(Operator.SUM)
-_FORMAT: Final = int(Format.INT32)
+_FORMAT: Final = int(LaneFormat.INT32)
 _PAYLOAD: Final = int(Flag.PAYLOAD)
 
 
