@@ -157,7 +157,7 @@ class Controller:
         if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock()):
             log.debug("hello of rank %d from %s on port %d", header.rank, packet.source, port)
         else:
-            log.info("a hello that nobody waits for, from %s on port %d", packet.source, port)
+            log.debug("a hello that nobody waits for, from %s on port %d", packet.source, port)
 
     # --- the switch, with the lock held -------------------------------------------------------------------------
 

@@ -434,3 +434,32 @@ def test_errors_of_the_switch_that_have_no_class_are_remote_errors(
     monkeypatch.setattr(Switch, "write", refuse)
     with pytest.raises(RemoteError, match="never heard of it"):
         create(running, "b")
+
+
+def test_a_switch_that_fails_while_it_is_brought_up_to_date_is_tried_again(
+    switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for method in ("read_state", "write"):
+        failures = iter([P4RuntimeError(method, Code.UNAVAILABLE, "broken off")])
+        original = getattr(Switch, method)
+
+        def fail_once(*arguments: Any, failures: Any = failures, original: Any = original) -> Any:
+            for failure in failures:
+                raise failure
+            return original(*arguments)
+
+        monkeypatch.setattr(Switch, method, fail_once)
+    running = start()
+    assert running.connected.wait(LONG_S)
+    assert create(running).state == "waiting"
+
+
+def test_hellos_of_strangers_are_ignored(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    first, second = join_all(running, switch)
+    switch.send(3, first.frame(Kind.HELLO, number=1, digest=2))
+    switch.send(3, second.frame(Kind.HELLO, rank=0))
+    assert first.ready(wait_s=0.2).missing == [0, 1]
+    assert admit([first, second]).admitted
+    assert {member.ingress_port for member in show(running).members} == {1, 2}
