@@ -12,9 +12,10 @@ import numpy.typing as npt
 from switchsum.protocol.cache import cache_directory
 from switchsum.protocol.errors import UsageError
 from switchsum.switch import ir
-from switchsum.switch.batch import FRAME_ALIGN, Output
+from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Output
 from switchsum.switch.errors import ProgramError, StateError
 from switchsum.switch.lower import lower
+from switchsum.switch.passes.analysis import assigned
 from switchsum.switch.reader import read_program
 from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
 from switchsum.switch.tables import Table
@@ -53,6 +54,7 @@ class Pipeline:
         self.clones: CloneSessions = state.clones
         self._engine = engine
         self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
+        self._multiplies = multiplies(program)
         self._output = Output(0, 0)
 
     @classmethod
@@ -75,13 +77,15 @@ class Pipeline:
 
     def room(self, frame_bytes: int) -> tuple[int, int]:
         """Return the frames and bytes of `Output` that one frame of that length may take."""
-        return room(self._growth, self.multicast.largest, frame_bytes)
+        return room(self._growth, self.state.copies(), frame_bytes)
 
     def process(self, port: int, frame: bytes, now_us: int = 0) -> list[tuple[int, bytes]]:
         """Run one frame; return what goes out, as (port, frame)."""
         data = np.frombuffer(frame or b"\0", np.uint8)
         with self.lock:
             frames, size = self.room(len(frame))
+            if self._multiplies:
+                frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
             if len(self._output.ports) < frames or len(self._output.arena) < size:
                 self._output = Output(frames, size)
             columns = np.array([data.ctypes.data], np.uint64), _word(len(frame)), _word(port)
@@ -110,9 +114,14 @@ class Pipeline:
         return done
 
 
-def room(growth_bytes: int, largest_group: int, frame_bytes: int) -> tuple[int, int]:
+def multiplies(program: ir.Program) -> bool:
+    """Return whether a frame may become more frames than `room` tells."""
+    names = program.intrinsics
+    return bool(assigned(program) & {names.clone, names.recirculate})
+
+
+def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:
     """Return the frames and bytes that one frame may become."""
-    copies = max(1, largest_group)
     return copies, copies * (frame_bytes + growth_bytes + FRAME_ALIGN)
 
 
@@ -146,7 +155,7 @@ class _InterpretedEngine:
 
     def __init__(self, program: ir.Program, state: State) -> None:
         self._switch = InterpretedSwitch(program, state)
-        self._multicast = state.multicast
+        self._state = state
         self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
 
     def process_batch(
@@ -159,14 +168,17 @@ class _InterpretedEngine:
         now_us: int,
     ) -> int:
         """Run frames one by one."""
-        output.count = used = 0
+        output.count = output.dropped = used = 0
         for index in range(count):
             length = int(lengths[index])
-            frames, size = room(self._growth, self._multicast.largest, length)
+            frames, size = room(self._growth, self._state.copies(), length)
             if output.count + frames > len(output.ports) or used + size > len(output.arena):
                 return index
             frame = ctypes.string_at(int(addresses[index]), length)
             for port, made in self._switch.process(int(ports[index]), frame, now_us):
+                if output.count == len(output.ports) or used + len(made) > len(output.arena):
+                    output.dropped += 1
+                    continue
                 output.arena[used : used + len(made)] = np.frombuffer(made, np.uint8)
                 output.ports[output.count] = port
                 output.addresses[output.count] = output.arena.ctypes.data + used

@@ -124,7 +124,7 @@ class Multicast:
         """Create or replace a group of (port, instance) pairs; raises BadEntry."""
         _check_number("multicast group", group, MAX_GROUP)
         made = _replicas(replicas)
-        cells = np.array([(replica.port, replica.instance) for replica in made], dtype=np.uint32).reshape(-1, 2)
+        cells = _cells(made)
         with self._lock:
             self._groups[group] = made
             self._cells[group] = cells
@@ -161,19 +161,30 @@ class CloneSessions:
     def __init__(self, lock: RLock) -> None:
         self._lock = lock
         self._sessions: dict[int, CloneSession] = {}
+        self._cells: dict[int, np.ndarray] = {}
+        self.largest = 0
+        """The most replicas that any session has."""
+        self.directory = np.zeros((MAX_SESSION + 1, 3), dtype=np.uint64)
+        """By session, for the native engine: as in `Multicast.directory`, and the length limit."""
 
     def set(self, session: int, replicas: Sequence[tuple[int, int]], length_limit: int = 0) -> None:
         """Create or replace a session of (port, instance) pairs; raises BadEntry."""
         _check_number("clone session", session, MAX_SESSION)
         made = CloneSession(replicas=_replicas(replicas), length_limit=length_limit)
+        cells = _cells(made.replicas)
         with self._lock:
             self._sessions[session] = made
+            self._cells[session] = cells
+            self.directory[session] = cells.ctypes.data, len(made.replicas), length_limit
+            self._measure()
 
     def delete(self, session: int) -> None:
         """Remove a session; raises EntryMissing."""
         with self._lock:
             self.get(session)
-            del self._sessions[session]
+            self.directory[session] = 0
+            del self._sessions[session], self._cells[session]
+            self._measure()
 
     def get(self, session: int) -> CloneSession:
         """Return a session; raises EntryMissing."""
@@ -187,6 +198,9 @@ class CloneSessions:
         with self._lock:
             return dict(self._sessions)
 
+    def _measure(self) -> None:
+        self.largest = max((len(session.replicas) for session in self._sessions.values()), default=0)
+
 
 def _replicas(pairs: Sequence[tuple[int, int]]) -> tuple[Replica, ...]:
     made = tuple(Replica(port, instance) for port, instance in pairs)
@@ -196,6 +210,10 @@ def _replicas(pairs: Sequence[tuple[int, int]]) -> tuple[Replica, ...]:
     if len(set(made)) != len(made):
         raise BadEntry("a replica is named twice")
     return made
+
+
+def _cells(replicas: Sequence[Replica]) -> np.ndarray:
+    return np.array([(replica.port, replica.instance) for replica in replicas], dtype=np.uint32).reshape(-1, 2)
 
 
 def _check_number(what: str, number: int, largest: int) -> None:
@@ -216,6 +234,11 @@ class State:
     clones: CloneSessions
     random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
     """State of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
+
+    def copies(self) -> int:
+        """Return how many frames one may become at most, if nothing is recirculated and no clone cloned again."""
+        clones = self.clones.largest
+        return max(1, self.multicast.largest) * (1 + clones) + clones
 
     def next_random(self) -> int:
         """Advance the generator and return its next 64 bits."""

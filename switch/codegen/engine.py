@@ -16,28 +16,32 @@ from switchsum.switch.codegen.cache import ObjectCache, key_of
 from switchsum.switch.codegen.driver import ENTRY, Driver
 from switchsum.switch.codegen.emitter import Unit
 from switchsum.switch.codegen.layout import (
+    COPIES,
     DIRECTORY,
     DUMP,
-    HOT,
-    HOT_COPY,
-    LARGEST_GROUP,
+    LEVELS,
     RANDOM,
-    STORAGE,
-    STORAGE_COPY,
+    SESSIONS,
     TABLE_WORDS,
     TEMPLATE,
+    WAITING,
     ZEROS,
     Layout,
     context_words,
     counter_word,
     register_word,
     table_word,
+    waiting_layout,
 )
 from switchsum.switch.codegen.machine import Library, compile_object
 from switchsum.switch.codegen.rows import TableRows
 from switchsum.switch.passes import narrow_repeated, split_carries
 from switchsum.switch.state import State
+from switchsum.switch.v1model import MAX_CLONE_DEPTH, MAX_PASSES
 from switchsum.switch.verify import verify
+
+PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
+"""Packets that exist at a time: one, what its clones are made from, a copy, and so on for clones of clones."""
 
 _CELL_BYTES = 4096
 """More than any register cell or wide field has."""
@@ -79,15 +83,15 @@ class Native:
         self._library = library
         self._run = _BATCH(library.address(ENTRY))
         self._state = state
-        self._count = np.zeros(1, np.uint32)
-        self._count_address = _address(self._count)
+        self._result = np.zeros(2, np.uint64)
+        self._result_address = _address(self._result)
         self._output: Output | None = None
         self._output_arguments: tuple[int, ...] = ()
         self._stale: set[TableRows] = set()
         self._context = np.zeros(context_words(program), np.uint64)
         self._context_address = _address(self._context)
         self._memory: list[npt.NDArray[np.uint8]] = []
-        self._share_packet(layout)
+        self._share_packet(program, layout)
         self._share_state(program)
 
     def process_batch(
@@ -102,17 +106,17 @@ class Native:
         """Run frames in one call, during which other threads go on."""
         while self._stale:
             self._stale.pop().refresh()
-        self._context[LARGEST_GROUP] = max(1, self._state.multicast.largest)
+        self._context[COPIES] = self._state.copies()
         if output is not self._output:
             self._output, self._output_arguments = output, _output_arguments(output)
         if not count:
-            output.count = 0
+            output.count = output.dropped = 0
             return 0
         done: int = self._run(
             *(self._context_address, _address(addresses), _address(lengths), _address(ports), count, now_us),
-            *(*self._output_arguments, self._count_address),
+            *(*self._output_arguments, self._result_address),
         )
-        output.count = int(self._count[0])
+        output.count, output.dropped = self._result.tolist()
         return done
 
     def _reserve(self, size: int) -> npt.NDArray[np.uint8]:
@@ -122,7 +126,7 @@ class Native:
         start = -memory.ctypes.data % 64
         return memory[start : start + size]
 
-    def _share_packet(self, layout: Layout) -> None:
+    def _share_packet(self, program: ir.Program, layout: Layout) -> None:
         context = self._context
         zeros = self._reserve(_CELL_BYTES)
         template = self._reserve(layout.hot_bytes)
@@ -130,18 +134,14 @@ class Native:
             template[offset : offset + 8].view(np.uint64)[0] = zeros.ctypes.data
         context[ZEROS], context[TEMPLATE] = zeros.ctypes.data, template.ctypes.data
         context[DUMP] = self._reserve(_CELL_BYTES).ctypes.data
-        for word, size in (
-            (HOT, layout.hot_bytes),
-            (HOT_COPY, layout.hot_bytes),
-            (STORAGE, layout.storage_bytes),
-            (STORAGE_COPY, layout.storage_bytes),
-        ):
-            context[word] = self._reserve(size).ctypes.data
+        context[LEVELS] = self._reserve(PACKET_LEVELS * layout.level_bytes).ctypes.data
+        context[WAITING] = self._reserve(MAX_PASSES * waiting_layout(program, layout).stride).ctypes.data
 
     def _share_state(self, program: ir.Program) -> None:
         context, state = self._context, self._state
         context[RANDOM] = state.random.ctypes.data
         context[DIRECTORY] = state.multicast.directory.ctypes.data
+        context[SESSIONS] = state.clones.directory.ctypes.data
         for number, register in enumerate(program.registers):
             context[register_word(number)] = state.registers[register.name].memory.ctypes.data
         for number, counter in enumerate(program.counters):

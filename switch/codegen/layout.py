@@ -17,10 +17,11 @@ from switchsum.switch import ir
 from switchsum.switch.passes.analysis import GRAPHS, is_wide, used_by
 from switchsum.switch.tables import MatchKind, TableSpec
 
-RANDOM, DIRECTORY, LARGEST_GROUP, ZEROS, DUMP, TEMPLATE, HOT, STORAGE, HOT_COPY, STORAGE_COPY = range(10)
-"""Words of the context: generator, multicast directory, size of the largest group, a cell of zeros, a cell that takes
-writes beyond an array's end, the hot memory of a new packet, and the memory of the packet and of its copy."""
-FIRST_ARRAY: Final = 10
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING = range(9)
+"""Words of the context: generator; multicast directory and clone sessions; the most copies that `room` allows a frame;
+a cell of zeros, and one that takes writes beyond an array's end; hot memory of a new packet; memory of packets, and of
+those that wait to enter ingress again."""
+FIRST_ARRAY: Final = 9
 TABLE_WORDS: Final = 4
 ROWS, INDEX, INDEX_SIZE, COUNTS = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, or the order of rows; their number (of slots, less 1); direct counters."""
@@ -83,7 +84,8 @@ class Layout:
         for index in headers:
             self.segments[index] = tuple(self._segment(program.headers[index]))
         self.hot_bytes = -(-self._hot // ALIGN) * ALIGN
-        self.storage_bytes = max(self._storage, ALIGN)
+        self.level_bytes = self.hot_bytes + max(self._storage, ALIGN)
+        """From the memory of one packet to the next: hot memory, then storage."""
 
     def bit_address(self, slot: int) -> tuple[int, int]:
         """Return hot offset and bits behind it of a narrow header field."""
@@ -136,6 +138,7 @@ class Layout:
         program = self._program
         names = program.intrinsics
         shared = {getattr(names, name) for name in names.__slots__}
+        shared.update(program.stack_counts, *program.field_lists)
         users = {name: used_by(program, getattr(program, name)) for name in GRAPHS}
         local = {}
         for name in GRAPHS:
@@ -151,6 +154,36 @@ def machine_bytes(width: int) -> int:
     if width > 64:
         return -(-width // 128) * 16
     return 1 << max(0, (width - 1).bit_length() - 3)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLayout:
+    """A packet that waits to enter ingress again: four words, a copy of its hot memory, kept wide metadata."""
+
+    hot_bytes: int
+    wide: tuple[int, ...]
+    """Wide fields of the field lists."""
+    sizes: tuple[int, ...]
+    """Bytes of each."""
+
+    FRAME, LENGTH, TYPE, LIST = 0, 8, 16, 24
+    HOT = ALIGN
+
+    def wide_offset(self, slot: int) -> int:
+        """Return where a wide field's bytes are kept."""
+        return self.HOT + self.hot_bytes + sum(self.sizes[: self.wide.index(slot)])
+
+    @property
+    def stride(self) -> int:
+        """Return the bytes of a place."""
+        return -(-(self.HOT + self.hot_bytes + sum(self.sizes)) // ALIGN) * ALIGN
+
+
+def waiting_layout(program: ir.Program, layout: Layout) -> WaitingLayout:
+    """Return where things are in a waiting packet."""
+    kept = sorted({slot for slots in program.field_lists for slot in slots if is_wide(program, slot)})
+    sizes = tuple(program.fields[slot].width // 8 for slot in kept)
+    return WaitingLayout(layout.hot_bytes, tuple(kept), sizes)
 
 
 @dataclass(frozen=True, slots=True)

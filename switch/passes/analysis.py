@@ -78,6 +78,12 @@ def written(program: ir.Program, statement: ir.Statement) -> set[int]:
     return set()
 
 
+def assigned(program: ir.Program) -> set[int]:
+    """Return all slots that the program itself writes."""
+    blocks = [block for name in GRAPHS for block in getattr(program, name)]
+    return set().union(*(written(program, statement) for block in blocks for statement in block.statements))
+
+
 def end_reads(program: ir.Program, end: ir.Terminator) -> set[int]:
     """Return the slots that a terminator reads."""
     match end:

@@ -1,0 +1,207 @@
+"""Egress and what is behind it: replicas, clones, packets that leave or enter again."""
+
+from __future__ import annotations
+
+from switchsum.switch.codegen.around import (
+    ADDRESSES,
+    ARENA,
+    ARENA_BYTES,
+    DROPPED,
+    LENGTHS,
+    MADE,
+    NOW,
+    PASSING,
+    PORTS,
+    ROWS,
+    USED,
+    WAITING_COUNT,
+    Around,
+    Passing,
+)
+from switchsum.switch.codegen.deparser import deparser_function
+from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
+from switchsum.switch.codegen.layout import ALIGN, SESSIONS, WAITING
+from switchsum.switch.state import MAX_SESSION
+from switchsum.switch.v1model import DROP_PORT, EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, RECIRCULATED
+
+
+class Egress:
+    """The functions `leave` and `replicate`, which call each other, and `wait`."""
+
+    def __init__(self, around: Around) -> None:
+        self._around = around
+        unit = around.unit
+        self._deparse = deparser_function(unit)
+        self.leave = unit.function("leave", VOID, [*PASSING, I32, I32])
+        """(packet, port, depth): runs egress on a packet and sends it off."""
+        self.replicate = unit.function("replicate", VOID, [*PASSING, POINTER, I64, I64, I32])
+        """(packet, replicas, their number, length limit, depth): sends copies, made one level above the packet."""
+        for function in (self.leave, self.replicate):
+            function.attributes.add("noinline")
+
+    def emit(self) -> None:
+        """Write both functions."""
+        self._write_leave()
+        self._write_replicate()
+
+    def session(self, emit: Emitter, packet: Passing) -> tuple[Value, Value, Value]:
+        """Return the replicas of the session that a packet is to be cloned to, their number, and the length limit."""
+        build = emit.build
+        number = build.sub(self._around.get(emit, packet.hot, self._around.names.clone), constant(64, 1))
+        known = build.icmp_unsigned("<=", number, constant(64, MAX_SESSION))
+        number = build.select(known, number, constant(64, 0))  # there is no session 0
+        entry = emit.at(emit.context_word(packet.context, SESSIONS), build.mul(number, constant(64, 24)))
+        return (
+            emit.load(POINTER, entry, 8),
+            emit.load(I64, emit.at(entry, 8), 8),
+            emit.load(I64, emit.at(entry, 16), 8),
+        )
+
+    def wait(self, emit: Emitter, packet: Passing, frame: Value, length: Value, kind: int, number: Value) -> None:
+        """Let a packet enter ingress again, unless it has done so too often; `number`: its field list."""
+        around, build = self._around, emit.build
+        place = around.waiting
+        count = around.word(emit, packet.batch, WAITING_COUNT)
+        with build.if_then(build.icmp_unsigned("<", count, constant(64, MAX_PASSES - 1))):
+            start = emit.at(emit.context_word(packet.context, WAITING), build.mul(count, constant(64, place.stride)))
+            emit.store(frame, emit.at(start, place.FRAME), 8)
+            emit.store(length, emit.at(start, place.LENGTH), 8)
+            emit.store(constant(32, kind), emit.at(start, place.TYPE), 8)
+            emit.store(number, emit.at(start, place.LIST), 8)
+            hot = emit.at(start, place.HOT)
+            emit.copy(hot, packet.hot, around.layout.hot_bytes)
+            for slot, size in zip(place.wide, place.sizes, strict=True):
+                offset = around.layout.pointers[slot]
+                kept = emit.at(start, place.wide_offset(slot))
+                emit.copy(kept, emit.load(POINTER, emit.at(hot, offset), 8), size)
+                emit.store(kept, emit.at(hot, offset), 8)
+            around.step(emit, packet.batch, WAITING_COUNT)
+
+    def _write_leave(self) -> None:
+        around, names = self._around, self._around.names
+        emit = Emitter(around.unit, self.leave)
+        build = emit.build
+        packet = Passing(*self.leave.args[:6])
+        port, depth = self.leave.args[6:]
+        now = around.word(emit, packet.batch, NOW)
+        for slot, value in (
+            (names.egress_timestamp, now),
+            (names.enqueue_timestamp, now),
+            (names.egress_port, port),
+            (names.egress_spec, DROP_PORT + 1),
+            (names.packet_length, around.get(emit, packet.hot, names.length)),
+        ):
+            around.set(emit, packet.hot, slot, value)
+        around.run(emit, "egress", packet)
+        base, replicas, count, limit = self._begin_clone(emit, packet, depth)
+        spec = around.get(emit, packet.hot, names.egress_spec, 32)
+        with build.if_then(build.icmp_unsigned("!=", spec, constant(32, DROP_PORT))):
+            self._send(emit, packet, port)
+        if around.features.clones:
+            arguments = [base, *self.leave.args[1:6], replicas, count, limit, build.add(depth, constant(32, 1))]
+            with build.if_then(build.icmp_unsigned("!=", count, constant(64, 0))):
+                build.call(self.replicate, arguments)
+        build.ret_void()
+
+    def _begin_clone(self, emit: Emitter, packet: Passing, depth: Value) -> tuple[Value, Value, Value, Value]:
+        """Copy a packet that is to be cloned, before the update of checksums; return the copy and where it goes."""
+        around, build, names = self._around, emit.build, self._around.names
+        base = emit.at(packet.hot, around.layout.level_bytes)
+        if not around.features.clones:
+            return base, base, constant(64, 0), constant(64, 0)
+        replicas, count, limit = self.session(emit, packet)
+        allowed = build.icmp_unsigned("<", depth, constant(32, MAX_CLONE_DEPTH))
+        count = build.select(allowed, count, constant(64, 0))
+        with build.if_then(build.icmp_unsigned("!=", count, constant(64, 0))):
+            emit.copy(base, packet.hot, around.layout.hot_bytes)
+            number = around.get(emit, packet.hot, names.clone_list, 32)
+            build.call(around.restart(), [base, packet.hot, packet.context, number, constant(32, EGRESS_CLONE)])
+            around.set(emit, base, names.length, around.get(emit, packet.hot, names.length))
+        return base, replicas, count, limit
+
+    def _send(self, emit: Emitter, packet: Passing, port: Value) -> None:
+        """Write a packet into the arena; it leaves, or enters ingress again."""
+        around, build, names = self._around, emit.build, self._around.names
+        used = around.word(emit, packet.batch, USED)
+        growth = sum(around.program.headers[header].width // 8 for header in around.program.deparser)
+        end = build.add(used, build.add(packet.length, constant(64, growth)))
+        made, rows = around.word(emit, packet.batch, MADE), around.word(emit, packet.batch, ROWS)
+        fits = build.icmp_unsigned("<=", end, around.word(emit, packet.batch, ARENA_BYTES))
+        fits = build.and_(fits, build.icmp_unsigned("<", made, rows))
+        with build.if_else(fits, likely=True) as (room, none):
+            with room:
+                around.run(emit, "update", packet)
+                target = emit.at(around.word(emit, packet.batch, ARENA, POINTER), used)
+                cursor = emit.load(I64, packet.cursor, 8)
+                size = build.call(self._deparse, [packet.hot, packet.frame, packet.length, cursor, target])
+                if around.features.recirculates:
+                    number = around.get(emit, packet.hot, names.recirculate, 32)
+                    with build.if_else(build.icmp_unsigned("!=", number, constant(32, 0))) as (again, out):
+                        with again:
+                            self._take(emit, packet, used, size)
+                            self.wait(emit, packet, target, size, RECIRCULATED, number)
+                        with out:
+                            self._append(emit, packet, port, target, used, size)
+                else:
+                    self._append(emit, packet, port, target, used, size)
+            with none:
+                around.step(emit, packet.batch, DROPPED)
+
+    def _append(self, emit: Emitter, packet: Passing, port: Value, target: Value, used: Value, size: Value) -> None:
+        """Add a frame to the columns of what goes out."""
+        around, build = self._around, emit.build
+        if around.features.cuts or around.features.clones:
+            limit = build.sub(around.get(emit, packet.hot, around.names.cut), constant(64, 1))  # no cut: the largest
+            size = build.select(build.icmp_unsigned("<", limit, size), limit, size)
+        row = around.word(emit, packet.batch, MADE)
+        for column, value, kind in (
+            (PORTS, port, I32),
+            (ADDRESSES, target, POINTER),
+            (LENGTHS, emit.resize(size, 32), I32),
+        ):
+            start = around.word(emit, packet.batch, column, POINTER)
+            build.store(value, build.gep(start, [row], source_etype=kind))
+        around.set_word(emit, packet.batch, MADE, build.add(row, constant(64, 1)))
+        self._take(emit, packet, used, size)
+
+    def _take(self, emit: Emitter, packet: Passing, used: Value, size: Value) -> None:
+        """Take so many bytes of the arena."""
+        build = emit.build
+        padded = build.and_(build.add(size, constant(64, ALIGN - 1)), constant(64, -ALIGN))
+        self._around.set_word(emit, packet.batch, USED, build.add(used, padded))
+
+    def _write_replicate(self) -> None:
+        around, names = self._around, self._around.names
+        function = self.replicate
+        emit = Emitter(around.unit, function)
+        build = emit.build
+        packet = Passing(*function.args[:6])
+        replicas, count, limit, depth = function.args[6:]
+        before = build.block
+        head, body, end = (function.append_basic_block(name) for name in ("head", "body", "end"))
+        build.branch(head)
+        build.position_at_end(head)
+        number = build.phi(I64)
+        number.add_incoming(constant(64, 0), before)
+        build.cbranch(build.icmp_unsigned("<", number, count), body, end)
+        build.position_at_end(body)
+        replica = build.gep(replicas, [build.mul(number, constant(64, 8))], source_etype=BYTE)
+        port, instance = emit.load(I32, replica, 4), emit.load(I32, emit.at(replica, 4), 4)
+        copy = emit.at(packet.hot, around.layout.level_bytes)
+        emit.copy(copy, packet.hot, around.layout.hot_bytes)
+        for slot, used in (
+            (names.clone, around.features.clones),
+            (names.resubmit, around.features.resubmits),
+            (names.recirculate, around.features.recirculates),
+        ):
+            if used:
+                around.set(emit, copy, slot, 0)
+        if around.features.cuts or around.features.clones:
+            limited = build.icmp_unsigned("!=", limit, constant(64, 0))
+            around.set(emit, copy, names.cut, build.add(limit, emit.resize(limited, 64)))
+        around.set(emit, copy, names.egress_rid, instance)
+        build.call(self.leave, [copy, *function.args[1:6], port, depth])
+        number.add_incoming(build.add(number, constant(64, 1)), build.block)
+        build.branch(head)
+        build.position_at_end(end)
+        build.ret_void()
