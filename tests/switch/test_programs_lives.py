@@ -1,0 +1,124 @@
+"""Packets that live more than once: clones, resubmit, recirculate."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import numpy as np
+
+from switchsum.switch.batch import Output
+from switchsum.switch.pipeline import Pipeline
+from switchsum.switch.v1model import (
+    EGRESS_CLONE,
+    INGRESS_CLONE,
+    MAX_CLONE_DEPTH,
+    NORMAL,
+    REPLICATION,
+)
+
+from .conftest import Load
+
+TRACE = struct.Struct("!BBHBBHI32s")
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What egress wrote in front of a frame, and the command behind it."""
+
+    type: int
+    kept: int
+    lost: int
+    port: int
+    turns: int
+    instance: int = 0
+    wide: int = 0
+    length: int = 7
+
+
+def traces(pipeline: Pipeline, operation: int, session: int, turns: int) -> list[Trace]:
+    made = []
+    for port, frame in pipeline.process(3, bytes([operation, session, turns]) + b"rest"):
+        where, kind, instance, kept, lost, seen, length, wide = TRACE.unpack(frame[: TRACE.size])
+        assert (where, seen) == (2, port)
+        assert frame[TRACE.size : TRACE.size + 2] == bytes([operation, session])
+        assert frame[TRACE.size + 3 :] == b"rest"
+        left = frame[TRACE.size + 2]
+        made.append(Trace(kind, kept, lost, port, left, instance, int.from_bytes(wide, "big"), length))
+    return made
+
+
+def wide(turns: int) -> int:
+    return turns << 200
+
+
+def test_clone_in_ingress(load: Load) -> None:
+    pipeline = load("lives")
+    original = Trace(NORMAL, 5, 9, 1, 0xFF, wide=wide(5))
+    assert traces(pipeline, 1, 7, 5) == [original]  # there is no such session
+    pipeline.clones.set(7, [(2, 21), (4, 22)])
+    clones = [Trace(INGRESS_CLONE, 5, 0, port, 5, instance) for port, instance in ((2, 21), (4, 22))]
+    assert traces(pipeline, 1, 7, 5) == [*clones, original]
+    pipeline.clones.set(7, [(2, 1)], length_limit=TRACE.size)
+    [(_, cut), (_, whole)] = pipeline.process(3, bytes([1, 7, 5]) + b"rest")
+    assert (len(cut), len(whole)) == (TRACE.size, TRACE.size + 7)
+    pipeline.clones.delete(7)
+    assert traces(pipeline, 1, 7, 5) == [original]
+
+
+def test_clone_of_what_is_dropped_keeps_nothing(load: Load) -> None:
+    pipeline = load("lives")
+    pipeline.clones.set(1, [(2, 3)])
+    assert traces(pipeline, 3, 1, 5) == [Trace(INGRESS_CLONE, 0, 0, 2, 5, 3)]
+
+
+def test_clone_and_multicast(load: Load) -> None:
+    pipeline = load("lives")
+    pipeline.clones.set(1, [(2, 3)])
+    pipeline.multicast.set(1, [(5, 6), (7, 8)])
+    replicas = [Trace(REPLICATION, 4, 9, port, 4, instance, wide(4)) for port, instance in ((5, 6), (7, 8))]
+    assert traces(pipeline, 4, 1, 4) == [Trace(INGRESS_CLONE, 4, 0, 2, 4, 3, wide(4)), *replicas]
+
+
+def test_resubmit(load: Load) -> None:
+    pipeline = load("lives")
+    assert traces(pipeline, 2, 0, 0) == [Trace(NORMAL, 0, 9, 1, 0)]
+    assert traces(pipeline, 2, 0, 1) == [Trace(NORMAL, 0, 0, 1, 1, wide=wide(1) + 1)]
+    assert traces(pipeline, 2, 0, 63) == [Trace(NORMAL, 0, 0, 1, 63, wide=wide(63) + 63)]
+    assert traces(pipeline, 2, 0, 64) == []  # ingress runs 64 times at most
+
+
+def test_recirculate(load: Load) -> None:
+    pipeline = load("lives")
+    assert traces(pipeline, 5, 0, 3) == [Trace(NORMAL, 0, 0, 1, 0, wide=wide(3))]
+    assert traces(pipeline, 5, 0, 64) == []
+    assert pipeline.process(3, bytes([7, 0, 1])) == []  # for ever
+
+
+def test_clone_in_egress(load: Load) -> None:
+    pipeline = load("lives")
+    pipeline.clones.set(9, [(2, 11)])
+    expected = [Trace(NORMAL, 3, 9, 1, 2, wide=wide(3) + 1)]
+    expected += [Trace(EGRESS_CLONE, 3, 0, 2, left, 11, wide(3) + more) for left, more in ((1, 2), (0, 3))]
+    expected += [Trace(EGRESS_CLONE, 3, 0, 2, 0, 11, wide(3) + 3)]
+    sizes = [7, TRACE.size + 7, TRACE.size + 7, TRACE.size + 7]  # a clone has the headers that its packet had
+    assert traces(pipeline, 6, 9, 3) == [
+        Trace(t.type, t.kept, t.lost, t.port, t.turns, t.instance, t.wide, size)
+        for t, size in zip(expected, sizes, strict=True)
+    ]
+    assert len(traces(pipeline, 6, 9, 200)) == 1 + MAX_CLONE_DEPTH
+    pipeline.clones.set(9, [(2, 11), (4, 12)])
+    assert len(traces(pipeline, 6, 9, 4)) == 1 + 2 + 4 + 8 + 16
+    assert [trace.port for trace in traces(pipeline, 8, 9, 1)] == [2, 4]
+
+
+def test_more_frames_than_find_room_are_dropped_and_counted(load: Load) -> None:
+    pipeline = load("lives")
+    pipeline.clones.set(9, [(2, 11), (4, 12)])
+    frame = np.frombuffer(bytes([6, 9, 4]), np.uint8)
+    rows, size = pipeline.room(len(frame))
+    assert rows < 31
+    output = Output(rows, size)
+    columns = (np.array([frame.ctypes.data], np.uint64), np.array([3], np.uint32), np.array([1], np.uint32))
+    assert pipeline.process_batch(*columns, 1, output) == 1
+    assert (output.count, output.dropped) == (rows, 31 - rows)
