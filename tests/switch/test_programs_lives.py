@@ -92,7 +92,6 @@ def test_recirculate(load: Load) -> None:
     pipeline = load("lives")
     assert traces(pipeline, 5, 0, 3) == [Trace(NORMAL, 0, 0, 1, 0, wide=wide(3))]
     assert traces(pipeline, 5, 0, 64) == []
-    assert pipeline.process(3, bytes([7, 0, 1])) == []  # for ever
 
 
 def test_clone_in_egress(load: Load) -> None:
@@ -109,7 +108,7 @@ def test_clone_in_egress(load: Load) -> None:
     assert len(traces(pipeline, 6, 9, 200)) == 1 + MAX_CLONE_DEPTH
     pipeline.clones.set(9, [(2, 11), (4, 12)])
     assert len(traces(pipeline, 6, 9, 4)) == 1 + 2 + 4 + 8 + 16
-    assert [trace.port for trace in traces(pipeline, 8, 9, 1)] == [2, 4]
+    assert [trace.port for trace in traces(pipeline, 7, 9, 1)] == [2, 4]
 
 
 def test_more_frames_than_find_room_are_dropped_and_counted(load: Load) -> None:

@@ -81,9 +81,7 @@ control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metad
             h.command.turns = h.command.turns - 1;
             m.wide = m.wide + 1;
             clone_preserving_field_list(CloneType.E2E, (bit<32>)h.command.session, 2);
-        } else if (h.command.operation == 7) {
-            recirculate_preserving_field_list(1);
-        } else if (h.command.operation == 8 && standard.instance_type == 0) {
+        } else if (h.command.operation == 7 && standard.instance_type == 0) {
             clone_preserving_field_list(CloneType.E2E, (bit<32>)h.command.session, 1);
             mark_to_drop(standard);
         }
