@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -37,7 +38,8 @@ def complete_without_payload(rig: Rig) -> dict[int, list[object]]:
 def test_a_frame_that_grows_too_far_stops_bmv2() -> None:
     with Bmv2(256) as bmv2:
         rig = Rig(bmv2, workers=WORKERS, lanes=256, growth_bytes=65535)  # as if growth were unlimited
-        assert complete_without_payload(rig) == {}
+        with contextlib.suppress(ChildProcessError):  # it may be seen to have ended while we wait for an answer
+            assert complete_without_payload(rig) == {}
         assert bmv2.child.process.wait(timeout=10) == -signal.SIGABRT
 
 
@@ -59,7 +61,7 @@ def burst_survivors(bmv2: Bmv2) -> int:
     for _ in range(BURST):
         bmv2.send(1, rig.contribution(0, 1))  # repeats: each is answered `held`
     os.kill(pid, signal.SIGCONT)
-    return len(bmv2.collect(quiet_s=0.5))
+    return len(bmv2.collect(lambda frames: len(frames) >= BURST, patience_s=2.0))
 
 
 def test_the_receive_ring_holds_more_without_offloads() -> None:
