@@ -26,7 +26,7 @@ from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Address, Kind, Re
 from switchsum.testing.rig import CPU_PORT, SWITCH
 
 PORTS = 4
-LOST_S = 0.08
+LOST_S = 0.15
 """How long the answer to a probe may take before it counts as lost by the drop simulator."""
 ANSWER_S = 0.5
 """How long other answers may take."""
