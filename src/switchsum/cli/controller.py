@@ -57,9 +57,9 @@ def controller(
         package_version=__version__,
     )
     daemon = Controller(config)
-    service = Service(daemon, listen)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM):  # before anybody can see that we are there
         signal.signal(number, lambda *_: daemon.stop())
+    service = Service(daemon, listen)
     greet(f"controller at {service.address}, switch at {switch}")
     try:
         daemon.run(on_connected=lambda: announce(controller=service.address))

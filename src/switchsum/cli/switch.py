@@ -57,9 +57,12 @@ def switch(
         udp=udp_config,
         pcap=pcap,
     )
+    endings = (signal.SIGINT, signal.SIGTERM)
+    signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
     with Switch(config) as running:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in endings:
             signal.signal(number, lambda *_: running.stop())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, endings)
         greet(f"switch with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
