@@ -41,23 +41,29 @@ class Holder(Protocol):
 
 
 class Handle:
-    """A collective that was begun; its array belongs to the communicator until `wait` returns."""
+    """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
 
-    def __init__(self, communicator: Communicator, reduction: collectives.Reduction, serial: int) -> None:
+    def __init__(self, communicator: Communicator, call: collectives.Call, serial: int) -> None:
         self._communicator = communicator
-        self._reduction = reduction
+        self._call = call
         self._serial = serial
         self._finished: Finished | None = None
+        self._result: Any = None
 
-    def wait(self) -> npt.NDArray[Any]:
-        """Return the array with its result; raises what the collective failed with, each time that it is called."""
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self._finished is not None or self._communicator._has_ended(self._serial)
+
+    def wait(self) -> Any:
+        """Return the collective's result, once it is there; raises what it failed with, each time that it is called."""
         if self._finished is None:
             self._finished = self._communicator._wait(self._serial)
-            self._reduction.deliver()
+            self._result = self._call.finish()
         if blocks := self._finished.overflowed:
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
             raise SumOverflow(f"sums beyond int32 in block {names}", blocks)
-        return self._reduction.array
+        return self._result
 
 
 class Communicator:
@@ -85,39 +91,106 @@ class Communicator:
         self._seconds = 0.0
         atexit.register(_close_at_exit, weakref.ref(self))
 
-    def allreduce(self, array: Array, op: str = "sum") -> Array:
+    def allreduce(self, array: Array, op: str = "sum", *, narrow: bool = False) -> Array:
         """Add `array` over all ranks, element by element, in place, and return it.
 
-        float32, float16, bfloat16 (ml_dtypes) and int32, any shape and layout.  `op` is "sum", or "average" for floats.
-        Every rank gets the same bits.  A float sum of n ranks is off by at most n/2 steps of its block plus the
-        rounding to its dtype; see `switchsum.protocol.lanes`.  A block (as many values as the switch's program has
-        lanes) with NaN or infinity on any rank comes out all NaN on every rank.  Integer sums are exact; where one
-        does not fit, every rank raises SumOverflow and the element holds the nearest int32.
+        float32, float16, bfloat16 (ml_dtypes) and int32, any shape and layout; float64 if `narrow` allows that it goes
+        through float32.  `op` is "sum", or "average" for floats.  Every rank gets the same bits.  A float sum of n
+        ranks is off by at most n/2 steps of its block plus the rounding to its dtype; see `switchsum.protocol.lanes`.
+        A block (as many values as the switch's program has lanes) with NaN or infinity on any rank comes out all NaN on
+        every rank.  Integer sums are exact; where one does not fit, every rank raises SumOverflow and the element holds
+        the nearest int32.
 
         Raises UnsupportedDtype or UsageError; OperationMismatch if another rank called something else;
         CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
-        self.allreduce_async(array, op, background=False).wait()
+        self.allreduce_async(array, op, narrow=narrow, background=False).wait()
         return array
 
-    def allreduce_async(self, array: npt.NDArray[Any], op: str = "sum", *, background: bool = True) -> Handle:
-        """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
+    def reduce(self, array: Array, root: int = 0, op: str = "sum", *, narrow: bool = False) -> Array:
+        """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
+        self.reduce_async(array, root, op, narrow=narrow, background=False).wait()
+        return array
 
-        Many may be in flight, and small ones share round trips.  With `background` a thread goes on with them while
-        the caller computes; without, they move only while somebody waits for one.
+    def reduce_scatter(self, array: Array, op: str = "sum", *, out: Array | None = None, narrow: bool = False) -> Array:
+        """Reduce `array` as `allreduce` does, and return this rank's part of the result; `array` stays as it is.
+
+        The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
+        `out` if given, which must have the part's shape and the array's dtype.
         """
-        reduction = collectives.allreduce(array, op)
-        with self._timed(), self._my_turn():
-            serial = self._begin(reduction.operation)
-            if background and self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=f"switchsum rank {self.rank}", daemon=True)
-                self._thread.start()
-        return Handle(self, reduction, serial)
+        result: Array = self.reduce_scatter_async(array, op, out=out, narrow=narrow, background=False).wait()
+        return result
+
+    def broadcast(self, array: Array, root: int = 0) -> Array:
+        """Fill `array` on every rank with the bits that it has on `root`, and return it.
+
+        Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
+        do not travel.
+        """
+        self.broadcast_async(array, root, background=False).wait()
+        return array
+
+    def allgather(self, array: Array, *, out: Array | None = None) -> Array:
+        """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
+
+        Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
+        """
+        result: Array = self.allgather_async(array, out=out, background=False).wait()
+        return result
 
     def barrier(self) -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
-        with self._timed(), self._my_turn():
-            self._wait_for(self._begin(collectives.BARRIER))
+        self.barrier_async(background=False).wait()
+
+    def allreduce_async(
+        self, array: npt.NDArray[Any], op: str = "sum", *, narrow: bool = False, background: bool = True
+    ) -> Handle:
+        """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
+
+        Many may be in flight, and small ones share round trips.  With `background` a thread goes on with them while
+        the caller computes; without, they move only while somebody waits for one.  All of that holds for the other
+        collectives' forms that end in `_async`, too.
+        """
+        return self._start(collectives.allreduce(array, op, narrow=narrow), background)
+
+    def reduce_async(
+        self,
+        array: npt.NDArray[Any],
+        root: int = 0,
+        op: str = "sum",
+        *,
+        narrow: bool = False,
+        background: bool = True,
+    ) -> Handle:
+        """Begin a `reduce`."""
+        return self._start(collectives.reduce(array, root, op, self._place, narrow=narrow), background)
+
+    def reduce_scatter_async(
+        self,
+        array: npt.NDArray[Any],
+        op: str = "sum",
+        *,
+        out: npt.NDArray[Any] | None = None,
+        narrow: bool = False,
+        background: bool = True,
+    ) -> Handle:
+        """Begin a `reduce_scatter`; `array` may be used at once."""
+        call = collectives.reduce_scatter(array, op, self._place, out=out, narrow=narrow)
+        return self._start(call, background)
+
+    def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
+        """Begin a `broadcast`."""
+        return self._start(collectives.broadcast(array, root, self._place), background)
+
+    def allgather_async(
+        self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
+    ) -> Handle:
+        """Begin an `allgather`; `array` may be used at once."""
+        return self._start(collectives.allgather(array, self._place, out=out), background)
+
+    def barrier_async(self, *, background: bool = True) -> Handle:
+        """Begin a barrier, which has ended when every rank has begun it."""
+        return self._start(collectives.barrier(), background)
 
     def statistics(self) -> Statistics:
         """Return what has happened so far."""
@@ -145,6 +218,22 @@ class Communicator:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def _place(self) -> collectives.Place:
+        return collectives.Place(rank=self.rank, world_size=self.world_size)
+
+    def _start(self, call: collectives.Call, background: bool) -> Handle:
+        """Begin a collective, and have a thread go on with it in the background if wanted."""
+        with self._timed(), self._my_turn():
+            serial = self._begin(call.operation)
+            if background and self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=f"switchsum rank {self.rank}", daemon=True)
+                self._thread.start()
+        return Handle(self, call, serial)
+
+    def _has_ended(self, serial: int) -> bool:
+        return serial in self._results or self._error is not None
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

@@ -20,7 +20,7 @@ _CODES: Final = {
     np.dtype(np.int32): INT32,
 }
 _WAYS_OUT: Final = {
-    "float64": "cast it to float32 first: array.astype(np.float32)",
+    "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
     "longdouble": "cast it to float32 first: array.astype(np.float32)",
     "complex64": "reduce array.view(np.float32) instead",
     "complex128": "reduce array.astype(np.complex64).view(np.float32) instead",
@@ -41,13 +41,15 @@ class Operation:
     """One collective; two members' are the same if kind, operator, dtype and shape are."""
 
     kind: str
-    """`allreduce` or `barrier`."""
+    """The collective, and the root if it has one."""
     operator: str = "sum"
     """One of `OPERATORS`."""
     values: npt.NDArray[Any] | None = None
     """One-dimensional, contiguous, aligned, native and writable; reduced in place.  None: no values."""
     shape: tuple[int, ...] = ()
     """Of the caller's array."""
+    dtype: str = ""
+    """Likewise, where it is not that of `values`."""
 
     @property
     def code(self) -> int:
@@ -59,15 +61,19 @@ class Operation:
         """Number of values."""
         return 0 if self.values is None else self.values.size
 
+    @property
+    def dtype_name(self) -> str:
+        """Name of the dtype of the caller's array."""
+        return self.dtype or ("" if self.values is None else self.values.dtype.name)
+
     def digest(self, counter: int) -> int:
         """Return the 32-bit digest of the `counter`-th operation of a communicator."""
-        dtype = "" if self.values is None else self.values.dtype.name
-        return zlib.crc32(f"{counter} {self.kind} {self.operator} {dtype} {self.shape}".encode())
+        return zlib.crc32(f"{counter} {self.kind} {self.operator} {self.dtype_name} {self.shape}".encode())
 
     def __str__(self) -> str:
         if self.values is None:
             return self.kind
-        return f"{self.kind} ({self.operator}) of {self.values.dtype.name}{list(self.shape)}"
+        return f"{self.kind} ({self.operator}) of {self.dtype_name}{list(self.shape)}"
 
 
 def check(dtype: np.dtype[Any], operator: str) -> None:
