@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
@@ -55,6 +55,13 @@ class Handle:
         """Whether `wait` would return, or raise, at once."""
         return self._finished is not None or self._communicator._has_ended(self._serial)
 
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """Call `callback(self)` once `is_done`, from the thread that finds out, which it must neither block nor fail.
+
+        Without a background thread that is a thread that waits for something.
+        """
+        self._communicator._when_ended(self._serial, lambda: callback(self))
+
     def wait(self) -> Any:
         """Return the collective's result, once it is there; raises what it failed with, each time that it is called."""
         if self._finished is None:
@@ -83,6 +90,7 @@ class Communicator:
         self._turn = threading.Condition()
         self._waiters: deque[None] = deque()
         self._results: dict[int, Finished] = {}
+        self._callbacks: dict[int, Callable[[], object]] = {}
         self._in_flight = 0
         self._error: SwitchsumError | None = None
         self._closed = False
@@ -205,6 +213,7 @@ class Communicator:
         with self._turn:
             self._waiters.pop()
             self._closed = True
+            self._call_back()
             self._turn.notify_all()
         if self._thread is not None:
             self._thread.join()
@@ -233,7 +242,20 @@ class Communicator:
         return Handle(self, call, serial)
 
     def _has_ended(self, serial: int) -> bool:
-        return serial in self._results or self._error is not None
+        return serial in self._results or self._error is not None or self._closed
+
+    def _when_ended(self, serial: int, callback: Callable[[], object]) -> None:
+        """Call back once `_has_ended`; exactly once, whoever of two threads sees it first."""
+        self._callbacks[serial] = callback
+        if self._has_ended(serial):
+            self._call_back(serial)
+
+    def _call_back(self, serial: int | None = None) -> None:
+        """Call back for one operation, or for all that there are."""
+        for ended in list(self._callbacks) if serial is None else [serial]:
+            callback = self._callbacks.pop(ended, None)
+            if callback is not None:
+                callback()
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -271,6 +293,9 @@ class Communicator:
 
     def _wait(self, serial: int) -> Finished:
         """Wait for an operation that was begun before."""
+        finished = self._results.pop(serial, None)
+        if finished is not None:  # whoever drives need not be disturbed
+            return finished
         with self._timed(), self._my_turn():
             return self._wait_for(serial)
 
@@ -278,13 +303,12 @@ class Communicator:
         while serial not in self._results:
             self._check()
             self._step(LONGEST_WAIT_S)
-        self._finished += 1
         return self._results.pop(serial)
 
     def _check(self) -> None:
         """Raise why the communicator is broken, if it is."""
-        if self._error is None:
-            self._error = self._membership.error
+        if self._error is None and self._membership.error is not None:
+            self._fail(self._membership.error)
         if self._error is not None:
             raise self._error.with_traceback(None)
 
@@ -293,14 +317,21 @@ class Communicator:
         try:
             events = self._driver.step(most_s)
         except SwitchsumError as error:
-            self._error = self._error or error
+            self._fail(error)
             return
         for event in events:
             if isinstance(event, Failed):
-                self._error = self._error or event.error
+                self._fail(event.error)
             else:
                 self._results[event.operation] = event
                 self._in_flight -= 1
+                self._finished += 1
+                self._call_back(event.operation)
+
+    def _fail(self, error: SwitchsumError) -> None:
+        """Break the communicator, if it is not broken yet."""
+        self._error = self._error or error
+        self._call_back()
 
     def _work(self) -> None:
         """Drive while operations are in flight and nobody waits."""
@@ -308,6 +339,9 @@ class Communicator:
             with self._turn:
                 self._turn.wait_for(lambda: self._closed or self._error is not None or self._has_work())
                 if self._closed or self._error is not None:
+                    return
+                if self._membership.error is not None:
+                    self._fail(self._membership.error)
                     return
                 self._step(BACKGROUND_WAIT_S)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -135,6 +136,22 @@ def test_a_background_thread_goes_on_with_what_was_begun(ranks: list[Communicato
     for array, handle in zip(arrays, handles, strict=True):
         np.testing.assert_array_equal(array, 3.0)
         handle.wait()
+
+
+def test_callbacks_come_once_when_there_is_a_result(ranks: list[Communicator]) -> None:
+    ended: queue.Queue[tuple[int, bool]] = queue.Queue()
+
+    def call(communicator: Communicator) -> None:
+        handle = communicator.allreduce_async(np.ones(700, np.float32))
+        handle.add_done_callback(lambda done: ended.put((communicator.rank, done is handle and done.is_done)))
+
+    on_all(ranks, call)
+    assert sorted(ended.get(timeout=20) for _ in ranks) == [(rank, True) for rank in range(RANKS)]
+    handle = ranks[0].barrier_async()
+    ranks[0]._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+    handle.add_done_callback(lambda _: ended.put((0, True)))
+    assert ended.get(timeout=20) == (0, True)  # a background thread hears of it while nobody waits
+    assert ended.empty()
 
 
 def test_many_more_operations_than_fit(ranks: list[Communicator]) -> None:
