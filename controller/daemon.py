@@ -127,6 +127,7 @@ class Controller:
                     for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
                 self._is_fresh = False
+                self._settings.loads += was_loaded
                 limits = self._config.limits(self._link.limits)
                 self._settings.identity = Identity(address=self._config.address, growth_bytes=limits.growth_bytes)
                 self._synchronise()
@@ -268,6 +269,7 @@ class Controller:
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
                 window_slots=window_slots(job, self._config.limits(self._link.limits).port_frames),
+                loads=self._settings.loads,
             )
         return rpc.ReadyReply(
             admitted=False,
@@ -288,7 +290,11 @@ class Controller:
         """Note that a member is alive, and tell it what has become of the others."""
         with self._changed:
             job, incarnation, _ = self._membership(request.job, request.nonce)
-            return rpc.HeartbeatReply(epoch=job.epoch_for(incarnation), lost=incarnation.ranks(MemberState.LOST))
+            return rpc.HeartbeatReply(
+                epoch=job.epoch_for(incarnation),
+                lost=incarnation.ranks(MemberState.LOST),
+                loads=self._settings.loads,
+            )
 
     # --- people -------------------------------------------------------------------------------------------------
 

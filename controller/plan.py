@@ -66,6 +66,8 @@ class Settings:
     loss: Loss = Loss()
     """Of every port that a member is behind and `port_loss` has nothing for."""
     port_loss: dict[int, Loss] = field(default_factory=dict)
+    loads: int = 0
+    """How often the switch was given its program: it has forgotten all rounds each time."""
 
 
 def plan(jobs: Jobs, settings: Settings) -> State:
@@ -94,7 +96,11 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
         table=IDENTITY,
         action="SwitchIngress.identify",
         params={"mac": here.mac, "ip": here.ip, "port": here.port, "growth_bytes": identity.growth_bytes},
-        metadata=_pack(last_number=jobs.last_number, loss=[settings.loss.ingress, settings.loss.egress]),
+        metadata=_pack(
+            last_number=jobs.last_number,
+            loads=settings.loads,
+            loss=[settings.loss.ingress, settings.loss.egress],
+        ),
         is_default=True,
     )
     stations = {member.address.mac: member.ingress_port for _, member in live_members(jobs) if member.address}
@@ -213,6 +219,7 @@ def _rebuild_switch(entry: Entry, jobs: Jobs, settings: Settings) -> None:
     if entry.metadata:  # none: as the program came
         record = json.loads(entry.metadata)
         jobs.last_number = int(record["last_number"])
+        settings.loads = int(record["loads"])
         settings.loss = Loss(ingress=float(record["loss"][0]), egress=float(record["loss"][1]))
 
 

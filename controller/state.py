@@ -144,10 +144,11 @@ def diff(current: State, desired: State, gate: str) -> list[list[Write]]:
 
     `gate` is the table that lets packets use the rest: it is closed first and opened last, so that no packet meets half
     of a change.  What is no longer wanted goes before anything new comes, to leave room.  Default actions cannot be
-    deleted; one that is not desired is left alone.
+    deleted, and one that is not desired is left alone; they are set last of all: a switch that has been restarted and
+    does not know yet who it is refuses nobody, and when it does it knows its members too.
     """
-    steps: list[list[Write]] = [[] for _ in range(6)]
-    close_gate, delete_entries, delete_groups, put_groups, put_entries, open_gate = steps
+    steps: list[list[Write]] = [[] for _ in range(7)]
+    close_gate, delete_entries, delete_groups, put_groups, put_entries, open_gate, put_defaults = steps
     for key, entry in current.entries.items():
         if key not in desired.entries and not entry.is_default:
             step = close_gate if entry.table == gate else delete_entries
@@ -160,7 +161,7 @@ def diff(current: State, desired: State, gate: str) -> list[list[Write]]:
             put_groups.append(Write(change=_putting(current, group), item=group))
     for key, entry in desired.entries.items():
         if current.entries.get(key) != entry:
-            step = open_gate if entry.table == gate else put_entries
+            step = put_defaults if entry.is_default else open_gate if entry.table == gate else put_entries
             step.append(Write(change=_putting(current, entry), item=entry))
     return [step for step in steps if step]
 

@@ -34,6 +34,8 @@ class Holder(Protocol):
 
     error: SwitchsumError | None
     """Why the place is lost, or the job broken."""
+    loads: int
+    """How often the switch has been given its program; when it grows, the switch was restarted."""
 
     def leave(self) -> None:
         """Give the place up."""
@@ -93,6 +95,7 @@ class Communicator:
         self._callbacks: dict[int, Callable[[], object]] = {}
         self._in_flight = 0
         self._error: SwitchsumError | None = None
+        self._loads = membership.loads
         self._closed = False
         self._thread: threading.Thread | None = None
         self._finished = 0
@@ -314,6 +317,9 @@ class Communicator:
 
     def _step(self, most_s: float) -> None:
         """Let the driver do one step, and note what has happened."""
+        if self._loads != self._membership.loads:
+            self._loads = self._membership.loads
+            self._driver.engine.restarted(self._driver.clock())
         try:
             events = self._driver.step(most_s)
         except SwitchsumError as error:

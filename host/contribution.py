@@ -8,7 +8,7 @@ from switchsum.host import header
 from switchsum.host.header import fill_checksum, put16, put32
 from switchsum.host.kernels import ALL_ZERO, INT32, item_bytes, pack, pack_half, scan
 from switchsum.host.memory import Scalar, bytes_at, inner
-from switchsum.host.recovery import transmit
+from switchsum.host.recovery import settle, transmit
 from switchsum.host.state import OPERATIONS, Count, Phase, Record, Stage, State
 from switchsum.protocol.lanes import NOT_FINITE
 from switchsum.protocol.wire import (
@@ -130,6 +130,7 @@ def contribute(state: State, index: int, now: float) -> None:
     slot.phase = _WAITING
     slot.repeats = 0
     slot.held = 0
+    settle(core, slot)  # a slot that waits repeats its last round anyway
     core.waiting += 1
     transmit(state, index, row, now)
 

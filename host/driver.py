@@ -21,13 +21,17 @@ class Driver:
         self.engine = engine
         self.transport = transport
         self.clock = clock
+        self._reopened = transport.reopened
 
     def step(self, most_s: float) -> list[Event]:
         """Receive, feed, transmit, and wait up to `most_s` if there was nothing to do; return what has happened.
 
-        Raises SwitchLost when the link is down.
+        Raises SwitchLost when the link is broken for good.
         """
         engine, transport = self.engine, self.transport
+        if transport.reopened != self._reopened:
+            self._reopened = transport.reopened
+            engine.relink(transport.tx_frames, transport.pushed)
         received = transport.receive()
         engine.consumed(transport.consumed)
         now = self.clock()

@@ -45,6 +45,8 @@ from switchsum.protocol.wire import (
     payload_bytes,
 )
 
+SILENT_PROBES = 4
+"""A switch that has answered none of so many probes in a row is taken to be away."""
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
 
@@ -229,11 +231,32 @@ class Engine:
         if core["failure"] and self._error is None:
             self._error = self._failure()
 
+    def restarted(self, now: float) -> None:
+        """Take note that the switch was restarted: it is told again what other members may still need."""
+        machine.restarted(self._state, now)
+
+    def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
+        """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
+
+        `pushed` is how many frames were handed over to the new link before.
+        """
+        core = self._state.core[0]
+        self._frames = frames
+        core["store"] = address_of(frames)
+        core["consumed"] = core["sequence"] - core["queued"]
+        self._pushed_before = pushed - int(core["consumed"])
+
+    @property
+    def owes(self) -> bool:
+        """Whether a restarted switch has yet to be told of rounds that are over here."""
+        return bool(self._state.core[0]["owed"])
+
     @property
     def wake_at(self) -> float:
         """When `poll` has something to do if no frame comes; infinity: never."""
         core = self._state.core[0]
-        return float(core["probe_at"]) if core["waiting"] else float("inf")
+        probe_at = float(core["probe_at"]) if core["waiting"] else float("inf")
+        return min(probe_at, float(core["owed_at"])) if core["owed"] else probe_at
 
     @property
     def is_blocked(self) -> bool:
@@ -287,7 +310,7 @@ class Engine:
         slots = self._state.slots
         held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
         seconds = f"{self._config.timeout_s:g} s"
-        if not len(held):
+        if not len(held) or self._state.core[0]["silent"] > SILENT_PROBES:
             return SwitchLost(f"no answer from the switch for {seconds}")
         seen = int(np.bitwise_and.reduce(held["seen"]))
         missing = [rank for rank in range(self._config.world_size) if not seen >> rank & 1]

@@ -80,6 +80,8 @@ class Membership:
         self.rank = rank
         self.error: SwitchsumError | None = None
         """Why the membership is over or the job is broken, as far as heartbeats tell."""
+        self.loads = 0
+        """How often the switch has been given its program, once admitted: more means that it was restarted."""
         self._client = ControllerClient(controller)
         self._stop = threading.Event()
         request = rpc.JoinRequest(
@@ -111,6 +113,7 @@ class Membership:
             request = rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
             reply = self._client.call("Ready", request, rpc.ReadyReply, wait_s + CALL_S)
             if reply.admitted:
+                self.loads = max(self.loads, reply.loads)
                 return reply
             seen = reply.hello_seen
             if left <= 0:
@@ -153,6 +156,7 @@ class Membership:
                 return
             except ValueError:
                 return  # the channel was closed meanwhile
+            self.loads = max(self.loads, reply.loads)
             if reply.lost:
                 names = ", ".join(map(str, reply.lost))
                 self.error = WorkerLost(f"rank {names} of job {self.job!r} is gone", reply.lost[0])

@@ -23,7 +23,15 @@ from switchsum.host.contribution import (
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.kernels import INT32, fill_nan, join_halves, keep_low, unpack
 from switchsum.host.memory import Scalar, bytes_at, inner, words_at
-from switchsum.host.recovery import note_held, note_result, probe, repeat_overtaken
+from switchsum.host.recovery import (
+    note_held,
+    note_result,
+    probe,
+    recall_owed,
+    repeat_overtaken,
+    restore,
+    settle,
+)
 from switchsum.host.state import OPERATIONS, Count, Failure, Phase, Record, Stage, State
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
@@ -73,6 +81,13 @@ def poll(state: State, now: float) -> None:
     contribute_blocked(state, now)
     repeat_overtaken(state, now)
     probe(state, now)
+    recall_owed(state, now)
+
+
+@kernel
+def restarted(state: State, now: float) -> None:
+    """Take note that the switch was restarted and has forgotten every round."""
+    restore(state, now)
 
 
 @kernel
@@ -104,6 +119,8 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     slot = state.slots[index]
     age = (slot.number - get32(frame, header.NUMBER)) & _NUMBER_MASK
     if age != 0:
+        if age == 1 and frame[header.KIND] != _KIND_REJECT:
+            settle(core, slot)
         return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
     if slot.phase != _WAITING:
         return _FOREIGN

@@ -12,6 +12,11 @@ the switch answers with the result, or with `held` if others are missing.  Two r
 
 Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
 contribution already, but one that was restarted in between would take it for a block of zeros.
+
+A switch that was restarted has forgotten every round.  Members of a slot differ by at most one round, so whoever waits
+in the later one has the result that another still lacks: from the second repeat on, the contribution of the round
+before goes along (`held` for the later round says nothing about the earlier).  A slot that waits for nothing is told of
+the restart (`restarted`) and *owes* its last round: it repeats that until the switch answers about it.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ _WAITING: Final = int(Phase.WAITING)
 _REPEAT: Final = int(Flag.REPEAT)
 _OVERTAKEN: Final = int(Count.OVERTAKEN)
 _PROBES: Final = int(Count.PROBES)
+_RECALLED: Final = int(Count.RECALLED)
 _FRAMES_SENT: Final = int(Count.FRAMES_SENT)
 _BYTES_SENT: Final = int(Count.BYTES_SENT)
 
@@ -39,20 +45,27 @@ _MOST_DOUBLINGS_HELD: Final = 3
 
 @inner
 def transmit(state: State, index: int, row: int, now: float) -> None:
-    """Queue the frame in a slot's row for the transport."""
+    """Queue the frame of a slot's round for the transport."""
     core = state.core[0]
     slot = state.slots[index]
+    _queue(state, row)
+    slot.sequence = core.sequence
+    slot.sent_at = now
+    rearm(core, now)
+
+
+@inner
+def _queue(state: State, row: int) -> None:
+    """Queue the frame in a row."""
+    core = state.core[0]
     length = state.rows[row].length
     core.sequence += 1
     state.rows[row].sequence = core.sequence
-    slot.sequence = core.sequence
-    slot.sent_at = now
     state.queue[0, core.queued] = row
     state.queue[1, core.queued] = length
     core.queued += 1
     core.counts[_FRAMES_SENT] += 1
     core.counts[_BYTES_SENT] += length
-    rearm(core, now)
 
 
 @inner
@@ -65,16 +78,76 @@ def rearm(core: Record, now: float) -> None:
 @inner
 def _repeat(state: State, index: int, now: float) -> None:
     """Send a slot's contribution again, exactly as packed but for the flag that says so."""
-    core = state.core[0]
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
+    _mark_repeat(state, row)
+    slot.repeats += 1
+    if slot.repeats > 1:
+        _recall(state, index)
+    transmit(state, index, row, now)
+
+
+@inner
+def _mark_repeat(state: State, row: int) -> None:
+    """Set the flag that says so in the frame in a row."""
+    core = state.core[0]
     frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
     if frame[FLAGS] & _REPEAT == 0:
         frame[FLAGS] |= _REPEAT
         if core.checksum:
             fill_checksum(frame)
-    slot.repeats += 1
-    transmit(state, index, row, now)
+
+
+@inner
+def _recall(state: State, index: int) -> None:
+    """Send the contribution before a slot's next one again, if there was one and the transport has let go of it."""
+    row = 2 * index + (~state.slots[index].number & 1)
+    if 0 < state.rows[row].sequence <= state.core[0].consumed:
+        _mark_repeat(state, row)
+        _queue(state, row)
+        state.core[0].counts[_RECALLED] += 1
+
+
+@inner
+def restore(state: State, now: float) -> None:
+    """Begin to tell a restarted switch what it needs: all slots at once, for it has lost them all."""
+    core = state.core[0]
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        slot.held = 0
+        if slot.phase != _WAITING:
+            core.owed += 1 - slot.owed
+            slot.owed = 1
+        elif slot.sequence <= core.consumed:
+            slot.repeats += 1
+            _repeat(state, index, now)
+            core.counts[_PROBES] += 1
+    core.owed_at = now
+    core.owed_pause_s = core.timeout_s
+
+
+@inner
+def settle(core: Record, slot: Record) -> None:
+    """Note that a slot owes nothing any more."""
+    core.owed -= slot.owed
+    slot.owed = 0
+
+
+@inner
+def recall_owed(state: State, now: float) -> None:
+    """Repeat what slots owe to a restarted switch, until it has answered each."""
+    core = state.core[0]
+    if core.owed == 0 or now < core.owed_at:
+        return
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        if slot.owed:
+            if state.rows[2 * index + (~slot.number & 1)].sequence == 0:
+                settle(core, slot)  # it has never contributed
+            else:
+                _recall(state, index)
+    core.owed_at = now + core.owed_pause_s
+    core.owed_pause_s = min(2 * core.owed_pause_s, core.timeout_max_s)
 
 
 @inner

@@ -85,6 +85,8 @@ class Count(IntEnum):
     """Contributions that had to wait for their row."""
     OVERFLOWS = 15
     """Rounds whose integer sums overflowed on the way and were added again in halves."""
+    RECALLED = 16
+    """Repeats of a round that is over here, for a switch that may have been restarted."""
 
 
 CORE: Final = np.dtype(
@@ -125,6 +127,10 @@ CORE: Final = np.dtype(
         ("timeout_min_s", "f8"),
         ("timeout_max_s", "f8"),
         ("probe_at", "f8"),
+        # After a restart of the switch: slots whose last round it may not know, when to repeat, and the next pause.
+        ("owed", "i8"),
+        ("owed_at", "f8"),
+        ("owed_pause_s", "f8"),
         # What came of it all.
         ("progress", "i8"),  # rounds since Python last looked
         ("failure", "i8"),
@@ -160,6 +166,7 @@ SLOT: Final = np.dtype(
         ("repeats", "i8"),  # of this round
         ("held", "i8"),  # 1: the switch has said so, and `seen` is its bitmap
         ("seen", "i8"),
+        ("owed", "i8"),  # 1: the switch was restarted, and has not answered about the last round since
         ("sent_at", "f8"),
     ],
     align=True,

@@ -56,7 +56,7 @@ class Statistics:
             bytes_sent=values[Count.BYTES_SENT],
             frames_received=values[Count.FRAMES_RECEIVED],
             bytes_received=values[Count.BYTES_RECEIVED],
-            repeats=values[Count.OVERTAKEN] + values[Count.PROBES],
+            repeats=values[Count.OVERTAKEN] + values[Count.PROBES] + values[Count.RECALLED],
             held=values[Count.HELD],
             duplicate_frames=values[Count.DUPLICATE],
             stale_frames=values[Count.STALE],

@@ -87,6 +87,8 @@ class ReadyReply:
     """Number of the first round in every slot."""
     window_slots: int = 0
     """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
+    loads: int = 0
+    """How often the switch has been given its program; a larger number later means that it was restarted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,8 @@ class HeartbeatReply:
     epoch: int
     lost: list[int] = field(default_factory=list)
     """Ranks that left without a word or were declared lost."""
+    loads: int = 0
+    """As in `ReadyReply`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

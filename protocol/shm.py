@@ -48,6 +48,8 @@ class Hello:
     """Rows of the switch's outbox, a power of two, 1 to `MAX_ROWS`."""
     frame_bytes: int
     """Longest frame in either direction."""
+    port: int = -1
+    """Number of the port that it wants, one that it had before; -1: any."""
     layout: str = LAYOUT_DIGEST
     """Which memory layout it knows."""
 
@@ -80,8 +82,9 @@ class Hello:
                 raise TransportError(f"a link has 1 to {MAX_ROWS} rows, not {value!r}")
         if hello.answer_rows & (hello.answer_rows - 1):
             raise TransportError(f"the number of answer rows is a power of two, not {hello.answer_rows}")
-        if type(hello.frame_bytes) is not int:
-            raise TransportError(f"the length of a frame is a number, not {hello.frame_bytes!r}")
+        for value in (hello.frame_bytes, hello.port):
+            if type(value) is not int:
+                raise TransportError(f"the length of a frame and a port are numbers, not {value!r}")
         return hello
 
 

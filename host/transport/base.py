@@ -68,6 +68,11 @@ class Transport(Protocol):
         """
         ...
 
+    @property
+    def reopened(self) -> int:
+        """Return how often the link was opened again: `tx_frames` moved, rows and all, and `pushed` began anew."""
+        ...
+
     def send(self, rows: Indices, lengths: Indices) -> int:
         """Hand over the frames in `rows` of `tx_frames`, in order, as many as fit; return how many."""
         ...
@@ -83,7 +88,8 @@ class Transport(Protocol):
     def wait(self, timeout_s: float) -> bool:
         """Block until something may be received, at most `timeout_s`; False when the time passed without.
 
-        Raises SwitchLost when the link is down, as far as the link can tell.
+        A link that ends with the switch is opened again in here, when the switch is back.  Raises SwitchLost when it
+        is broken for good, as far as the link can tell.
         """
         ...
 

@@ -29,6 +29,7 @@ class ScapyTransport:
     """A `Transport` on an interface through Scapy's layer 2 socket."""
 
     lead = LEAD_BYTES
+    reopened = 0
 
     def __init__(self, interface: str, *, rows: int, frame_bytes: int, switch: Address) -> None:
         """Use `interface` with its own addresses and a UDP port that is free; raises TransportError."""

@@ -1,11 +1,17 @@
-"""The link to a switch on the same machine: frames stay where they are, descriptors travel through shared memory."""
+"""The link to a switch on the same machine: frames stay where they are, descriptors travel through shared memory.
+
+The memory is the switch's.  When the switch ends, the link waits for another one under the same name, asks it for the
+same port, and moves its rows there.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import socket
 import time
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,6 +34,11 @@ from switchsum.protocol.wire import Address
 
 OPEN_TIMEOUT_S: Final = 5.0
 """A switch that listens answers at once, or after the batch that it is working on."""
+REOPEN_TIMEOUT_S: Final = 0.5
+REOPEN_PAUSE_S: Final = 0.02
+"""Between two looks whether a switch that ended is back."""
+
+_log = logging.getLogger(__name__)
 
 
 class ShmTransport:
@@ -44,25 +55,49 @@ class ShmTransport:
         not given).  `spins` is how often `wait` looks before it goes to sleep.
         """
         hello = Hello(rows=rows, answer_rows=answer_rows or next_power_of_two(rows), frame_bytes=frame_bytes)
-        answer, descriptors, self._connection = _shake_hands(name, hello)
+        self._name = name
+        self._spins = spins
+        self._rows = np.zeros(hello.answer_rows, np.int32)
+        self._lengths = np.zeros(hello.answer_rows, np.int32)
+        self.max_frame_bytes = frame_bytes
+        self.reopened = 0
+        self._is_down = False
+        answer = self._open(hello, OPEN_TIMEOUT_S)
+        self._hello = replace(hello, port=answer.port)
+        self.port = answer.port
+        self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
+        self._compile()
+
+    def _open(self, hello: Hello, timeout_s: float) -> Answer:
+        """Shake hands and use the memory that comes; raises TransportError."""
+        answer, descriptors, self._connection = _shake_hands(self._name, hello, timeout_s)
         own_layout, peer_layout = hello.outboxes()
         self._own = SharedMemory(descriptors[0], own_layout.total_bytes, writable=True)
         self._peer = SharedMemory(descriptors[1], peer_layout.total_bytes, writable=False)
         self._bell, self._switch_bell = descriptors[2:]
-        self._spins = spins
         self._link = np.zeros(LINK_FIELDS, np.int64)
         fill_link(self._link, own_layout, self._own.address, peer_layout, self._peer.address)
-        self._rows = np.zeros(hello.answer_rows, np.int32)
-        self._lengths = np.zeros(hello.answer_rows, np.int32)
         self._answers = _frames(self._peer, peer_layout)
         self._poll = select.poll()
         for descriptor in (self._bell, self._connection.fileno()):
             self._poll.register(descriptor, select.POLLIN)
-        self.max_frame_bytes = frame_bytes
-        self.port = answer.port
-        self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
         self.tx_frames: Frames = _frames(self._own, own_layout)
-        self._compile()
+        return answer
+
+    def _reopen(self) -> bool:
+        """Go on with a switch that has come back, if one has."""
+        before, resources = self.tx_frames, (self._connection, self._bell, self._switch_bell, self._own, self._peer)
+        try:
+            self._open(self._hello, REOPEN_TIMEOUT_S)
+        except TransportError as error:
+            _log.debug("%s", error)
+            return False
+        self.tx_frames[:] = before
+        self._is_down = False
+        self.reopened += 1
+        _release(*resources)
+        _log.warning("the shared-memory link to the switch %r is open again", self._name)
+        return True
 
     def _compile(self) -> None:
         """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
@@ -104,6 +139,9 @@ class ShmTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Look for frames for a short while, then sleep until the switch rings; raises SwitchLost."""
+        if self._is_down:
+            time.sleep(min(timeout_s, REOPEN_PAUSE_S))
+            return self._reopen()
         end = time.monotonic() + timeout_s
         while ring.fall_asleep(self._link, self._spins):
             try:
@@ -112,7 +150,9 @@ class ShmTransport:
                 ring.set_sleeping(self._link, 0)
             for descriptor, _ in events:
                 if descriptor != self._bell:
-                    raise SwitchLost("the switch closed the shared-memory link")
+                    _log.warning("the switch %r has closed the shared-memory link", self._name)
+                    self._is_down = True
+                    return False
                 os.eventfd_read(self._bell)
             if self._link[ring.BROKEN]:
                 raise SwitchLost("the switch's side of the shared-memory link makes no sense")
@@ -125,12 +165,17 @@ class ShmTransport:
         """Close the link; the memory stays for as long as the arrays do."""
         if self._bell < 0:
             return
-        self._connection.close()
-        os.close(self._bell)
-        os.close(self._switch_bell)
+        _release(self._connection, self._bell, self._switch_bell, self._own, self._peer)
         self._bell = self._switch_bell = -1
-        self._own.close()
-        self._peer.close()
+
+
+def _release(connection: socket.socket, bell: int, switch_bell: int, own: SharedMemory, peer: SharedMemory) -> None:
+    """Give back what a link has; memory stays for as long as arrays do."""
+    connection.close()
+    os.close(bell)
+    os.close(switch_bell)
+    own.close()
+    peer.close()
 
 
 def _frames(memory: SharedMemory, layout: OutboxLayout) -> Frames:
@@ -139,12 +184,12 @@ def _frames(memory: SharedMemory, layout: OutboxLayout) -> Frames:
     return rows.reshape(layout.rows, layout.stride)
 
 
-def _shake_hands(name: str, hello: Hello) -> tuple[Answer, list[int], socket.socket]:
+def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, list[int], socket.socket]:
     """Connect; return the switch's answer, the descriptors that came with it and the connection."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptors: list[int] = []
     try:
-        connection.settimeout(OPEN_TIMEOUT_S)
+        connection.settimeout(timeout_s)
         connection.connect(socket_address(name))
         check_peer(connection)
         connection.send(hello.encode())
@@ -164,5 +209,7 @@ def _shake_hands(name: str, hello: Hello) -> tuple[Answer, list[int], socket.soc
             raise TransportError(f"no switch here has shared-memory links under the name {name!r}") from None
         if isinstance(error, TimeoutError):
             raise TransportError(f"the switch {name!r} does not answer") from None
+        if isinstance(error, OSError):
+            raise TransportError(f"the shared-memory link to the switch {name!r}: {error.strerror}") from error
         raise
     return answer, descriptors, connection

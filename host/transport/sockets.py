@@ -17,6 +17,8 @@ class SocketTransport:
     """A `Transport` over a socket that delivers whole frames, or all but their first `skip` bytes."""
 
     lead = LEAD_BYTES
+    reopened = 0
+    """Sockets outlive the switch."""
 
     def __init__(self, link: socket.socket, address: Address, *, rows: int, frame_bytes: int, skip: int) -> None:
         """Take `link`, which is bound and belongs to this object from now on."""

@@ -205,7 +205,7 @@ class ShmPorts(PortGroup):
             for descriptor in watched:
                 self._epoll.register(descriptor, select.EPOLLIN)
                 resources.callback(self._epoll.unregister, descriptor)
-            port = self.table.take("shm", f"process {pid}")
+            port = self.table.take("shm", f"process {pid}", None if hello.port < 0 else hello.port)
             resources.callback(self.table.give_back, port)
             fill_link(self._links[index], our_layout, answers.address, their_layout, outbox.address)
             lend_rows(self._links[index])

@@ -270,10 +270,11 @@ def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, st
     workers = join_all(running, switch)
     ready = admit(workers)
     assert sum_of_round(workers, ready.first_number) == [3, 3]
+    assert ready.loads == 1
     running.connected.clear()
     switch.restart()
     assert running.connected.wait(LONG_S)
-    assert running.client.heartbeat(workers[0].request).lost == []
+    assert running.client.heartbeat(workers[0].request) == rpc.HeartbeatReply(epoch=workers[0].joined.epoch, loads=2)
     assert sum_of_round(workers, ready.first_number + 1) == [3, 3]
 
 

@@ -97,7 +97,7 @@ def test_thousands_of_blocks_through_loss(loss: float) -> None:
     without_loss = Cluster(ClusterConfig(workers=4, window_slots=32))
     without_loss.allreduce([array.copy() for array in inputs])
     stretch = cluster.clock.now_s / without_loss.clock.now_s
-    assert stretch < {0.001: 1.15, 0.01: 1.3, 0.05: 3.0, 0.2: 100.0}[loss]
+    assert stretch < {0.001: 1.15, 0.01: 1.3, 0.05: 3.0, 0.2: 200.0}[loss]
 
 
 def test_no_repeats_without_loss() -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from switchsum.host.transport.shm import ShmTransport
-from switchsum.protocol.errors import SwitchLost, TransportError
+from switchsum.protocol.errors import TransportError
 from switchsum.protocol.shm import Answer, Hello, socket_address
 from switchsum.switch.ports import shm as shm_ports
 from switchsum.switch.ports.base import PortTable
@@ -79,6 +79,10 @@ def switch() -> Iterator[Switch]:
 
 def ended(*workers: subprocess.Popen[str]) -> Callable[[], bool]:
     return lambda: all(worker.poll() is not None for worker in workers)
+
+
+def ended_thread(thread: threading.Thread) -> Callable[[], bool]:
+    return lambda: not thread.is_alive()
 
 
 def lines(worker: subprocess.Popen[str]) -> list[str]:
@@ -265,7 +269,7 @@ def test_addresses_follow_from_the_port() -> None:
     assert str(worker_address(3)) == "10.73.0.3:21334 (02:73:77:00:00:03)"
 
 
-def test_the_end_of_the_switch_is_told_to_a_sleeping_worker(switch: Switch) -> None:
+def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch) -> None:
     # The worker is this process too: it shakes hands in a thread while the switch runs here.
     opened: list[ShmTransport] = []
     opener = threading.Thread(
@@ -278,9 +282,23 @@ def test_the_end_of_the_switch_is_told_to_a_sleeping_worker(switch: Switch) -> N
     assert not link.wait(0.01)
     assert link.address == worker_address(1)
     assert link.max_frame_bytes == FRAME
+    link.tx_frames[3] = 7
+    link.send(np.array([3], np.int32), np.array([60], np.int32))
     switch.ports.close()
-    with pytest.raises(SwitchLost):
-        link.wait(10)
+    assert not link.wait(10)
+    assert not link.wait(10)
+    # Another one under its name: the same port, the same rows.
+    switch.table = PortTable()
+    switch.ports = PortSet(switch.table, [ShmPorts(switch.name, switch.table)])
+    while not link.reopened:
+        waiter = threading.Thread(target=link.wait, args=(10,), daemon=True)
+        waiter.start()
+        switch.run(ended_thread(waiter))
+    assert (link.reopened, link.pushed, link.consumed) == (1, 0, 0)
+    assert [port.number for port in switch.ports.ports()] == [1]
+    assert (link.tx_frames[3] == 7).all()
+    link.send(np.array([3], np.int32), np.array([60], np.int32))
+    switch.run(lambda: switch.ports.statistics()[1]["tx_frames"] == 1)
+    assert link.receive().lengths.tolist() == [60]
     link.close()
     link.close()
-    switch.ports = PortSet(switch.table, [])

@@ -100,6 +100,14 @@ class Worker:
         if len(frame) <= self._came.shape[1] - LEAD_BYTES:
             self._inbox.append(frame)
 
+    def relink(self) -> None:
+        """Open the link again: nobody reads what was handed over, and the frame store has moved."""
+        self._store = self._store.copy()
+        self._read.clear()
+        self._consumed = 0
+        self._reading_s = 0.0
+        self.engine.relink(self._store, 0)
+
     @property
     def wake_at(self) -> float:
         """When the worker has something to do."""

@@ -54,6 +54,7 @@ class LocalTransport:
     """A `Transport` to a switch in the same process."""
 
     lead = LEAD_BYTES
+    reopened = 0
 
     def __init__(self, network: LocalNetwork, port: int, address: Address, *, rows: int, frame_bytes: int) -> None:
         self.address = address
@@ -113,6 +114,8 @@ class LocalMembership:
 
     error: SwitchsumError | None = None
     """Set it to break the communicator."""
+    loads = 0
+    """Raise it when the switch has been restarted."""
     has_left = False
 
     def leave(self) -> None:

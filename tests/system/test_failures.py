@@ -1,0 +1,75 @@
+"""Parts that fail while a job runs: what comes of it, and within what time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from .conftest import NAMESPACES, NEEDS_BMV2
+from .parts import Parts, pause
+
+pytestmark = pytest.mark.timeout(150)
+
+SIZE = 2
+ROOT = (pytest.mark.root, NAMESPACES)
+OVER_EVERYTHING = [
+    pytest.param("shm", "embedded", id="shm"),
+    pytest.param("udp", "embedded", id="udp"),
+    pytest.param("veth", "embedded", id="veth", marks=ROOT),
+    pytest.param("veth", "bmv2", id="bmv2", marks=(*ROOT, pytest.mark.bmv2, NEEDS_BMV2)),
+]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(stack: ExitStack, tmp_path: Path) -> None:
+    timeout_s = 3.0  # heartbeats that nobody takes for longer must not end the job
+    parts = Parts(stack, tmp_path, size=SIZE)
+    _, first, workers = parts.start("endless.py", timeout_s=timeout_s)
+
+    first.kill()
+    time.sleep(timeout_s + 1)
+    assert [worker.poll() for worker in workers] == [None] * SIZE
+    parts.controller()
+    parts.await_progress()
+    time.sleep(timeout_s + 1)
+    job = parts.show()
+    assert (job.state, job.epoch) == ("running", 1)
+    assert all(0 <= member.last_heartbeat_s < timeout_s for member in job.members)
+
+    parts.end_well(workers)
+    job = parts.show()
+    assert (job.state, job.epoch) == ("waiting", 2)
+
+
+@pytest.mark.parametrize(("links", "kind"), OVER_EVERYTHING)
+def test_a_killed_switch_is_missed_until_it_is_back(
+    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if links == "veth":
+        request.getfixturevalue("network_namespace")
+    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+    switch, _, workers = parts.start("endless.py")
+    for _ in range(2):
+        switch.kill()
+        switch.wait()
+        switch = parts.switch()
+        parts.await_progress()
+    assert [worker.poll() for worker in workers] == [None] * SIZE
+    parts.end_well(workers)
+
+
+def test_a_worker_that_is_stopped_for_three_seconds_goes_on(stack: ExitStack, tmp_path: Path) -> None:
+    parts = Parts(stack, tmp_path, size=SIZE)
+    _, _, workers = parts.start("endless.py")
+    pause(workers[1], 3.0)
+    parts.await_progress()
+    parts.end_well(workers)
