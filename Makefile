@@ -2,6 +2,7 @@
 # make PYTHON=python3.13 demo      another interpreter (remove .venv first)
 # make test ARGS='-k slot'         arguments for pytest
 # make bench ONLY=switch           one part of the benchmark
+# make mininet SWITCH=bmv2 TOPO=leaf-spine RATE=50 TRAIN='python train.py'     another switch, network, Mbit/s, job
 # make VENV=.venv-shell EXTRAS=dev,demo,shell test     with p4runtime-shell and the old protobuf that it pins
 
 PYTHON ?= python3
@@ -11,17 +12,34 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 ARGS ?=
 ONLY ?=
+SWITCH ?= switchsum
+TOPO ?= star,4
+RATE ?= 100
+TRAIN ?= python examples/digits.py
+MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py --switch $(SWITCH) --topo $(TOPO) \
+  $(if $(RATE),--link tc$(COMMA)bw=$(RATE))
+COMMA := ,
+SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint p4 docs torch clean
+.PHONY: help demo mininet mininet-cli needs-mininet test bench lint p4 docs torch clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(STAMP) ## train a model with four workers whose gradients a P4 switch adds
 	$(BIN)/switchsum run -n 4 --terminal -- $(BIN)/python examples/digits.py $(ARGS)
+
+mininet: $(STAMP) needs-mininet ## train on Mininet's hosts, links limited to RATE Mbit/s (root; SWITCH=bmv2, TOPO=leaf-spine)
+	$(MN) --test 'train,$(TRAIN)'
+
+mininet-cli: $(STAMP) needs-mininet ## the same network with Mininet's prompt: train, h1 switchsum job list, pingall
+	$(MN)
+
+needs-mininet:
+	@command -v mn >/dev/null || { echo "Mininet is missing: sudo apt install mininet ethtool"; exit 1; }
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 	$(BIN)/python -m pytest $(ARGS)

@@ -27,6 +27,17 @@ def reason_without_root() -> str:
     return "" if done.returncode == 0 else f"needs root: {done.stderr.strip()}"
 
 
+@functools.cache
+def reason_without_mininet() -> str:
+    """Say why Mininet cannot run here; empty if it can.  `mininet` alone imports from a clone's root in any case."""
+    for program in ("mn", "setpriv", "ethtool"):
+        if shutil.which(program) is None:
+            return f"{program} is not on PATH"
+    command = ["/usr/bin/python3", "-c", "import mininet.net"]
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=30, check=False)
+    return "" if done.returncode == 0 else "mininet.net is not there for the system's Python"
+
+
 @pytest.fixture
 def network_namespace() -> Iterator[None]:
     """Run the test, and the processes that it starts, in an empty network namespace (mark the test `root`)."""
@@ -44,6 +55,8 @@ def network_namespace() -> Iterator[None]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip a test whose marker names something that this machine does not have."""
     if item.get_closest_marker("root") and (reason := reason_without_root()):
+        pytest.skip(reason)
+    if item.get_closest_marker("mininet") and (reason := reason_without_root() or reason_without_mininet()):
         pytest.skip(reason)
     if item.get_closest_marker("bmv2") and shutil.which("simple_switch_grpc") is None:
         pytest.skip("simple_switch_grpc is not on PATH")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,9 @@ ALLOWED = {
     "controller": {"protocol"},
     "host": {"protocol"},
 }
+# Data about networks stands beside the floors: Mininet reads it under the system's Python, which has the standard
+# library and nothing of switchsum.
+DATA = ROOT / "mininet" / "topologies"
 # p4runtime's generated modules fail beside a protobuf newer than 3.20: its descriptors are read as bytes instead.
 NEVER = {"p4"}
 # The ground decides nothing by the clock and moves no bytes: whatever it needs is an argument.  The exception is what
@@ -65,6 +69,30 @@ def test_a_floor_imports_only_what_lies_below(floor: str) -> None:
     for path in modules(floor):
         reached = floors_reached(path.read_text(), module_name(path))
         assert reached <= ALLOWED[floor] | {floor}, f"{path.relative_to(ROOT)} reaches for {reached}"
+
+
+def test_data_about_networks_needs_the_standard_library_alone() -> None:
+    paths = sorted(DATA.rglob("*.py"))
+    assert paths
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert {alias.name.partition(".")[0] for alias in node.names} <= sys.stdlib_module_names, path
+            elif isinstance(node, ast.ImportFrom):
+                is_own = node.level == 1  # relative: the package is `topologies` there and `switchsum.topologies` here
+                assert is_own or (node.module or "").partition(".")[0] in sys.stdlib_module_names, path
+
+
+def test_one_file_imports_mininet_and_it_runs_without_our_environment() -> None:
+    others = {path for path in ROOT.glob("*/**/*.py") if not path.relative_to(ROOT).parts[0].startswith((".", "build"))}
+    importers = {
+        path
+        for path in others
+        if "mininet" in {name.partition(".")[0] for name in imported_names(path.read_text(), "anywhere")}
+    }
+    assert importers == {ROOT / "mininet" / "custom.py"}
+    tops = {name.partition(".")[0] for name in imported_names(importers.pop().read_text(), "custom")}
+    assert tops - sys.stdlib_module_names == {"mininet", "topologies", "switchsum"}  # the last one for type checkers
 
 
 def test_nobody_imports_generated_p4runtime_modules() -> None:

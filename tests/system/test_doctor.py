@@ -15,6 +15,7 @@ import switchsum
 from switchsum.cli import app
 from switchsum.doctor import State, examine, namespaces, python, shell, system
 from switchsum.doctor.finding import Finding
+from switchsum.topologies import Leftovers
 
 
 def write_program(path: Path, text: str) -> None:
@@ -100,6 +101,14 @@ def test_refused_namespace_is_explained(
     reason, command = namespaces.explain_refusal(output, as_root=as_root, proc_sys=tmp_path)
     assert reason
     assert remedy in command
+
+
+def test_what_a_mininet_has_left_is_reported_with_the_command_that_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "find_leftovers", lambda: Leftovers(interfaces=("s1-eth2",), processes=(4711,)))
+    finding = system.check_leftovers()
+    assert finding.state is State.LIMITED
+    assert finding.found == "s1-eth2 and process 4711"
+    assert finding.remedy == "sudo kill -9 4711; sudo ip link delete s1-eth2"
 
 
 @pytest.mark.root

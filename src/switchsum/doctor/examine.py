@@ -12,7 +12,14 @@ from switchsum.doctor.python import (
     check_torch,
 )
 from switchsum.doctor.shell import check_shell
-from switchsum.doctor.system import check_cores, check_program, check_raw_sockets, check_shared_memory, programs
+from switchsum.doctor.system import (
+    check_cores,
+    check_leftovers,
+    check_program,
+    check_raw_sockets,
+    check_shared_memory,
+    programs,
+)
 
 
 def examine() -> list[Finding]:
@@ -30,4 +37,5 @@ def examine() -> list[Finding]:
         check_veth(),
         check_rate(),
         *map(check_program, programs()),
+        check_leftovers(),
     ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from switchsum.doctor.finding import Finding, State
+from switchsum.topologies import find_leftovers
 
 PROBE_TIMEOUT_S = 10.0
 P4LANG_PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
@@ -113,7 +114,12 @@ def programs() -> list[Program]:
         ),
         Program(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install()),
         Program(name="simple_switch_grpc", version="--version", purpose="--switch bmv2", remedy=p4lang_install()),
-        Program(name="mn", version="--version", purpose="Mininet topologies", remedy="sudo apt install mininet"),
+        Program(
+            name="mn",
+            version="--version",
+            purpose="make mininet",
+            remedy="sudo apt install --no-install-recommends mininet",
+        ),
     ]
 
 
@@ -158,6 +164,15 @@ def run_probe(command: list[str]) -> tuple[int, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return -1, str(error)
     return done.returncode, done.stdout
+
+
+def check_leftovers() -> Finding:
+    """Look for what a Mininet that crashed has left behind."""
+    name, purpose = "left over", "make mininet, which makes interfaces of the same names"
+    left = find_leftovers()
+    if left:
+        return Finding(name=name, state=State.LIMITED, found=str(left), purpose=purpose, remedy=left.remedy)
+    return Finding(name=name, state=State.OK, found="nothing of Mininet's", purpose=purpose)
 
 
 def read_setting(name: str, root: Path = Path("/proc/sys")) -> str:

@@ -1,0 +1,425 @@
+"""switchsum's switches and topologies for Mininet: ``mn --custom mininet/custom.py --switch switchsum --topo star,4``.
+
+The only file that imports Mininet, and besides it only the standard library: `mn` runs under the system's Python.  The
+switches are started as commands from SWITCHSUM_BIN, else from ``.venv/bin`` beside this folder.
+
+Each switch has a controller of its own, which forwards ordinary traffic along one spanning tree.  The switch in the
+middle also adds: every host's environment leads to its controller and to the job ``mininet``, with a rank for each
+host, so that ``h1 switchsum job list`` and, on all hosts, ``python train.py`` work as they stand.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import ipaddress
+import os
+import re
+import select
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mininet.cli import CLI as MininetCLI
+from mininet.link import TCLink
+from mininet.log import error, info
+from mininet.node import Host, NullController, Switch
+from mininet.node import findController as find_controller
+from mininet.topo import Topo
+
+HERE = Path(sys._getframe().f_code.co_filename).resolve().parent  # mn executes this file without a __file__
+if TYPE_CHECKING:
+    from switchsum import topologies
+else:
+    sys.path.insert(0, str(HERE))
+    import topologies
+
+BIN = Path(os.environ.get("SWITCHSUM_BIN") or HERE.parent / ".venv" / "bin").absolute()
+JOB = "mininet"
+TRAINING = "python examples/digits.py"
+MAX_WORKERS = 32
+MIN_MTU = 1500
+HEADERS_BYTES = 82  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); the MTU leaves the first of them out
+READY_S = 60.0
+STOP_S = 3.0
+OFFLOADS = ("tx", "tso", "gso", "gro")  # they leave checksums unfinished, and halve BMv2's receive ring
+
+
+class Daemon:
+    """A process of ours: ended by its id, or by the kernel when Mininet dies."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.ready, writing = os.pipe()
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[writing],
+                env={**os.environ, "SWITCHSUM_READY_FD": str(writing)},
+                start_new_session=True,  # an interrupt in Mininet's CLI is not for us
+            )
+        os.close(writing)
+
+    def wait_ready(self, deadline_s: float) -> str:
+        """Wait until the daemon says that it is ready; return why it is not, or nothing."""
+        left_s = max(0.0, deadline_s - time.monotonic())
+        readable, _, _ = select.select([self.ready], [], [], left_s)
+        if readable and os.read(self.ready, 65536):
+            return ""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        said = lines[-1] if lines else "it said nothing"
+        return f"{self.name} {'has ended' if readable else 'is not ready'}: {said}"
+
+    def stop(self) -> None:
+        """End the process and wait for its end."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.ready)
+
+
+class Survey:
+    """The network around a switch, as data and as Mininet's objects."""
+
+    def __init__(self, start: Switch) -> None:
+        nodes, links, waiting = {start.name: start}, {}, [start]
+        for one in waiting:
+            for link in {interface.link for interface in one.intfList() if interface.link}:
+                links[link.intf1.name, link.intf2.name] = link
+                for far in (link.intf1.node, link.intf2.node):
+                    if far.name not in nodes:
+                        nodes[far.name] = far
+                        if isinstance(far, Switch):
+                            waiting.append(far)
+        # The order must not depend on where the survey starts: all switches are to find the same tree.
+        self.nodes = {name: nodes[name] for name in sorted(nodes, key=in_order)}
+        self.links = [links[key] for key in sorted(links, key=lambda key: (in_order(key[0]), in_order(key[1])))]
+        switches = [name for name, one in self.nodes.items() if isinstance(one, Switch)]
+        self.topology = topologies.Topology(
+            hosts=tuple(name for name in self.nodes if name not in switches),
+            switches=tuple(switches),
+            links=tuple(
+                topologies.Link(
+                    ends=(link.intf1.node.name, link.intf2.node.name), rate_mbit=link.intf1.params.get("bw")
+                )
+                for link in self.links
+            ),
+        )
+        self.root = topologies.center(self.topology)
+        tree = topologies.spanning_tree(self.topology, self.root)
+        self.routes = topologies.routes(self.topology, tree)
+
+    def workers(self) -> list[Any]:
+        """Return the hosts in the order of their ranks; other nodes with one link, like Mininet's NAT, have none."""
+        return [one for one in self.nodes.values() if isinstance(one, Host)]
+
+    def interface(self, link: int, name: str) -> Any:
+        """Return a link's interface at a node."""
+        ends = self.links[link].intf1, self.links[link].intf2
+        return next(end for end in ends if end.node.name == name)
+
+    def mac(self, place: int | str) -> str:
+        """Return the address of a host's link, or of a switch."""
+        if isinstance(place, str):
+            return self.switch_address(place)[0]
+        link = self.links[place]
+        host = link.intf1 if link.intf1.node.name in self.topology.hosts else link.intf2
+        return str(host.MAC())
+
+    def switch_address(self, name: str) -> tuple[str, str]:
+        """Return a switch's own Ethernet and IPv4 address: the last ones of the hosts' network."""
+        index = self.topology.switches.index(name) + 1
+        network = ipaddress.ip_network("10.0.0.0/8")
+        for host in self.topology.hosts:
+            first = self.nodes[host].defaultIntf()
+            if first is not None and first.IP():
+                network = ipaddress.ip_network(f"{first.IP()}/{first.prefixLen}", strict=False)
+                break
+        return f"02:00:00:00:{0xFE00 + index >> 8:02x}:{index & 0xFF:02x}", str(network.broadcast_address - index)
+
+    def stations(self, name: str) -> list[str]:
+        """Return where a switch finds everybody else: MAC@PORT."""
+        at = self.nodes[name]
+        return [
+            f"{self.mac(route.to)}@{at.ports[self.interface(route.link, name)]}" for route in self.routes[name]
+        ]  # fmt: skip
+
+
+class SwitchsumSwitch(Switch):  # type: ignore[misc]
+    """The embedded switch with a controller of its own: ``--switch switchsum[,lanes=2048]``."""
+
+    def __init__(self, name: str, lanes: int = 256, **params: Any) -> None:
+        if not (BIN / "switchsum").exists():
+            leave(f"there is no {BIN / 'switchsum'}: `make mininet-cli` installs it, or SWITCHSUM_BIN names its folder")
+        refuse_leftovers(name)
+        super().__init__(name, **params)
+        self.lanes = lanes
+        self.folder = run_folder()
+        self.controller_address = f"unix:{self.folder}/{name}"
+        self.p4runtime = self.choose_p4runtime()
+        self.running: Daemon | None = None
+        self.controller: Daemon | None = None
+
+    def choose_p4runtime(self) -> str:
+        """Return the address of the P4Runtime server, which stays the same when the switch is started again."""
+        return f"unix:{self.folder}/{self.name}.p4runtime"
+
+    def switch_command(self, interfaces: list[str]) -> list[str]:
+        """Return what starts the switch on interfaces (PORT@INTERFACE)."""
+        options = [word for interface in interfaces for word in ("--interface", interface)]
+        return [str(BIN / "switchsum"), "switch", "--listen", self.p4runtime, *options]
+
+    def start(self, _controllers: object = None) -> None:
+        """Start the switch, and its controller unless it still runs: it then gives the switch its entries again."""
+        interfaces = [f"{port}@{interface.name}" for interface, port in self.ports.items() if interface.link]
+        for interface in self.ports:
+            if interface.link:
+                self.prepare(interface.link)
+        self.running = Daemon(self.name, self.switch_command(interfaces), self.folder / f"{self.name}.log")
+        if self.controller is None:
+            survey = Survey(self)
+            mac, ip = survey.switch_address(self.name)
+            command = [str(BIN / "switchsum"), "controller", "--listen", self.controller_address]
+            command += ["--switch", self.p4runtime, "--lanes", str(self.lanes), "--mac", mac, "--ip", ip]
+            for station in survey.stations(self.name):
+                command += ["--station", station]
+            name = f"{self.name}'s controller"
+            self.controller = Daemon(name, command, self.folder / f"{self.name}.controller.log")
+            self.cmd(f"export PATH={BIN}:$PATH SWITCHSUM_CONTROLLER={self.controller_address}")
+
+    def prepare(self, link: Any) -> None:
+        """Have both ends of a link carry our frames as they are, and whole."""
+        mtu = max(MIN_MTU, HEADERS_BYTES + 4 * self.lanes)
+        for end in (link.intf1, link.intf2):
+            end.node.cmd(f"ethtool -K {end.name} {' '.join(f'{name} off' for name in OFFLOADS)} 2>/dev/null")
+            end.node.cmd(f"ip link set {end.name} mtu {mtu}")
+
+    @classmethod
+    def batchStartup(cls, switches: tuple[SwitchsumSwitch, ...]) -> tuple[SwitchsumSwitch, ...]:
+        """Wait for all of Mininet's switches of this class, which have been started one after another."""
+        deadline_s = time.monotonic() + READY_S
+        for switch in switches:
+            assert switch.controller is not None
+            if problem := switch.controller.wait_ready(deadline_s):
+                give_up(switch, problem)
+        survey = Survey(switches[0])
+        adding = survey.nodes[survey.root]
+        if adding in switches:
+            prepare_hosts(survey, adding)
+        return switches
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Stop the switch; its controller too, unless the interfaces stay and it may be started again."""
+        if self.running is not None:
+            self.running.stop()
+            self.running = None
+        if deleteIntfs and self.controller is not None:
+            self.controller.stop()
+            self.controller = None
+        super().stop(deleteIntfs)
+
+
+class Bmv2Switch(SwitchsumSwitch):
+    """BMv2's simple_switch_grpc (on PATH) in the place of the embedded switch: ``--switch bmv2``."""
+
+    def __init__(self, name: str, **params: Any) -> None:
+        if shutil.which("simple_switch_grpc") is None:
+            leave("simple_switch_grpc is not on PATH: `switchsum doctor` says how to install it")
+        super().__init__(name, **params)
+
+    def choose_p4runtime(self) -> str:
+        """Return a TCP port that is free now: simple_switch_grpc takes nothing else."""
+        return f"127.0.0.1:{free_port()}"
+
+    def switch_command(self, interfaces: list[str]) -> list[str]:
+        """Return what starts the switch on interfaces (PORT@INTERFACE)."""
+        options = [word for interface in interfaces for word in ("-i", interface)]
+        return [
+            "simple_switch_grpc", "--no-p4", "--device-id", "0", *options, "--log-level", "off",
+            "--thrift-port", str(free_port()), "--", "--grpc-server-addr", self.p4runtime, "--cpu-port", "255",
+        ]  # fmt: skip
+
+
+def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
+    """Make the job of all hosts at the switch that adds, and tell the hosts' shells what `connect` asks for."""
+    hosts = survey.workers()
+    for rank, host in enumerate(hosts):
+        words = (f"{name}={value}" for name, value in environment(host, rank, len(hosts), adding).items())
+        host.cmd(f"export {' '.join(words)}")
+    if len(hosts) <= MAX_WORKERS:
+        command = [str(BIN / "switchsum"), "job", "create", JOB, "--workers", str(len(hosts))]
+        command += ["--controller", adding.controller_address]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            give_up(adding, done.stderr.strip())
+    info(f"\n*** {adding.name} adds, for job {JOB} of {len(hosts)} hosts; logs are in {adding.folder}\n")
+
+
+def environment(host: Any, rank: int, size: int, adding: SwitchsumSwitch) -> dict[str, str]:
+    """Return what a host's processes need in their environment to join the job."""
+    return {
+        "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",
+        "SWITCHSUM_CONTROLLER": adding.controller_address,
+        "SWITCHSUM_JOB": JOB,
+        "SWITCHSUM_LINK": f"packet:{host.defaultIntf().name}",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # all hosts share the cores
+    }
+
+
+def run_on_hosts(net: Any, command: list[str]) -> int:
+    """Run a command on every host as one job; rank 0 has the terminal.  Returns the first exit code that is not 0."""
+    survey = Survey(net.switches[0])
+    adding = survey.nodes[survey.root]
+    hosts, processes = survey.workers(), []
+    try:
+        for rank, host in enumerate(hosts):
+            variables = {**os.environ, **environment(host, rank, len(hosts), adding)}
+            output = None if rank == 0 else subprocess.DEVNULL
+            guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
+            processes.append(host.popen(guarded, env=variables, cwd=HERE.parent, stdout=output, stderr=None))
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            time.sleep(0.05)
+        return next((code if code > 0 else 128 - code for code in codes if code), 0)
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def train(net: Any, *words: object, **options: object) -> None:
+    """Run a job on all hosts, and end Mininet with its exit code if it fails: ``mn --test "train,python train.py"``."""
+    code: int | str
+    try:
+        if options:  # mn has taken the command apart
+            code = "switchsum: a command with = in it cannot be given to --test train: put it into a script"
+        else:
+            code = run_on_hosts(net, shlex.split(" ".join(map(str, words)) or TRAINING))
+    except KeyboardInterrupt:  # mn would kill other people's processes for it
+        code = 130
+    if code:
+        net.stop()
+        raise SystemExit(code)
+
+
+class CLI(MininetCLI):  # type: ignore[misc]
+    """Mininet's CLI with one more command."""
+
+    prompt = "mininet> "
+
+    def do_train(self, line: str) -> None:
+        """Run a command on every host as one job: train [COMMAND ...]; without one, train on digits."""
+        code = run_on_hosts(self.mn, shlex.split(line or TRAINING))
+        if code:
+            error(f"*** The job ended with exit code {code}\n")
+
+
+class DataTopo(Topo):  # type: ignore[misc]
+    """A topology of ours, built in Mininet."""
+
+    def build(self, topology: topologies.Topology) -> None:
+        """Add its nodes and links; those that have a rate are limited to it."""
+        for name in topology.hosts:
+            self.addHost(name)
+        for name in topology.switches:
+            self.addSwitch(name)
+        for link in topology.links:
+            limited = {} if link.rate_mbit is None else {"cls": TCLink, "bw": link.rate_mbit}
+            self.addLink(*link.ends, **limited)
+
+
+def make_topo(name: str) -> Any:
+    """Return a function that makes the topology from the arguments of ``mn --topo``."""
+
+    def topo(*arguments: Any, **options: Any) -> Topo:
+        try:
+            return DataTopo(topologies.SHAPES[name](*arguments, **options))
+        except (ValueError, TypeError) as problem:
+            leave(f"--topo {name}: {problem}")
+
+    topo.__name__ = name
+    return topo
+
+
+def findController(*arguments: Any) -> Any:
+    """Return the OpenFlow controller that is installed, or the one that does nothing: our switches bring their own.
+
+    The name is mn's, which looks it up when no --controller is given and would refuse to go on without one.
+    """
+    return find_controller(*arguments) or NullController
+
+
+def refuse_leftovers(name: str) -> None:
+    """Leave if the interfaces that a switch will have exist already."""
+    there = [other for other in os.listdir("/sys/class/net") if re.fullmatch(rf"{re.escape(name)}-eth\d+", other)]
+    if there:
+        left = topologies.find_leftovers(besides=os.getpid())
+        if left:
+            leave(f"a Mininet that crashed has left {left}; remove this with: {left.remedy}")
+        leave(f"{there[0]} belongs to another Mininet that runs: end that one first")
+
+
+def give_up(switch: SwitchsumSwitch, problem: str) -> None:
+    """End the network around a switch and leave."""
+    for other in Survey(switch).nodes.values():
+        if isinstance(other, SwitchsumSwitch):
+            other.stop()
+    leave(problem)
+
+
+def leave(problem: str) -> Any:
+    """End with one line; not by an exception, after which mn would kill other people's processes."""
+    info("\n")
+    raise SystemExit(f"switchsum: {problem}")
+
+
+def run_folder() -> Path:
+    """Return the folder of this process's sockets and logs, which goes when the process ends.
+
+    A process that is killed leaves it behind, unlocked, to the next one.
+    """
+    global _folder  # noqa: PLW0603
+    if _folder is None:
+        for lock in Path(tempfile.gettempdir()).glob("switchsum-mininet-*/lock"):
+            with lock.open() as file, suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+        _folder = Path(tempfile.mkdtemp(prefix="switchsum-mininet-"))
+        fcntl.flock(os.open(_folder / "lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)  # until the process ends
+        atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+    return _folder
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """Sort key by which s2 comes before s10."""
+    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
+
+
+_folder: Path | None = None
+switches = {"switchsum": SwitchsumSwitch, "bmv2": Bmv2Switch}
+topos = {name: make_topo(name) for name in topologies.SHAPES}
+tests = {"train": train}

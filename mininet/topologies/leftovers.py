@@ -1,0 +1,146 @@
+"""What a Mininet that crashed has left on the machine, found by looking and told from one that still runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_INTERFACE: Final = re.compile(r"(\w+)-eth\d+")
+_SHELL: Final = "mininet:"
+"""The last argument of each node's shell is this and the node's name."""
+_ADOPTERS: Final = {"systemd", "init"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """Interfaces and processes that no running Mininet answers for."""
+
+    interfaces: tuple[str, ...] = ()
+    """Mininet's links in this network namespace, by their first ends: the other end goes with one."""
+    processes: tuple[int, ...] = ()
+    """Ids of nodes' shells, which hold their network namespaces, and of what they have started."""
+
+    def __bool__(self) -> bool:
+        return bool(self.interfaces or self.processes)
+
+    def __str__(self) -> str:
+        parts = [", ".join(self.interfaces)] if self.interfaces else []
+        if self.processes:
+            parts.append("process " + ", ".join(map(str, self.processes)))
+        return " and ".join(parts)
+
+    @property
+    def remedy(self) -> str:
+        """The shell command that removes them, and nothing else."""
+        commands = [f"sudo kill -9 {' '.join(map(str, self.processes))}"] if self.processes else []
+        commands += [f"sudo ip link delete {name}" for name in self.interfaces]
+        return "; ".join(commands)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    number: int
+    parent: int
+    name: str
+    arguments: tuple[str, ...]
+    namespace: str
+    """Its network namespace; empty where we may not know."""
+
+
+def find_leftovers(besides: int = 0, proc: Path = Path("/proc"), net: Path = Path("/sys/class/net")) -> Leftovers:
+    """Look for interfaces and processes of nodes whose shells have ended.
+
+    A Mininet that crashes takes its nodes' shells with it, but not the links between switches, nor what it has started
+    on hosts.  `besides` is the id of a Mininet whose nodes do not count as alive: the caller's own, before it makes
+    its links.
+    """
+    processes = {process.number: process for process in _processes(proc)}
+    alive = {
+        process.arguments[-1].removeprefix(_SHELL)
+        for process in processes.values()
+        if process.arguments and process.arguments[-1].startswith(_SHELL) and process.parent != besides
+    }
+    here = _read(proc / "self/ns/net")
+    orphaned = {
+        process.namespace
+        for process in processes.values()
+        if process.namespace not in {"", here}
+        and _is_adopted(process, processes)
+        and (nodes := _nodes(_names(proc / str(process.number) / "net/dev")))
+        and not nodes & alive
+    }
+    return Leftovers(
+        interfaces=_first_ends(net, [name for name in sorted(_list(net)) if _nodes([name]) - alive]),
+        processes=tuple(sorted(process.number for process in processes.values() if process.namespace in orphaned)),
+    )
+
+
+def _is_adopted(process: _Process, processes: dict[int, _Process]) -> bool:
+    """Whether the process's own parent has ended."""
+    parent = processes.get(process.parent)
+    return process.parent == 1 or (parent is not None and parent.name in _ADOPTERS)
+
+
+def _first_ends(net: Path, names: list[str]) -> tuple[str, ...]:
+    """Return one interface of each pair; an interface whose pair is in another namespace stands for itself."""
+    ends: dict[frozenset[str], str] = {}
+    for name in names:
+        try:
+            pair = frozenset((net / name / kind).read_text() for kind in ("ifindex", "iflink"))
+        except OSError:
+            continue  # it has just gone
+        ends.setdefault(pair, name)
+    return tuple(ends.values())
+
+
+def _nodes(interfaces: list[str]) -> set[str]:
+    """Return the nodes that interfaces belong to by their names."""
+    return {match[1] for name in interfaces if (match := _INTERFACE.fullmatch(name))}
+
+
+def _processes(proc: Path) -> list[_Process]:
+    found = []
+    for name in filter(str.isdigit, _list(proc)):
+        try:
+            status = (proc / name / "stat").read_text()
+            arguments = (proc / name / "cmdline").read_text().rstrip("\0").split("\0")
+        except (OSError, UnicodeDecodeError):
+            continue  # it has ended meanwhile, or is nothing of Mininet's
+        # The name stands in brackets and may hold any character, brackets included.
+        before, _, after = status.rpartition(")")
+        found.append(
+            _Process(
+                number=int(name),
+                parent=int(after.split()[1]),
+                name=before.partition("(")[2],
+                arguments=tuple(arguments),
+                namespace=_read(proc / name / "ns/net"),
+            )
+        )
+    return found
+
+
+def _names(path: Path) -> list[str]:
+    """Return the interfaces that a /proc/net/dev lists."""
+    try:
+        lines = path.read_text().splitlines()[2:]
+    except OSError:
+        return []
+    return [line.partition(":")[0].strip() for line in lines]
+
+
+def _read(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def _list(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

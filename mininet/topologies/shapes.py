@@ -1,0 +1,112 @@
+"""The shapes that networks of switches usually have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A cable; it may carry frames both ways at once."""
+
+    ends: tuple[str, str]
+    """Names of the two nodes."""
+    rate_mbit: float | None = None
+    """Mbit/s each way; None: as fast as the machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """Who is connected with whom.  Hosts and switches have names of their own, which end in a number."""
+
+    hosts: tuple[str, ...]
+    switches: tuple[str, ...]
+    links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse names that occur twice and links to nobody; raises ValueError."""
+        names = {*self.hosts, *self.switches}
+        if len(names) != len(self.hosts) + len(self.switches):
+            raise ValueError("two nodes have the same name")
+        for link in self.links:
+            if not names.issuperset(link.ends):
+                raise ValueError(f"a link between {link.ends[0]} and {link.ends[1]}, not both of which exist")
+
+
+def star(hosts: int = 4) -> Topology:
+    """Return one switch with some hosts."""
+    _need(hosts=hosts)
+    return _build(hosts, 1, [(f"h{host}", "s1") for host in _count(hosts)])
+
+
+def leaf_spine(leaves: int = 2, spines: int = 2, hosts: int = 2) -> Topology:
+    """Return leaves with `hosts` hosts each, every leaf connected with every spine; the spines are s1, s2, ..."""
+    _need(leaves=leaves, spines=spines, hosts=hosts)
+    below = [(f"h{leaf * hosts + host}", f"s{spines + 1 + leaf}") for leaf in range(leaves) for host in _count(hosts)]
+    above = [(f"s{spines + leaf}", f"s{spine}") for leaf in _count(leaves) for spine in _count(spines)]
+    return _build(leaves * hosts, spines + leaves, below + above)
+
+
+def fat_tree(k: int = 4) -> Topology:
+    """Return a fat tree of switches with `k` ports each: k^3 / 4 hosts below k pods and k^2 / 4 core switches.
+
+    The cores are s1, s2, ...; each pod follows with its aggregation and then its edge switches (Al-Fares et al.,
+    SIGCOMM 2008).
+    """
+    _need(k=k)
+    if k % 2:
+        raise ValueError(f"a fat tree has switches with an even number of ports, not {k}")
+    half, cores = k // 2, k * k // 4
+    links = []
+    for pod in range(k):
+        first = cores + pod * k
+        upper = [f"s{first + switch}" for switch in _count(half)]
+        lower = [f"s{first + half + switch}" for switch in _count(half)]
+        for index, edge in enumerate(lower):
+            links += [(f"h{(pod * half + index) * half + host}", edge) for host in _count(half)]
+            links += [(edge, above) for above in upper]
+        for index, above in enumerate(upper):
+            links += [(above, f"s{index * half + core}") for core in _count(half)]
+    return _build(k * half * half, cores + k * k, links)
+
+
+def two_spines(hosts: int = 2, fast: float = 100, slow: float = 25) -> Topology:
+    """Return two leaves with `hosts` hosts each below two spines, whose links have unequal rates (Mbit/s): s1 is fast.
+
+    Whoever uses the wide spine alone gets `fast`; whoever uses both in proportion gets `fast + slow` between leaves.
+    """
+    shape = leaf_spine(2, 2, hosts)
+    rates = {"s1": float(fast), "s2": float(slow)}
+    if min(rates.values()) <= 0:
+        raise ValueError("a rate is more than 0 Mbit/s")
+    links = tuple(Link(ends=link.ends, rate_mbit=rates.get(link.ends[1])) for link in shape.links)
+    return Topology(hosts=shape.hosts, switches=shape.switches, links=links)
+
+
+SHAPES: Final[dict[str, Callable[..., Topology]]] = {
+    "star": star,
+    "leaf-spine": leaf_spine,
+    "fat-tree": fat_tree,
+    "two-spines": two_spines,
+}
+"""By the names that ``mn --topo`` takes."""
+
+
+def _build(hosts: int, switches: int, links: list[tuple[str, str]]) -> Topology:
+    return Topology(
+        hosts=tuple(f"h{host}" for host in _count(hosts)),
+        switches=tuple(f"s{switch}" for switch in _count(switches)),
+        links=tuple(Link(ends=ends) for ends in links),
+    )
+
+
+def _count(number: int) -> Iterator[int]:
+    return iter(range(1, number + 1))
+
+
+def _need(**numbers: int) -> None:
+    for name, number in numbers.items():
+        if number < 1:
+            raise ValueError(f"{name} is at least 1, not {number}")

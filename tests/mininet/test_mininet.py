@@ -1,0 +1,155 @@
+"""Mininet's own command with our switches and topologies, as a user calls it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.root, pytest.mark.mininet, pytest.mark.timeout(120)]
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DEADLINE_S = 100
+WORKER = f"train,{sys.executable} tests/mininet/allreduce.py"
+# A network and process namespace for each Mininet: nothing of it meets, or outlives into, the machine's own.
+ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c")
+ENTER = 'mount -t sysfs none /sys && ip link set lo up && "$@"'
+SWITCHES = ["switchsum", pytest.param("bmv2", marks=pytest.mark.bmv2)]
+
+Mn = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def environment() -> dict[str, str]:
+    system = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
+    return {**system, "SWITCHSUM_BIN": str(Path(sys.executable).parent)}
+
+
+def command(*options: str) -> list[str]:
+    return ["mn", "--custom", "mininet/custom.py", *options]
+
+
+def alone(script: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*ALONE, script, "sh", *words],
+        cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def mn(tmp_path: Path) -> Mn:
+    """Return a function that runs mn in namespaces of its own, with a script for its CLI if there is one."""
+
+    def run(*options: str, script: str = "") -> subprocess.CompletedProcess[str]:
+        if script:
+            path = tmp_path / "script"
+            path.write_text(script)
+            options = (*options, "--post", str(path))
+        return alone(ENTER, *command(*options))
+
+    return run
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_hosts_of_a_star_ping_and_the_cli_has_the_job(mn: Mn, switch: str) -> None:
+    script = "h2 switchsum job list --json </dev/null\nh1 ping -c 1 -W 5 10.255.255.254\nh3 env\n"
+    done = mn("--switch", switch, "--topo", "star,3", "--test", "pingall", script=script)
+    assert done.returncode == 0, done.stdout
+    assert "0% dropped (6/6 received)" in done.stdout
+    assert re.search(r'"job": "mininet".*"workers": 3', done.stdout, re.DOTALL), done.stdout
+    assert "1 packets transmitted, 1 received" in done.stdout, "the switch answers for its own address"
+    assert {"RANK=2", "WORLD_SIZE=3", "SWITCHSUM_LINK=packet:h3-eth0"} <= set(done.stdout.split())
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_a_job_adds_across_two_spines(mn: Mn, switch: str) -> None:
+    script = "s1 switchsum stats --json </dev/null\n"
+    done = mn("--switch", switch, "--topo", "two-spines,1", "--test", "pingall", "--test", WORKER, script=script)
+    assert done.returncode == 0, done.stdout
+    assert "0% dropped" in done.stdout
+    assert "s1 adds" in done.stdout
+    assert "2 workers agree" in done.stdout
+    assert '"completed"' in done.stdout, "the fast spine has added"
+
+
+def test_any_topology_of_mininets_and_jumbo_frames_on_slow_links(mn: Mn) -> None:
+    done = mn("--switch", "switchsum,lanes=2048", "--topo", "linear,2", "--link", "tc,bw=50", "--test", WORKER)
+    assert done.returncode == 0, done.stdout
+    assert "50.00Mbit" in done.stdout
+    assert "2 workers agree" in done.stdout
+
+
+def test_a_switch_that_was_stopped_comes_back(mn: Mn) -> None:
+    script = f"""
+        h1 ping -c 1 -W 1 h2
+        switch s1 stop
+        h1 ping -c 1 -W 1 h2
+        switch s1 start
+        h1 until ping -c 1 -W 1 h2 ; do sleep 0.2 ; done
+        train {WORKER[6:]}
+    """
+    done = mn("--switch", "switchsum", "--topo", "star,2", "--test", "none", script=textwrap.dedent(script))
+    received = re.findall(r"packets transmitted, (\d) received", done.stdout)
+    assert received[:2] == ["1", "0"], done.stdout
+    assert received[-1] == "1", done.stdout
+    assert "2 workers agree" in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--switch", "switchsum", "--topo", "fat-tree,3"), "--topo fat-tree: a fat tree has switches with an even"),
+        (("--switch", "switchsum", "--topo", "star,spokes=3"), "--topo star: "),
+        (("--switch", "switchsum,lanes=7", "--topo", "star,2", "--test", "none"), "built for (128, 256, 2048) lanes"),
+    ],
+)
+def test_mistakes_end_with_one_line(mn: Mn, options: tuple[str, ...], reason: str) -> None:
+    done = mn(*options)
+    assert done.returncode == 1
+    *_, last = done.stdout.strip().splitlines()
+    assert last.startswith("switchsum: ")
+    assert reason in last
+    assert "Traceback" not in done.stdout
+
+
+def test_a_failing_job_gives_the_exit_code(mn: Mn) -> None:
+    done = mn("--switch", "switchsum", "--topo", "star,2", "--test", "train,sh -c 'exit 3'")
+    assert done.returncode == 3, done.stdout
+
+
+CRASH = r"""
+mount -t sysfs none /sys && ip link set lo up
+folder=$1; shift
+mkfifo $folder/stdin; : >$folder/output
+"$@" <$folder/stdin >>$folder/output 2>&1 &
+mn=$!
+exec 9>$folder/stdin
+while ! grep -q 'Starting CLI' $folder/output; do kill -0 $mn && sleep 0.1 || { cat $folder/output; exit 1; }; done
+kill -9 $mn; wait $mn 2>/dev/null
+for _ in 1 2 3 4 5 6 7 8 9 10; do ps axo args | grep -q '[s]witchsum switch' && sleep 0.2; done
+echo "switches: $(ps axo args | grep -c '[s]witchsum switch')"
+"$@" --test pingall >$folder/refused 2>&1
+echo "exit code: $?"; tail -n 1 $folder/refused
+eval "$(sed -n 's/.*remove this with: //p' $folder/refused | sed 's/sudo //g')"
+"$@" --test pingall 2>&1
+ls -d "${TMPDIR:-/tmp}"/switchsum-mininet-*
+"""
+
+
+def test_what_a_crash_leaves_is_named_and_its_command_removes_it(tmp_path: Path) -> None:
+    # Sockets and logs go to the same place as the FIFO: what is left there at the end was left by these runs.
+    script = f"TMPDIR={tmp_path}; export TMPDIR\n{CRASH}"
+    done = alone(script, str(tmp_path), *command("--switch", "switchsum", "--topo", "linear,2"))
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["switches: 0", "exit code: 1"], done.stdout
+    assert lines[2] == (
+        "switchsum: a Mininet that crashed has left s1-eth2; remove this with: sudo ip link delete s1-eth2"
+    )
+    assert "*** Results: 0% dropped (2/2 received)" in done.stdout
+    assert lines[-1].startswith("ls: "), "no folder is left"

@@ -1,0 +1,153 @@
+"""Shapes and ways through them, without Mininet."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from switchsum.topologies import (
+    SHAPES,
+    Link,
+    Route,
+    Topology,
+    center,
+    fat_tree,
+    leaf_spine,
+    routes,
+    spanning_tree,
+    star,
+    two_spines,
+)
+
+
+def degrees(topology: Topology) -> Counter[str]:
+    return Counter(end for link in topology.links for end in link.ends)
+
+
+def find_ways(topology: Topology) -> dict[str, list[Route]]:
+    return routes(topology, spanning_tree(topology, center(topology)))
+
+
+def follow(topology: Topology, table: dict[str, list[Route]], start: str, place: int | str) -> list[str]:
+    """Return the switches that a frame passes from one switch to a place, and the host at its end."""
+    passed = [start]
+    while passed[-1] != place and passed[-1] in topology.switches:
+        link = next(route.link for route in table[passed[-1]] if route.to == place)
+        first, second = topology.links[link].ends
+        passed.append(second if passed[-1] == first else first)
+        assert len(passed) <= len(topology.switches) + 1, f"circles: {passed}"
+    return passed
+
+
+def test_star() -> None:
+    topology = star(3)
+    assert topology.hosts == ("h1", "h2", "h3")
+    assert [link.ends for link in topology.links] == [("h1", "s1"), ("h2", "s1"), ("h3", "s1")]
+
+
+def test_leaf_spine() -> None:
+    topology = leaf_spine(leaves=3, spines=2, hosts=4)
+    assert len(topology.hosts) == 12
+    assert {switch: degrees(topology)[switch] for switch in topology.switches} == {
+        "s1": 3, "s2": 3, "s3": 6, "s4": 6, "s5": 6,
+    }  # fmt: skip
+    assert ("h5", "s4") in [link.ends for link in topology.links]
+
+
+@pytest.mark.parametrize(("k", "hosts", "switches"), [(2, 2, 5), (4, 16, 20), (6, 54, 45)])
+def test_every_switch_of_a_fat_tree_has_k_ports(k: int, hosts: int, switches: int) -> None:
+    topology = fat_tree(k)
+    assert (len(topology.hosts), len(topology.switches)) == (hosts, switches)
+    assert {degrees(topology)[switch] for switch in topology.switches} == {k}
+    assert {degrees(topology)[host] for host in topology.hosts} == {1}
+    assert len({link.ends for link in topology.links}) == len(topology.links)
+
+
+def test_every_core_of_a_fat_tree_reaches_every_pod() -> None:
+    topology = fat_tree(4)
+    pods = {f"s{switch}": (switch - 5) // 4 for switch in range(5, 21)}
+    for core in ("s1", "s2", "s3", "s4"):
+        reached = [pods[end] for link in topology.links if core in link.ends for end in link.ends if end != core]
+        assert sorted(reached) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_place_is_reached_from_everywhere(shape: str) -> None:
+    topology = SHAPES[shape]()
+    hosts = {index: link.ends[0] for index, link in enumerate(topology.links) if link.ends[0] in topology.hosts}
+    assert sorted(hosts.values()) == sorted(topology.hosts)
+    table = find_ways(topology)
+    for start in topology.switches:
+        assert {follow(topology, table, start, link)[-1] for link in hosts} == set(topology.hosts)
+        assert {follow(topology, table, start, switch)[-1] for switch in topology.switches} == set(topology.switches)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_tree_has_one_link_for_each_further_switch(shape: str) -> None:
+    topology = SHAPES[shape]()
+    assert len(spanning_tree(topology, center(topology))) == len(topology.switches) - 1
+
+
+@pytest.mark.parametrize(("shape", "middle"), [("star", "s1"), ("leaf-spine", "s1"), ("fat-tree", "s1")])
+def test_the_top_is_the_middle(shape: str, middle: str) -> None:
+    assert center(SHAPES[shape]()) == middle
+
+
+def test_the_middle_of_a_chain() -> None:
+    chain = Topology(
+        hosts=("h1", "h2"),
+        switches=("s1", "s2", "s3"),
+        links=tuple(Link(ends=ends) for ends in [("h1", "s1"), ("s1", "s2"), ("s2", "s3"), ("h2", "s3")]),
+    )
+    assert center(chain) == "s2"
+
+
+def test_frames_take_the_wide_spine() -> None:
+    for fast, slow, wide in ((100, 10, "s1"), (10, 100, "s2")):
+        topology = two_spines(hosts=1, fast=fast, slow=slow)
+        assert {link.rate_mbit for link in topology.links} == {None, 10, 100}
+        table = routes(topology, spanning_tree(topology, "s3"))
+        assert follow(topology, table, "s3", "s4") == ["s3", wide, "s4"]
+
+
+def test_equally_wide_ways_are_short() -> None:
+    topology = fat_tree(4)
+    table = find_ways(topology)
+    longest = max(len(follow(topology, table, "s1", switch)) for switch in topology.switches)
+    assert longest == 5, "to another core: down to a pod's aggregation, on to an edge and up"
+
+
+def test_a_host_with_two_links_is_no_bridge() -> None:
+    ends = [("h1", "s1"), ("h1", "s2"), ("h2", "s1")]
+    topology = Topology(hosts=("h1", "h2"), switches=("s1", "s2"), links=tuple(Link(ends=pair) for pair in ends))
+    assert center(topology) == "s1"
+    assert spanning_tree(topology, "s1") == frozenset()
+
+
+def test_two_islands_have_no_middle() -> None:
+    ends = [("h1", "s1"), ("h2", "s2")]
+    topology = Topology(hosts=("h1", "h2"), switches=("s1", "s2"), links=tuple(Link(ends=pair) for pair in ends))
+    with pytest.raises(ValueError, match="no switch reaches every host"):
+        center(topology)
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments", "reason"),
+    [
+        ("star", (0,), "hosts is at least 1"),
+        ("leaf-spine", (2, 0), "spines is at least 1"),
+        ("fat-tree", (3,), "even number"),
+        ("two-spines", (2, 100, 0), "more than 0"),
+    ],
+)
+def test_impossible_shapes_are_refused(shape: str, arguments: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        SHAPES[shape](*arguments)
+
+
+def test_links_to_nobody_are_refused() -> None:
+    with pytest.raises(ValueError, match="not both of which exist"):
+        Topology(hosts=("h1",), switches=(), links=(Link(ends=("h1", "s1")),))
+    with pytest.raises(ValueError, match="same name"):
+        Topology(hosts=("h1",), switches=("h1",), links=())
