@@ -12,7 +12,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -79,7 +79,7 @@ class Controller:
         """Start from nothing: the switch tells what there is."""
         config = self._config
         self._is_fresh = True
-        self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64))
+        self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64), partial(secrets.randbits, 16))
         self._settings = Settings(
             identity=Identity(address=config.address, growth_bytes=self._config.limits(self._link.limits).growth_bytes),
             stations=dict(config.stations),
@@ -102,7 +102,7 @@ class Controller:
                     handle()
                 silent = self._jobs.tick(self._clock())
                 for job, member in silent:
-                    log.warning("job %s: nothing was heard of rank %d for %g s", job.name, member.rank, job.timeout_s)
+                    log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
                 if silent or handle is not None or not self._link.is_settled:
                     self._settle()
         with self._changed:
@@ -228,21 +228,41 @@ class Controller:
                 switch_ip=config.address.ip,
                 switch_port=config.address.port,
                 timeout_s=job.timeout_s,
-                heartbeat_s=min(1.0, job.timeout_s / 4),
+                heartbeat_s=min(1.0, job.timeout_s / 10),
             )
 
     def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
         """Wait until the member's incarnation is admitted, for a while."""
-        deadline_s = self._clock() + min(request.wait_s, MAX_WAIT_S)
         with self._changed:
-            while True:
+            for last in self._patience(request.wait_s):
                 reply = self._readiness(*self._membership(request.job, request.nonce))
-                left_s = deadline_s - self._clock()
-                if reply.admitted or left_s <= 0 or self._waiting >= MAX_WAITING or self._stopping:
-                    return reply
-                self._waiting += 1
-                self._changed.wait(left_s)
-                self._waiting -= 1
+                if reply.admitted or last:
+                    break
+            return reply
+
+    def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
+        """Shrink a job to the members that are not lost, when all of them have asked for that; wait for a while."""
+        with self._changed:
+            self._know_members()
+            for last in self._patience(request.wait_s):
+                job, rank, missing = self._jobs.reform(request.nonce, self._clock())
+                if rank is not None or last:
+                    break
+            if rank is None:
+                return rpc.ReformReply(missing=missing)
+            log.info("job %s: goes on with %d members", job.name, job.workers)
+            self._settle()
+            return rpc.ReformReply(rank=rank, world_size=job.workers)
+
+    def _patience(self, wait_s: float) -> Iterator[bool]:
+        """Yield at once and after each change, the last time with True, when `wait_s` is over or many wait already."""
+        deadline_s = self._clock() + min(wait_s, MAX_WAIT_S)
+        while (left_s := deadline_s - self._clock()) > 0 and self._waiting < MAX_WAITING and not self._stopping:
+            yield False
+            self._waiting += 1
+            self._changed.wait(left_s)
+            self._waiting -= 1
+        yield True
 
     def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
         """Return a membership, and note that its holder is alive; raises NotAdmitted."""

@@ -8,7 +8,7 @@ or was declared lost; only then is the next one admitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from switchsum.controller.machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
@@ -31,6 +31,8 @@ FIRST_GROUP: Final = 2
 LAST_GROUP: Final = 0x7FFF
 """Multicast groups of jobs; 1 floods, and BMv2 keeps those from 0x8000 on for clone sessions."""
 MAX_FORMER: Final = 4096
+SILENCE_SHARE: Final = 5 / 8
+"""Share of a job's time-out after which a silent member is lost; in the rest the others hear of it."""
 MAX_TICK_S: Final = 2.0
 """After a longer pause between two ticks it is the controller that was silent, not the members."""
 
@@ -48,11 +50,15 @@ class Job:
     group: int
     """Multicast group of its results."""
     timeout_s: float
-    """After how long a silence a member is lost."""
+    """How long members wait for one another; by then they have heard of one that is lost."""
     gathering: Incarnation
     """The next incarnation."""
     live: Incarnation | None = None
     """The one whose entries are on the switch."""
+    reforming: set[int] = field(default_factory=set)
+    """Nonces of the live members that want to go on without those that are lost."""
+    reformed: dict[int, int] = field(default_factory=dict)
+    """New ranks, by old nonce, of those who last went on so."""
 
     @property
     def is_complete(self) -> bool:
@@ -85,11 +91,15 @@ class Jobs:
     Times are the controller's monotonic seconds.  Methods that hosts or people call raise the errors that they get.
     """
 
-    def __init__(self, total_slots: int, draw_nonce: Callable[[], int]) -> None:
+    def __init__(
+        self, total_slots: int, draw_nonce: Callable[[], int], draw_epoch: Callable[[], int] = lambda: 1
+    ) -> None:
         self.total_slots = total_slots
         self.last_number = 0
         """Of the latest job, so that numbers of removed jobs are not used again soon."""
         self._draw_nonce = draw_nonce
+        self._draw_epoch = draw_epoch
+        """For a job's first incarnation: frames of one that nobody remembers must not pass for its own."""
         self._jobs: dict[str, Job] = {}
         self._members: dict[int, tuple[Job, Incarnation, Member]] = {}
         self._former: dict[int, tuple[type[SwitchsumError], str]] = {}
@@ -125,7 +135,7 @@ class Jobs:
             slots=self._fit(slots),
             group=group,
             timeout_s=timeout_s,
-            gathering=new_incarnation(1, workers),
+            gathering=new_incarnation(self._draw_epoch(), workers),
         )
         self._jobs[name] = job
         self.last_number = number
@@ -174,6 +184,27 @@ class Jobs:
         job.workers = workers
         job.gathering = new_incarnation(epoch, workers)
         return job
+
+    def reform(self, nonce: int, now: float) -> tuple[Job, int | None, list[int]]:
+        """Note that a member wants its job to go on without those that are lost.
+
+        When all others want that too, the job shrinks to them; returns the job, the member's new rank then, and until
+        then the ranks that are waited for.  Raises what ended the membership.
+        """
+        for job in self:
+            if nonce in job.reformed:
+                return job, job.reformed[nonce], []
+        job, incarnation, member = self.heartbeat(nonce, now)
+        if incarnation is not job.live or member.state is not MemberState.ADMITTED:
+            raise NotAdmitted(f"rank {member.rank} of job {job.name!r} is {member.state}: connect again")
+        job.reforming.add(nonce)
+        staying = [other for other in incarnation.members if other.state is MemberState.ADMITTED]
+        waited_for = [other.rank for other in staying if other.nonce not in job.reforming]
+        if waited_for:
+            return job, None, waited_for
+        job = self.resize(job.name, workers=len(staying), slots=None)
+        job.reformed = {other.nonce: rank for rank, other in enumerate(staying)}
+        return job, job.reformed[nonce], []
 
     def join(self, name: str, *, rank: int, world_size: int, now: float) -> tuple[Job, Member]:
         """Enter a member into the job's next incarnation; raises JoinRefused."""
@@ -244,12 +275,12 @@ class Jobs:
         for job, incarnation, member in self._members.values():
             if pause_s > MAX_TICK_S:
                 member.heard_s += pause_s
-            if member.state is not MemberState.LOST and now - member.heard_s > job.timeout_s:
+            if member.state is not MemberState.LOST and now - member.heard_s > job.timeout_s * SILENCE_SHARE:
                 silent.append((job, incarnation, member))
         for job, incarnation, member in silent:
             member.step(MemberEvent.SILENCE)
             if member.state is not MemberState.LOST:
-                self._end(member, NotAdmitted(f"nothing was heard of this member for {job.timeout_s:g} s: join again"))
+                self._end(member, NotAdmitted("nothing was heard of this member for a while: join again"))
             self._after_departure(job, incarnation)
         return [(job, member) for job, _, member in silent]
 
@@ -261,6 +292,7 @@ class Jobs:
         incarnation.step(IncarnationEvent.ADMIT)
         incarnation.first_number = first_number
         job.live, job.gathering = incarnation, new_incarnation(incarnation.epoch + 1, job.workers)
+        job.reforming.clear()
 
     def refuse(self, job: Job, error: SwitchsumError) -> None:
         """Cut off everybody: the switch did not take the incarnation that was to become live."""

@@ -51,6 +51,10 @@ class ControllerClient:
         """Wait for the admission of all members."""
         return self._call("Ready", request, rpc.ReadyReply, wait_s=request.wait_s)
 
+    def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
+        """Ask that the job goes on without those that are lost."""
+        return self._call("Reform", request, rpc.ReformReply, wait_s=request.wait_s)
+
     def leave(self, request: rpc.MemberRequest) -> None:
         """End a membership."""
         self._call("Leave", request, rpc.Empty)

@@ -25,6 +25,8 @@ Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 LONGEST_WAIT_S: Final = 0.05
 """How soon a waiting collective notices what heartbeats have brought."""
+LONGEST_PAY_S: Final = 0.5
+"""How long `close` waits for a restarted switch to answer."""
 BACKGROUND_WAIT_S: Final = 0.001
 """How soon the background thread makes way for a caller who waits."""
 
@@ -37,8 +39,15 @@ class Holder(Protocol):
     loads: int
     """How often the switch has been given its program; when it grows, the switch was restarted."""
 
+    on_heartbeat: Callable[[], object]
+    """What to call now and then, on a thread of its own; it must not block."""
+
     def leave(self) -> None:
-        """Give the place up."""
+        """Give the place up; calling it again does nothing."""
+        ...
+
+    def reform(self, timeout_s: float) -> tuple[int, int]:
+        """Give it up for one among the ranks that are not lost; return the new rank and world size."""
         ...
 
 
@@ -83,11 +92,21 @@ class Communicator:
     child it is inert: nothing of it works there, and neither closing it nor the child's exit touches anything.
     """
 
-    def __init__(self, driver: Driver, membership: Holder, *, rank: int, world_size: int) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        membership: Holder,
+        *,
+        rank: int,
+        world_size: int,
+        connect_again: Callable[[int, int], Communicator] | None = None,
+    ) -> None:
+        """Take what `connect` has made; `connect_again` does so for another rank and world size."""
         self.rank = rank
         self.world_size = world_size
         self._driver = driver
         self._membership = membership
+        self._connect_again = connect_again
         self._pid = os.getpid()
         self._turn = threading.Condition()
         self._waiters: deque[None] = deque()
@@ -100,6 +119,7 @@ class Communicator:
         self._thread: threading.Thread | None = None
         self._finished = 0
         self._seconds = 0.0
+        membership.on_heartbeat = self._after_heartbeat
         atexit.register(_close_at_exit, weakref.ref(self))
 
     def allreduce(self, array: Array, op: str = "sum", *, narrow: bool = False) -> Array:
@@ -212,16 +232,59 @@ class Communicator:
         """Leave the job; the communicator can be used no more.  Calling it again does nothing."""
         if os.getpid() != self._pid or self._closed:
             return
+        self._end()
+        self._membership.leave()
+
+    def reform(self) -> Communicator:
+        """Go on without the ranks that are lost: return a new communicator of all the others; this one is closed.
+
+        Every rank that is not lost calls it, after WorkerLost as a rule.  The ranks are numbered anew, in their old
+        order, under a new epoch: nothing that was sent before counts any more.  The new communicator has the same
+        arguments as this one in all other respects; collectives that had not ended are lost.  To go on with as many
+        ranks as before, close this one, have somebody take the lost rank's place, and connect again.
+
+        Raises CollectiveTimeout with the ranks that are neither lost nor call it, or what `connect` does.
+        """
+        if self._connect_again is None:
+            raise UsageError("this communicator was not made by connect")
+        if os.getpid() != self._pid or self._closed:
+            raise UsageError("this communicator is closed")
+        self._end()
+        try:
+            rank, world_size = self._membership.reform(self._driver.engine.timeout_s)
+        finally:
+            self._membership.leave()
+        return self._connect_again(rank, world_size)
+
+    def _end(self) -> None:
+        """Stop all work, and close the link."""
         self._waiters.append(None)
         with self._turn:
             self._waiters.pop()
+            self._pay()
             self._closed = True
             self._call_back()
             self._turn.notify_all()
         if self._thread is not None:
             self._thread.join()
-        self._membership.leave()
         self._driver.transport.close()
+
+    def _pay(self) -> None:
+        """Tell a switch that was restarted what others may still need, as long as that makes sense."""
+        end = self._driver.clock() + LONGEST_PAY_S
+        while self._driver.engine.owes and self._error is None and self._driver.clock() < end:
+            self._step(LONGEST_WAIT_S)
+
+    def _after_heartbeat(self) -> None:
+        """See to it that a restarted switch is told at once; whoever drives does it, if anybody does."""
+        if self._loads != self._membership.loads and self._turn.acquire(blocking=False):
+            try:
+                if not self._closed and self._error is None:
+                    self._step(0.0)
+                    self._have_thread()
+            finally:
+                self._turn.notify_all()
+                self._turn.release()
 
     def __enter__(self) -> Communicator:
         return self
@@ -239,10 +302,15 @@ class Communicator:
         """Begin a collective, and have a thread go on with it in the background if wanted."""
         with self._timed(), self._my_turn():
             serial = self._begin(call.operation)
-            if background and self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=f"switchsum rank {self.rank}", daemon=True)
-                self._thread.start()
+            if background:
+                self._have_thread()
         return Handle(self, call, serial)
+
+    def _have_thread(self) -> None:
+        """Start the background thread, unless it runs."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=f"switchsum rank {self.rank}", daemon=True)
+            self._thread.start()
 
     def _has_ended(self, serial: int) -> bool:
         return serial in self._results or self._error is not None or self._closed
@@ -352,7 +420,7 @@ class Communicator:
                 self._step(BACKGROUND_WAIT_S)
 
     def _has_work(self) -> bool:
-        return self._in_flight > 0 and not self._waiters
+        return (self._in_flight > 0 or self._driver.engine.owes) and not self._waiters
 
 
 def _close_at_exit(reference: weakref.ref[Communicator]) -> None:

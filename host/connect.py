@@ -68,7 +68,15 @@ def connect(
             transport.close()
         membership.leave()
         raise
-    return Communicator(Driver(engine, transport), membership, rank=rank, world_size=world_size)
+    return Communicator(
+        Driver(engine, transport),
+        membership,
+        rank=rank,
+        world_size=world_size,
+        connect_again=lambda rank, world_size: connect(
+            controller=controller, job=job, rank=rank, world_size=world_size, link=link, timeout_s=timeout_s
+        ),
+    )
 
 
 def _admit(membership: Membership, transport: Transport, world_size: int, timeout_s: float) -> Engine:

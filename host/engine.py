@@ -153,6 +153,11 @@ class Engine:
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
 
     @property
+    def timeout_s(self) -> float:
+        """Without progress for so long an operation fails."""
+        return self._config.timeout_s
+
+    @property
     def in_flight(self) -> int:
         """Operations that have not finished."""
         return len(self._operations)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import grpc
@@ -83,6 +84,8 @@ class Membership:
         self.loads = 0
         """How often the switch has been given its program, once admitted: more means that it was restarted."""
         self._client = ControllerClient(controller)
+        self.on_heartbeat: Callable[[], object] = lambda: None
+        """Called on the thread of the heartbeats after each one; must not block."""
         self._stop = threading.Event()
         request = rpc.JoinRequest(
             job=job, rank=rank, world_size=world_size, package_version=importlib.metadata.version("switchsum")
@@ -157,19 +160,44 @@ class Membership:
             except ValueError:
                 return  # the channel was closed meanwhile
             self.loads = max(self.loads, reply.loads)
+            self.on_heartbeat()
             if reply.lost:
                 names = ", ".join(map(str, reply.lost))
                 self.error = WorkerLost(f"rank {names} of job {self.job!r} is gone", reply.lost[0])
             elif reply.epoch != self.reply.epoch:
                 self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
 
+    def reform(self, timeout_s: float) -> tuple[int, int]:
+        """End the membership so that the job goes on without those that are lost; return the new rank and world size.
+
+        Every other member must ask for it too; raises CollectiveTimeout with the ranks that neither do nor are lost.
+        """
+        end = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, min(end - time.monotonic(), READY_S))
+            request = rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+            reply = self._client.call("Reform", request, rpc.ReformReply, wait_s + CALL_S)
+            if reply.rank >= 0:
+                self._stop_beating()
+                return reply.rank, reply.world_size
+            if time.monotonic() >= end:
+                names = ", ".join(map(str, reply.missing))
+                text = f"rank {names} of job {self.job!r} is neither lost nor forms it anew"
+                raise CollectiveTimeout(text, reply.missing)
+
     def leave(self) -> None:
         """End the membership, as far as the controller can be told."""
+        if self._stop.is_set():
+            return
         self._stop.set()
         request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
         try:
             self._client.call("Leave", request, rpc.Empty, READY_S)
         except SwitchsumError:
             pass  # it will find out by silence
+        self._stop_beating()
+
+    def _stop_beating(self) -> None:
+        self._stop.set()
         self._thread.join(READY_S)
         self._client.close()

@@ -57,7 +57,7 @@ class JoinReply:
     switch_ip: int
     switch_port: int = AGGREGATION_PORT
     timeout_s: float = 10.0
-    """The job's time-out for a silent member or switch."""
+    """How long members wait for one another and for the switch."""
     heartbeat_s: float = 1.0
     """How often a member calls Heartbeat."""
 
@@ -89,6 +89,27 @@ class ReadyReply:
     """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
     loads: int = 0
     """How often the switch has been given its program; a larger number later means that it was restarted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReformRequest:
+    """Go on without those that are lost; the call returns after `wait_s` at the latest, to be repeated."""
+
+    job: str
+    nonce: int
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReformReply:
+    """Whether all members that are not lost have asked for that; if so the membership is over, to be joined anew."""
+
+    rank: int = -1
+    """The member's rank from now on; -1: not yet."""
+    world_size: int = 0
+    """The job's size from now on."""
+    missing: list[int] = field(default_factory=list)
+    """Ranks that are neither lost nor have asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +185,7 @@ class JobInfo:
     first_slot: int
     slot_count: int
     timeout_s: float = 10.0
-    """After how long a silence a member is declared lost."""
+    """How long members wait for one another; one that is silent for 5/8 of it is lost."""
     members: list[MemberInfo] = field(default_factory=list)
 
 
@@ -274,6 +295,7 @@ class ControllerInfo:
 METHODS: Final[dict[str, tuple[type, type]]] = {
     "Join": (JoinRequest, JoinReply),
     "Ready": (ReadyRequest, ReadyReply),
+    "Reform": (ReformRequest, ReformReply),
     "Leave": (MemberRequest, Empty),
     "Heartbeat": (MemberRequest, HeartbeatReply),
     "CreateJob": (CreateJobRequest, JobInfo),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,17 @@ def count(running: RunningController, reason: Reason) -> int:
     return counter.packets
 
 
+def following(epoch: int, steps: int = 1) -> int:
+    """Return the epoch after one; the first is drawn at random."""
+    return (epoch + steps) & 0xFFFF
+
+
 def test_a_job_from_the_first_join_to_the_second_run(switch: AnySwitch, start: Start) -> None:
     running = start()
-    assert create(running).state == "waiting"
+    created = create(running)
+    assert created.state == "waiting"
     numbers = []
-    for epoch in (1, 2):
+    for epoch in (created.epoch, following(created.epoch)):
         workers = join_all(running, switch)
         assert {worker.joined.epoch for worker in workers} == {epoch}
         assert workers[0].joined.growth_bytes == (512 if isinstance(switch, Bmv2Switch) else None)
@@ -225,16 +232,16 @@ def test_a_controller_that_died_before_everybody_had_left(switch: AnySwitch, sta
 
 def test_a_killed_member_is_lost_and_can_be_replaced(switch: AnySwitch, start: Start) -> None:
     running = start()
-    create(running, timeout_s=0.6)
+    epoch = create(running, timeout_s=0.6).epoch
     workers = join_all(running, switch)
     admit(workers)
     alive = workers[0]
     eventually(lambda: running.client.heartbeat(alive.request).lost == [1])
-    assert running.client.heartbeat(alive.request).epoch == 1
+    assert running.client.heartbeat(alive.request).epoch == epoch
     with pytest.raises(NotAdmitted, match="declared lost"):
         workers[1].ready()
     [replacement] = [Worker(running.client, switch, 1)]
-    assert running.client.heartbeat(alive.request).epoch == replacement.joined.epoch == 2
+    assert running.client.heartbeat(alive.request).epoch == replacement.joined.epoch == following(epoch)
     with pytest.raises(RankTaken):
         Worker(running.client, switch, 0)
     running.client.leave(alive.request)
@@ -248,12 +255,12 @@ def test_members_are_cut_off_when_their_job_is_removed_or_resized(switch: AnySwi
     running = start()
     create(running)
     workers = join_all(running, switch)
-    ready = admit(workers)
+    ready, ready_epoch = admit(workers), workers[0].joined.epoch
     if action == "remove":
         running.client.remove_job(rpc.JobRequest(job="a"))
     else:
         resized = running.client.resize_job(rpc.ResizeJobRequest(job="a", workers=3, slots=8))
-        assert (resized.workers, resized.slot_count, resized.epoch) == (3, 8, 3)
+        assert (resized.workers, resized.slot_count, resized.epoch) == (3, 8, following(ready_epoch, 2))
     switch.collect()
     workers[0].contribute(ready.first_number, 1)
     [answer] = answers(switch, 1)
@@ -276,6 +283,36 @@ def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, st
     assert running.connected.wait(LONG_S)
     assert running.client.heartbeat(workers[0].request) == rpc.HeartbeatReply(epoch=workers[0].joined.epoch, loads=2)
     assert sum_of_round(workers, ready.first_number + 1) == [3, 3]
+
+
+def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running, workers=3, timeout_s=1.6)
+    workers = join_all(running, switch, size=3)
+    admit(workers)
+
+    def ask(worker: Worker) -> rpc.ReformReply:
+        request = rpc.ReformRequest(job="a", nonce=worker.request.nonce, wait_s=0.1)
+        while (reply := running.client.reform(request)).rank < 0:
+            assert set(reply.missing) <= {0, 1, 2}
+        return reply
+
+    # Rank 1 says nothing any more, and after a while it is not waited for.
+    with ThreadPoolExecutor(2) as pool:
+        replies = list(pool.map(ask, [workers[0], workers[2]]))
+    assert replies == [rpc.ReformReply(rank=0, world_size=2), rpc.ReformReply(rank=1, world_size=2)]
+    with pytest.raises(NotAdmitted):
+        running.client.heartbeat(workers[0].request)
+    again = join_all(running, switch)
+    assert [worker.joined.epoch for worker in again] == [following(workers[0].joined.epoch, 2)] * 2
+    ready = admit(again)
+    assert sum_of_round(again, ready.first_number) == [3, 3]
+    # The dead incarnation's frames are refused.
+    refused = count(running, Reason.NOT_ADMITTED)
+    workers[1].contribute(ready.first_number + 1, 100)
+    workers[0].contribute(ready.first_number + 1, 100)
+    eventually(lambda: count(running, Reason.NOT_ADMITTED) == refused + 2)
+    assert sum_of_round(again, ready.first_number + 1) == [3, 3]
 
 
 def test_loss_is_simulated_where_members_are_now_or_later(switch: AnySwitch, start: Start) -> None:

@@ -17,7 +17,9 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.wire import Address
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 8.0
+"""A silent member is lost after 5 s."""
+"""A member is lost after 5 s."""
 
 
 def make_jobs(total_slots: int = 16) -> Jobs:
@@ -265,3 +267,33 @@ def test_nonces_are_never_0_and_never_the_same() -> None:
     assert [join(jobs, rank) for rank in (0, 1)] == [7, 8]
     jobs.leave(7)
     assert join(jobs, 0) == 9  # 7 is remembered as one that has left
+
+
+def test_those_who_are_left_go_on_when_all_of_them_want_to() -> None:
+    jobs = make_jobs()
+    job = create(jobs, workers=4)
+    nonces = run(jobs)
+    jobs.leave(nonces[0])
+    assert jobs.reform(nonces[3], 1.0) == (job, None, [1, 2])
+    assert jobs.reform(nonces[1], 5.5) == (job, None, [2])
+    jobs.heartbeat(nonces[3], 5.5)
+    for now in (2.0, 4.0, 5.5):
+        jobs.tick(now)
+    # Rank 2 was silent, and is not waited for any more; whoever asks again learns it.
+    assert jobs.reform(nonces[3], 5.5) == (job, 1, [])
+    assert jobs.reform(nonces[1], 5.5) == (job, 0, [])
+    assert (job.workers, job.live, job.gathering.epoch) == (2, None, 3)
+    with pytest.raises(NotAdmitted):
+        jobs.reform(nonces[2], 5.5)
+    with pytest.raises(NotAdmitted):
+        jobs.heartbeat(nonces[1], 5.5)
+    run(jobs)
+    assert job.live is not None
+    assert job.live.epoch == 3
+
+
+def test_who_only_gathers_cannot_reform() -> None:
+    jobs = make_jobs()
+    create(jobs)
+    with pytest.raises(NotAdmitted, match="rank 0 of job 'a' is joined"):
+        jobs.reform(join(jobs, 0), 0.0)

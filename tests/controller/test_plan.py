@@ -52,7 +52,7 @@ def address(rank: int) -> Address:
 
 
 def running_job(jobs: Jobs, name: str = "a", workers: int = 2, ports: list[int] | None = None) -> Job:
-    job = jobs.create(name, workers=workers, slots=4, timeout_s=5.0)
+    job = jobs.create(name, workers=workers, slots=4, timeout_s=8.0)
     for rank in range(workers):
         nonce = jobs.join(name, rank=rank, world_size=workers, now=0.0)[1].nonce
         assert jobs.hello(nonce, rank, address(rank), ports[rank] if ports else rank + 1, 0.0)

@@ -34,6 +34,7 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(stack
     timeout_s = 3.0  # heartbeats that nobody takes for longer must not end the job
     parts = Parts(stack, tmp_path, size=SIZE)
     _, first, workers = parts.start("endless.py", timeout_s=timeout_s)
+    epoch = parts.show().epoch
 
     first.kill()
     time.sleep(timeout_s + 1)
@@ -42,12 +43,12 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(stack
     parts.await_progress()
     time.sleep(timeout_s + 1)
     job = parts.show()
-    assert (job.state, job.epoch) == ("running", 1)
+    assert (job.state, job.epoch) == ("running", epoch)
     assert all(0 <= member.last_heartbeat_s < timeout_s for member in job.members)
 
     parts.end_well(workers)
     job = parts.show()
-    assert (job.state, job.epoch) == ("waiting", 2)
+    assert (job.state, job.epoch) == ("waiting", (epoch + 1) & 0xFFFF)
 
 
 @pytest.mark.parametrize(("links", "kind"), OVER_EVERYTHING)
@@ -65,6 +66,26 @@ def test_a_killed_switch_is_missed_until_it_is_back(
         parts.await_progress()
     assert [worker.poll() for worker in workers] == [None] * SIZE
     parts.end_well(workers)
+
+
+@pytest.mark.parametrize("then", ["reform", "replace"])
+def test_a_killed_worker_is_told_to_the_others_who_go_on(stack: ExitStack, tmp_path: Path, then: str) -> None:
+    timeout_s, size = 4.0, 3
+    parts = Parts(stack, tmp_path, size=size)
+    _, _, workers = parts.start("survivor.py", timeout_s=timeout_s, THEN=then)
+    epoch = parts.show().epoch
+    workers[1].kill()
+    survivors = [workers[0], workers[2]]
+    for worker in survivors:
+        assert worker.stdout is not None
+        # Had it taken as long as the job's time-out, this would be a CollectiveTimeout.
+        assert worker.stdout.readline() == "lost rank 1\n"
+    if then == "replace":
+        survivors.append(parts.worker(1, "survivor.py", THEN=then))
+    parts.await_progress()
+    job = parts.show()
+    assert (job.state, job.epoch != epoch, job.workers) == ("running", True, size if then == "replace" else size - 1)
+    parts.end_well(survivors)
 
 
 def test_a_worker_that_is_stopped_for_three_seconds_goes_on(stack: ExitStack, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def create(
     name: NameArgument,
     workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32.")],
     slots: Annotated[int, typer.Option(help="Slots to reserve.")] = 256,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds until a silent member is lost.")] = 10.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that members wait for one another.")] = 10.0,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:

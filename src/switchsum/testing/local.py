@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from switchsum.host.communicator import Communicator
 from switchsum.host.driver import Driver
 from switchsum.host.engine import Engine
 from switchsum.host.transport.base import Frames, Indices, Received
-from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
 from switchsum.testing.cluster import ClusterConfig
@@ -116,11 +117,16 @@ class LocalMembership:
     """Set it to break the communicator."""
     loads = 0
     """Raise it when the switch has been restarted."""
+    on_heartbeat: Callable[[], object] = staticmethod(lambda: None)
     has_left = False
 
     def leave(self) -> None:
         """Give the place up."""
         self.has_left = True
+
+    def reform(self, timeout_s: float) -> tuple[int, int]:
+        """Refuse: nobody knows the other ranks."""
+        raise UsageError("these ranks cannot form a job anew")
 
 
 def communicators(
