@@ -8,7 +8,9 @@ from typing import Final
 
 from switchsum.host.engine import Engine
 from switchsum.host.events import Event
+from switchsum.host.shm_loop import ShmLoop
 from switchsum.host.transport.base import Transport
+from switchsum.host.transport.shm import ShmTransport
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport is offered the rest again."""
@@ -22,16 +24,24 @@ class Driver:
         self.transport = transport
         self.clock = clock
         self._reopened = transport.reopened
+        self._loop = self._loop_of_its_own()
 
     def step(self, most_s: float) -> list[Event]:
         """Receive, feed, transmit, and wait up to `most_s` if there was nothing to do; return what has happened.
 
-        Raises SwitchLost when the link is broken for good.
+        A link with a loop of its own goes on until something has happened or `most_s` is over.  Raises SwitchLost when
+        the link is broken for good.
         """
         engine, transport = self.engine, self.transport
         if transport.reopened != self._reopened:
             self._reopened = transport.reopened
             engine.relink(transport.tx_frames, transport.pushed)
+            self._loop = self._loop_of_its_own()
+        if self._loop is not None:
+            if self._loop.run(self.clock() + most_s):
+                engine.poll(self.clock())
+                return engine.events()
+            self._loop = None  # until the transport has opened the link again
         received = transport.receive()
         engine.consumed(transport.consumed)
         now = self.clock()
@@ -45,6 +55,9 @@ class Driver:
         if count == 0 and not events and most_s > 0:
             transport.wait(min(most_s, self._pause(now)))
         return events
+
+    def _loop_of_its_own(self) -> ShmLoop | None:
+        return ShmLoop(self.engine, self.transport.end()) if isinstance(self.transport, ShmTransport) else None
 
     def _transmit(self) -> int:
         rows, lengths = self.engine.outgoing()

@@ -22,7 +22,7 @@ from switchsum.host.events import Event, Failed, Finished
 from switchsum.host.kernels import INT32
 from switchsum.host.memory import address_of
 from switchsum.host.operation import Operation
-from switchsum.host.state import OPERATIONS, Count, Failure, Phase, allocate
+from switchsum.host.state import OPERATIONS, Count, Failure, Phase, State, allocate
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     NotAdmitted,
@@ -158,6 +158,16 @@ class Engine:
         return self._config.timeout_s
 
     @property
+    def state(self) -> State:
+        """The arrays that kernels work on, for a driver's loop that is one itself."""
+        return self._state
+
+    @property
+    def pushed_before(self) -> int:
+        """How many frames the transport was handed before the engine's first."""
+        return self._pushed_before
+
+    @property
     def in_flight(self) -> int:
         """Operations that have not finished."""
         return len(self._operations)
@@ -259,9 +269,7 @@ class Engine:
     @property
     def wake_at(self) -> float:
         """When `poll` has something to do if no frame comes; infinity: never."""
-        core = self._state.core[0]
-        probe_at = float(core["probe_at"]) if core["waiting"] else float("inf")
-        return min(probe_at, float(core["owed_at"])) if core["owed"] else probe_at
+        return machine.wake_at(self._state)
 
     @property
     def is_blocked(self) -> bool:

@@ -91,6 +91,14 @@ def restarted(state: State, now: float) -> None:
 
 
 @kernel
+def wake_at(state: State) -> float:
+    """Return when `poll` has something to do if no frame comes; infinity: never."""
+    core = state.core[0]
+    at: Scalar = core.probe_at if core.waiting > 0 else np.inf
+    return min(at, core.owed_at) if core.owed > 0 else at  # type: ignore[no-any-return]
+
+
+@kernel
 def receive(state: State, frames: int, stride: int, rows: int, lengths: int, count: int, now: float) -> None:
     """Take `count` frames: addresses of the first row, of the int32 row indices and of the int32 lengths."""
     core = state.core[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -35,3 +36,14 @@ class Output:
         columns = (self.ports, self.addresses, self.lengths)
         rows = zip(*(column[: self.count].tolist() for column in columns), strict=True)
         return [(port, ctypes.string_at(address, length)) for port, address, length in rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """How kernels call a program."""
+
+    arguments: npt.NDArray[np.int64]
+    """Address of the code and what it takes: context, then an output's arena, its bytes, ports, addresses, lengths, how
+    many of these, and where the result goes."""
+    result: npt.NDArray[np.uint64]
+    """How many frames the last batch made, and how many found no room."""

@@ -19,9 +19,10 @@ from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.ports.base import CPU_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.ports.port_set import PortSet
+from switchsum.switch.ports.port_set import BATCH_FRAMES, PortSet
 from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.udp import UdpPort
+from switchsum.switch.shm_loop import ShmLoop
 
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
@@ -78,6 +79,7 @@ class Switch:
         self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine=config.engine))
         self.service = Service(config.device_id, self.device, self._packet_out)
         self._output = Output()
+        self._batch = Batch(BATCH_FRAMES)
         self._stopping = False
         if config.program is not None:
             self._start_program(config.program)
@@ -90,6 +92,7 @@ class Switch:
             self._cpu = CpuPort(table, self.service.packet_in, config.cpu_port)
             capture = _open_capture(config.pcap) if config.pcap is not None else None
             self.ports = PortSet(table, [*groups, self._cpu], capture=capture)
+            self._loop = self._loop_over(self.ports) if capture is None else None
             opened.pop_all()  # the set closes its groups
             opened.callback(self.ports.close)
             server = opened.enter_context(Server(self.service, config.listen))
@@ -109,11 +112,14 @@ class Switch:
     def run(self) -> None:
         """Move frames until `stop`; returns at once after it."""
         while not self._stopping:
+            looped = self._loop_over_memory()
             batch = self.ports.poll()
             if batch.count:
                 self._forward(batch)
             self.ports.done()
-            if not batch.count:
+            if looped:
+                self.ports.service()
+            elif not batch.count:
                 self.ports.wait(SLEEP_S)
 
     def stop(self) -> None:
@@ -131,12 +137,42 @@ class Switch:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _forward(self, batch: Batch) -> None:
+    def _loop_over(self, ports: PortSet) -> ShmLoop | None:
+        """Return the loop over the shared-memory ports, ready to run, if there are any."""
+        group = next((group for group in ports.groups if isinstance(group, ShmPorts)), None)
+        if group is None:
+            return None
+        loop = ShmLoop(group, ports.descriptors(apart=group))
+        ports.wake()
+        loop.warm_up(self._batch, self._output)
+        return loop
+
+    def _loop_over_memory(self) -> bool:
+        """Move frames of shared-memory ports until something else is to be done; False when Python has to move them."""
+        pipeline, loop = self.device.pipeline, self._loop
+        if loop is None or pipeline is None:
+            return False
+        pipeline.lock.make_way = self.ports.wake
+        with pipeline.lock:
+            entry = pipeline.entry(self._output)
+            if entry is None:
+                return False
+            is_done = pipeline is not self.device.pipeline or loop.run(entry, self._batch, self._output)
+        if not is_done:
+            self._batch.count, ran = loop.left
+            self._send()
+            self._forward(self._batch, ran)
+            self.ports.done()
+        while pipeline.lock.is_wanted and not self._stopping:
+            time.sleep(0)
+        return True
+
+    def _forward(self, batch: Batch, first: int = 0) -> None:
         """Run a batch through the program and send what it makes; without a program frames are dropped."""
         pipeline = self.device.pipeline
         if pipeline is None:
             return
-        now_us, first = time.monotonic_ns() // 1000, 0
+        now_us = time.monotonic_ns() // 1000
         while first < batch.count:
             columns = batch.addresses[first:], batch.lengths[first:], batch.ports[first:]
             output = self._output
@@ -146,8 +182,12 @@ class Switch:
                 frames, size = pipeline.room(int(batch.lengths[first]))
                 self._output = Output(max(frames, len(output.ports)), max(size, len(output.arena)))
                 continue
-            made = slice(output.count)
-            self.ports.transmit(output.ports[made], output.addresses[made], output.lengths[made])
+            self._send()
+
+    def _send(self) -> None:
+        """Send what the last batch has made."""
+        output, made = self._output, slice(self._output.count)
+        self.ports.transmit(output.ports[made], output.addresses[made], output.lengths[made])
 
     def _packet_out(self, frame: bytes) -> None:
         self._cpu.packet_out(frame)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from threading import RLock
 from typing import Literal, Protocol
 
 import numpy as np
@@ -12,8 +11,9 @@ import numpy.typing as npt
 from switchsum.protocol.cache import cache_directory
 from switchsum.protocol.errors import UsageError
 from switchsum.switch import ir
-from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Output
+from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Entry, Output
 from switchsum.switch.errors import ProgramError, StateError
+from switchsum.switch.lock import StateLock
 from switchsum.switch.lower import lower
 from switchsum.switch.passes.analysis import assigned
 from switchsum.switch.reader import read_program
@@ -40,13 +40,17 @@ class Engine(Protocol):
         """Run frames until all are done or `output` may not hold what the next one makes; return how many ran."""
         ...
 
+    def entry(self, output: Output) -> Entry | None:
+        """Return how kernels run batches into `output`; None: they cannot."""
+        ...
+
 
 class Pipeline:
     """A program that is loaded, its state, and the engine that runs it."""
 
     def __init__(self, program: ir.Program, state: State, engine: Engine) -> None:
         self.state = state
-        self.lock: RLock = state.lock
+        self.lock: StateLock = state.lock
         self.tables: dict[str, Table] = dict(state.tables)
         self.counters: dict[str, Counter] = dict(state.counters)
         self.registers: dict[str, Register] = dict(state.registers)
@@ -113,6 +117,10 @@ class Pipeline:
             raise UsageError(f"an output for frames of {lengths[0]} bytes needs {frames} rows and {size} bytes")
         return done
 
+    def entry(self, output: Output) -> Entry | None:
+        """Return how kernels run batches into `output`, while the caller holds `lock`; None: they cannot."""
+        return self._engine.entry(output)
+
 
 def multiplies(program: ir.Program) -> bool:
     """Return whether a frame may become more frames than `room` tells."""
@@ -127,7 +135,7 @@ def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:
 
 def make_state(program: ir.Program) -> State:
     """Return a program's state as it is when nobody has touched it; raises ProgramError for impossible entries."""
-    lock = RLock()
+    lock = StateLock()
     tables = {}
     for info in program.tables:
         table = Table(info.spec, lock, info.default)
@@ -186,6 +194,9 @@ class _InterpretedEngine:
                 output.count += 1
                 used += -(-len(made) // FRAME_ALIGN) * FRAME_ALIGN
         return count
+
+    def entry(self, output: Output) -> None:
+        """Return None: it is Python."""
 
 
 def _word(value: int) -> npt.NDArray[np.uint32]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from threading import RLock
 
 import numpy as np
 
 from switchsum.switch.errors import BadEntry, EntryMissing
+from switchsum.switch.lock import StateLock
 from switchsum.switch.tables import Table
 
 MAX_GROUP = (1 << 16) - 1
@@ -27,7 +27,7 @@ WIDE_BITS = 128
 class Counter:
     """An indexed array of packet and byte counts."""
 
-    def __init__(self, name: str, size: int, lock: RLock) -> None:
+    def __init__(self, name: str, size: int, lock: StateLock) -> None:
         self.name = name
         self.size = size
         self._lock = lock
@@ -54,7 +54,7 @@ class Counter:
 class Register:
     """An array of equally wide values, big-endian in one piece of memory that the native engine shares."""
 
-    def __init__(self, name: str, size: int, width: int, lock: RLock) -> None:
+    def __init__(self, name: str, size: int, width: int, lock: StateLock) -> None:
         self.name = name
         self.size = size
         self.width = width
@@ -111,7 +111,7 @@ class CloneSession:
 class Multicast:
     """Multicast groups; replicas leave in the order given."""
 
-    def __init__(self, lock: RLock) -> None:
+    def __init__(self, lock: StateLock) -> None:
         self._lock = lock
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._cells: dict[int, np.ndarray] = {}
@@ -158,7 +158,7 @@ class Multicast:
 class CloneSessions:
     """Clone (mirroring) sessions."""
 
-    def __init__(self, lock: RLock) -> None:
+    def __init__(self, lock: StateLock) -> None:
         self._lock = lock
         self._sessions: dict[int, CloneSession] = {}
         self._cells: dict[int, np.ndarray] = {}
@@ -225,7 +225,7 @@ def _check_number(what: str, number: int, largest: int) -> None:
 class State:
     """Everything of one loaded program that outlives a packet."""
 
-    lock: RLock
+    lock: StateLock
     """Held by a batch of packets and by every change."""
     tables: Mapping[str, Table]
     counters: Mapping[str, Counter]

@@ -10,12 +10,12 @@ import bisect
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from threading import RLock
 from typing import Protocol
 
 import numpy as np
 
 from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
+from switchsum.switch.lock import StateLock
 
 
 class MatchKind(Enum):
@@ -159,7 +159,7 @@ _Key = tuple[tuple[Match, ...], int]
 class Table:
     """The entries of one table; every method holds the pipeline's lock, so a change falls between two batches."""
 
-    def __init__(self, spec: TableSpec, lock: RLock, default: tuple[str, tuple[int, ...]]) -> None:
+    def __init__(self, spec: TableSpec, lock: StateLock, default: tuple[str, tuple[int, ...]]) -> None:
         self.spec = spec
         self.default = default
         """Name and parameters of the default action."""

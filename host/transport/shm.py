@@ -11,7 +11,7 @@ import os
 import select
 import socket
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from switchsum.host.transport.base import Frames, Indices, Received, milliseconds
 from switchsum.protocol import ring
 from switchsum.protocol.errors import SwitchLost, TransportError
-from switchsum.protocol.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.protocol.ring import LINK_FIELDS, Link, OutboxLayout, fill_link, next_power_of_two
 from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.shm import (
     DESCRIPTORS_PASSED,
@@ -30,6 +30,7 @@ from switchsum.protocol.shm import (
     check_peer,
     socket_address,
 )
+from switchsum.protocol.system import Watched, watch
 from switchsum.protocol.wire import Address
 
 OPEN_TIMEOUT_S: Final = 5.0
@@ -39,6 +40,24 @@ REOPEN_PAUSE_S: Final = 0.02
 """Between two looks whether a switch that ended is back."""
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkEnd:
+    """What kernels need of this side of a link."""
+
+    link: Link
+    answers: Frames
+    """The rows that the switch writes."""
+    rows: Indices
+    """Room for the rows of frames that come at a time."""
+    lengths: Indices
+    """Room for as many lengths."""
+    watched: Watched
+    """The own bell, and the connection, which hangs up when the switch does."""
+    switch_bell: int
+    spins: int
+    """How often to look before going to sleep."""
 
 
 class ShmTransport:
@@ -105,6 +124,18 @@ class ShmTransport:
         self.receive()
         self.release()
         self.wait(0.0)
+
+    def end(self) -> LinkEnd:
+        """Return what a loop that is a kernel works on instead of calling `receive`, `send` and `wait`."""
+        return LinkEnd(
+            link=self._link,
+            answers=self._answers,
+            rows=self._rows,
+            lengths=self._lengths,
+            watched=watch([self._bell, self._connection.fileno()]),
+            switch_bell=self._switch_bell,
+            spins=self._spins,
+        )
 
     @property
     def pushed(self) -> int:

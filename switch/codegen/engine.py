@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.switch import ir
-from switchsum.switch.batch import Output
+from switchsum.switch.batch import Entry, Output
 from switchsum.switch.codegen.cache import ObjectCache, key_of
 from switchsum.switch.codegen.driver import ENTRY, Driver
 from switchsum.switch.codegen.emitter import Unit
@@ -81,7 +81,8 @@ class Native:
     def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library) -> None:
         """Tie the code in `library` to `state`."""
         self._library = library
-        self._run = _BATCH(library.address(ENTRY))
+        self._code = library.address(ENTRY)
+        self._run = _BATCH(self._code)
         self._state = state
         self._result = np.zeros(2, np.uint64)
         self._result_address = _address(self._result)
@@ -104,11 +105,7 @@ class Native:
         now_us: int,
     ) -> int:
         """Run frames in one call, during which other threads go on."""
-        while self._stale:
-            self._stale.pop().refresh()
-        self._context[COPIES] = self._state.copies()
-        if output is not self._output:
-            self._output, self._output_arguments = output, _output_arguments(output)
+        self._prepare(output)
         if not count:
             output.count = output.dropped = 0
             return 0
@@ -118,6 +115,19 @@ class Native:
         )
         output.count, output.dropped = self._result.tolist()
         return done
+
+    def entry(self, output: Output) -> Entry:
+        """Return how to run batches into `output` from kernels; good for as long as nobody else touches the state."""
+        self._prepare(output)
+        words = (self._code, self._context_address, *self._output_arguments, self._result_address)
+        return Entry(np.array(words, np.uint64).view(np.int64), self._result)
+
+    def _prepare(self, output: Output) -> None:
+        while self._stale:
+            self._stale.pop().refresh()
+        self._context[COPIES] = self._state.copies()
+        if output is not self._output:
+            self._output, self._output_arguments = output, _output_arguments(output)
 
     def _reserve(self, size: int) -> npt.NDArray[np.uint8]:
         """Return zeroed memory that starts a cache line and lives as long as this engine."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 from switchsum.protocol.p4runtime import Code, v1
@@ -75,7 +76,14 @@ class Device(Generic[Pipeline]):
         return Program(config, pipeline.state), pipeline
 
     def apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:
-        """Do the quick part, with what `prepare` returned; Refused where the saved config it needs is missing."""
+        """Do the quick part, with what `prepare` returned; Refused where the saved config it needs is missing.
+
+        No packet is on its way through the old program meanwhile.
+        """
+        with self._committed[1].state.lock if self._committed else nullcontext():
+            self._apply(action, config, prepared)
+
+    def _apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:
         if action == Action.VERIFY_AND_SAVE:
             self._saved = prepared
         elif action == Action.VERIFY_AND_COMMIT:

@@ -31,22 +31,22 @@ class PortSet:
     ) -> None:
         """Tie `groups`, which share `table`, together; `capture` records every frame that comes or goes."""
         self.table = table
-        self._groups = list(groups)
+        self.groups = list(groups)
         self._batch = Batch(batch_frames)
         self._capture = capture
         self._polls = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
-        for descriptor in [self._wake, *(d for group in self._groups for d in group.descriptors())]:
+        for descriptor in self.descriptors():
             self._poll.register(descriptor, select.POLLIN)
 
     def poll(self) -> Batch:
         """Return the frames that have come, perhaps none; they are valid until `done`."""
         self._polls += 1
         if self._polls % POLLS_PER_SERVICE == 0:
-            self._service()
+            self.service()
         self._batch.count = 0
-        for group in self._groups:
+        for group in self.groups:
             group.collect(self._batch)
         if self._capture is not None:
             self._capture.received(self._batch)
@@ -54,7 +54,7 @@ class PortSet:
 
     def done(self) -> None:
         """Give the last batch's memory back."""
-        for group in self._groups:
+        for group in self.groups:
             group.done()
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
@@ -62,7 +62,7 @@ class PortSet:
         if self._capture is not None:
             self._capture.sent(ports, addresses, lengths)
         ports = np.minimum(ports, DROP_PORT)
-        for group in self._groups:
+        for group in self.groups:
             mine = group.owned[ports]
             if mine.all():  # the usual case: no need to pick
                 group.transmit(ports, addresses, lengths)
@@ -75,15 +75,19 @@ class PortSet:
     def wait(self, timeout_s: float) -> None:
         """Sleep until frames, ports or `wake` come, at most `timeout_s`."""
         asleep = []
-        for group in self._groups:
+        for group in self.groups:
             if not group.prepare_sleep():
                 break
             asleep.append(group)
         else:
             self._poll.poll(max(timeout_s, 0.0) * 1e3)
-            self._service()
+            self.service()
         for group in asleep:
             group.awake()
+
+    def descriptors(self, apart: PortGroup | None = None) -> list[int]:
+        """Return what becomes readable when there is something to do, be it for the ports in `apart` alone."""
+        return [self._wake, *(d for group in self.groups if group is not apart for d in group.descriptors())]
 
     def wake(self) -> None:
         """End `wait` now, or the next one at once; any thread may call it."""
@@ -103,14 +107,15 @@ class PortSet:
 
     def close(self) -> None:
         """Close every port."""
-        for group in self._groups:
+        for group in self.groups:
             group.close()
         os.close(self._wake)
         if self._capture is not None:
             self._capture.close()
 
-    def _service(self) -> None:
-        for group in self._groups:
+    def service(self) -> None:
+        """Let ports appear and disappear."""
+        for group in self.groups:
             group.service()
         try:
             os.eventfd_read(self._wake)

@@ -60,12 +60,13 @@ class ShmPorts(PortGroup):
         `spins` is how often `prepare_sleep` looks at all links before the switch sleeps.
         """
         super().__init__(table)
-        self._spins = spins
-        self._links = np.zeros((MAX_WORKERS, LINK_FIELDS), np.int64)
-        self._active = np.zeros(0, np.int32)
-        self._port_of_link = np.zeros(MAX_WORKERS, np.int32)
-        self._link_of_port = np.full(PORTS, -1, np.int32)
-        self._sleepers = np.zeros(MAX_WORKERS, np.int32)
+        self.spins = spins
+        self.links = np.zeros((MAX_WORKERS, LINK_FIELDS), np.int64)
+        self.active = np.zeros(0, np.int32)
+        self.port_of_link = np.zeros(MAX_WORKERS, np.int32)
+        self.link_of_port = np.full(PORTS, -1, np.int32)
+        self.sleepers = np.zeros(MAX_WORKERS, np.int32)
+        self.bells = np.zeros(MAX_WORKERS, np.int64)
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
         self._listener = _listen(name)
@@ -86,9 +87,9 @@ class ShmPorts(PortGroup):
     def collect(self, batch: Batch) -> None:
         """Append the addresses of frames that workers have put into their outboxes."""
         batch.count = shm_kernels.collect(
-            self._links,
-            self._active,
-            self._port_of_link,
+            self.links,
+            self.active,
+            self.port_of_link,
             self.table.counters,
             batch.addresses,
             batch.lengths,
@@ -98,22 +99,22 @@ class ShmPorts(PortGroup):
 
     def done(self) -> None:
         """Let the workers have their rows back."""
-        shm_kernels.release_all(self._links, self._active)
+        shm_kernels.release_all(self.links, self.active)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Copy frames into the outboxes that workers read, and ring those who sleep."""
         sleepers = shm_kernels.transmit(
-            self._links,
-            self._active,
-            self._link_of_port,
+            self.links,
+            self.active,
+            self.link_of_port,
             self.table.counters,
             ports,
             addresses,
             lengths,
-            self._sleepers,
+            self.sleepers,
         )
-        for index in self._sleepers[:sleepers]:
-            os.eventfd_write(self._workers[int(index)].bell, 1)
+        for index in self.sleepers[:sleepers]:
+            os.eventfd_write(int(self.bells[index]), 1)
 
     def descriptors(self) -> list[int]:
         """Return the switch's bell, and one for whoever comes and goes."""
@@ -121,11 +122,11 @@ class ShmPorts(PortGroup):
 
     def prepare_sleep(self) -> bool:
         """Look for frames for a short while, then ask all workers to ring."""
-        return shm_kernels.fall_asleep(self._links, self._active, self._spins)
+        return shm_kernels.fall_asleep(self.links, self.active, self.spins)
 
     def awake(self) -> None:
         """Ask them to ring no more."""
-        shm_kernels.set_all_sleeping(self._links, self._active, 0)
+        shm_kernels.set_all_sleeping(self.links, self.active, 0)
         try:
             os.eventfd_read(self._bell)
         except BlockingIOError:
@@ -143,7 +144,7 @@ class ShmPorts(PortGroup):
                     if descriptor in worker.watched:
                         self._drop(index, "is gone")
         for index in list(self._workers):
-            if self._links[index, BROKEN]:
+            if self.links[index, BROKEN]:
                 self._drop(index, "is dropped, its ring indices make no sense")
 
     def close(self) -> None:
@@ -207,8 +208,8 @@ class ShmPorts(PortGroup):
                 resources.callback(self._epoll.unregister, descriptor)
             port = self.table.take("shm", f"process {pid}", None if hello.port < 0 else hello.port)
             resources.callback(self.table.give_back, port)
-            fill_link(self._links[index], our_layout, answers.address, their_layout, outbox.address)
-            lend_rows(self._links[index])
+            fill_link(self.links[index], our_layout, answers.address, their_layout, outbox.address)
+            lend_rows(self.links[index])
             address = worker_address(port)
             answer = Answer(port=port, mac=address.mac, ip=address.ip, udp_port=address.port)
             socket.send_fds(connection, [answer.encode()], [outbox.descriptor, answers.descriptor, bell, self._bell])
@@ -227,13 +228,14 @@ class ShmPorts(PortGroup):
 
     def _list_links(self) -> None:
         """Bring what the kernels know about links up to date."""
-        self._active = np.array(sorted(self._workers), np.int32)
-        self._link_of_port[:] = -1
+        self.active = np.array(sorted(self._workers), np.int32)
+        self.link_of_port[:] = -1
         self.owned[:] = False
         for index, worker in self._workers.items():
-            self._link_of_port[worker.port] = index
+            self.link_of_port[worker.port] = index
             self.owned[worker.port] = True
-            self._port_of_link[index] = worker.port
+            self.port_of_link[index] = worker.port
+            self.bells[index] = worker.bell
 
 
 def _listen(name: str) -> socket.socket:

@@ -1,0 +1,134 @@
+"""The driver's loop over a shared-memory link, as one kernel: while frames come and go, Python has nothing to do.
+
+It does what `Driver.step` does, over and over, and sleeps in between.  Waking up is what small messages cost: a Python
+step takes longer than the switch needs for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from switchsum.host import machine
+from switchsum.host.engine import Engine
+from switchsum.host.memory import address_of
+from switchsum.host.state import State
+from switchsum.host.transport.base import Indices
+from switchsum.host.transport.shm import LinkEnd
+from switchsum.protocol import ring
+from switchsum.protocol.errors import SwitchLost
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.ring import Link
+from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell
+
+RETRY_S: Final = 0.0005
+"""Pause before a full ring, or a row that the switch still reads, is looked at again."""
+
+
+_TIME: Final = 0
+"""The loop returned for the clock said so."""
+_EVENT: Final = 1
+"""An operation has finished or failed."""
+_HUNG_UP: Final = 2
+"""The switch closed the link."""
+_BROKEN: Final = 3
+"""The switch's head or tail makes no sense."""
+
+
+class ShmLoop:
+    """The loop of one engine on one link."""
+
+    def __init__(self, engine: Engine, end: LinkEnd) -> None:
+        self._arguments = (
+            *(engine.state, end.link, engine.pushed_before, address_of(end.answers), end.answers.shape[1]),
+            *(end.rows, end.lengths, address_of(end.rows), address_of(end.lengths)),
+            *(end.watched, address_of(end.watched), end.switch_bell, end.spins),
+        )
+
+    def run(self, until: float) -> bool:
+        """Move frames until something has happened or the clock says `until`; False when the switch has hung up.
+
+        Raises SwitchLost.
+        """
+        ended = _run(*self._arguments, until)
+        if ended == _BROKEN:
+            raise SwitchLost("the switch's side of the shared-memory link makes no sense")
+        return bool(ended != _HUNG_UP)
+
+
+@kernel
+def _run(
+    state: State,
+    link: Link,
+    pushed_before: int,
+    answers: int,
+    stride: int,
+    rows: Indices,
+    lengths: Indices,
+    row_list: int,
+    length_list: int,
+    watched: Watched,
+    watched_address: int,
+    switch_bell: int,
+    spins: int,
+    until: float,
+) -> int:
+    core = state.core[0]
+    while True:
+        count = ring.take(link, rows, lengths)
+        core.consumed = ring.consumed(link) - pushed_before
+        now = monotonic()
+        if count > 0:
+            machine.receive(state, answers, stride, row_list, length_list, count, now)
+        ring.release(link)
+        machine.poll(state, now)
+        moved = count + _push(state, link, switch_bell)
+        if link[ring.BROKEN] != 0:
+            return _BROKEN
+        if core.finished_count > 0 or core.failure != 0:
+            return _EVENT
+        if now >= until:
+            return _TIME
+        if moved == 0 and not _rest(state, link, watched_address, watched, spins, min(until, _wake_at(state, now))):
+            return _HUNG_UP
+
+
+@kernel
+def _push(state: State, link: Link, switch_bell: int) -> int:
+    """Hand over what the engine has queued, as far as there is room; return how many frames."""
+    core = state.core[0]
+    queued = core.queued
+    if queued == 0:
+        return 0
+    count, asleep = ring.push(link, state.queue[0, :queued], state.queue[1, :queued])
+    if asleep:
+        ring_bell(switch_bell)
+    if count > 0:
+        for place in range(queued - count):
+            state.queue[0, place] = state.queue[0, place + count]
+            state.queue[1, place] = state.queue[1, place + count]
+        core.queued = queued - count
+    return count
+
+
+@kernel
+def _wake_at(state: State, now: float) -> float:
+    """Return when there is something to do if no frame comes."""
+    core = state.core[0]
+    if core.blocked > 0 or core.queued > 0:
+        return now + RETRY_S
+    return machine.wake_at(state)
+
+
+@kernel
+def _rest(state: State, link: Link, watched_address: int, watched: Watched, spins: int, until: float) -> bool:
+    """Look for frames for a short while, then sleep until the switch rings or the clock says so; False: hung up."""
+    if not ring.fall_asleep(link, spins):
+        return True
+    pause_ns = int(max(until - monotonic(), 0.0) * 1e9)
+    ready = poll(watched_address, 2, pause_ns)
+    ring.set_sleeping(link, 0)
+    if ready > 0:
+        if watched[1, 1] & READY:
+            return False
+        silence_bell(watched[0, 0])
+    return True

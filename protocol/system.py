@@ -1,0 +1,98 @@
+"""What kernels of drivers ask of the operating system: the time, sleep until a descriptor is readable, and eventfds as bells.
+
+The functions of the C library are called by name, so that compiled kernels can be kept on disk.  All of them are called
+without the GIL, as kernels are; descriptors are int64, times seconds of the clock that `time.monotonic` reads.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_BYTE: Final = ir.IntType(8).as_pointer()
+_INT: Final = ir.IntType(32)
+_LONG: Final = ir.IntType(64)
+_TIMESPEC: Final = ir.ArrayType(_LONG, 2)
+_CLOCK_MONOTONIC: Final = 1
+"""Linux's number of the clock."""
+
+Watched = npt.NDArray[np.int32]
+"""Descriptors to sleep on, `[n, 2]`: `struct pollfd` as two words."""
+
+READY: Final = (select.POLLIN | select.POLLHUP | select.POLLERR) << 16
+"""Bits of a watched descriptor's second word that `sleep` sets: something came, or it was hung up."""
+
+
+def watch(descriptors: Sequence[int]) -> Watched:
+    """Return what `sleep` takes, for descriptors that become readable."""
+    return np.array([(descriptor, select.POLLIN) for descriptor in descriptors], np.int32).reshape(-1, 2)
+
+
+def _call(builder: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any:
+    """Call a function of the C library."""
+    signature = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, signature, name), arguments)
+
+
+def _monotonic(_context: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        place = cgutils.alloca_once(builder, _TIMESPEC)
+        _call(builder, "clock_gettime", _INT, [ir.Constant(_INT, _CLOCK_MONOTONIC), builder.bitcast(place, _BYTE)])
+        seconds, nanoseconds = (
+            builder.sitofp(builder.extract_value(builder.load(place), index), ir.DoubleType()) for index in range(2)
+        )
+        return builder.fadd(seconds, builder.fmul(nanoseconds, ir.Constant(ir.DoubleType(), 1e-9)))
+
+    return types.float64(), generate
+
+
+def _poll(_context: Any, watched: Any, count: Any, timeout_ns: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        watched, count, timeout_ns = arguments
+        billion = ir.Constant(_LONG, 1_000_000_000)
+        place = cgutils.alloca_once(builder, _TIMESPEC)
+        for index, part in enumerate((builder.sdiv(timeout_ns, billion), builder.srem(timeout_ns, billion))):
+            builder.store(part, cgutils.gep_inbounds(builder, place, 0, index))
+        pointers = builder.inttoptr(watched, _BYTE), builder.bitcast(place, _BYTE)
+        ready = _call(builder, "ppoll", _INT, [pointers[0], count, pointers[1], ir.Constant(_BYTE, None)])
+        return builder.sext(ready, _LONG)
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+def _write_bell(_context: Any, descriptor: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        _call(builder, "eventfd_write", _INT, [builder.trunc(arguments[0], _INT), ir.Constant(_LONG, 1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def _read_bell(_context: Any, descriptor: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        place = builder.bitcast(cgutils.alloca_once(builder, _LONG), _BYTE)
+        _call(builder, "eventfd_read", _INT, [builder.trunc(arguments[0], _INT), place])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+monotonic: Callable[[], float] = intrinsic(_monotonic)
+"""Return the time, in seconds."""
+
+poll: Callable[[int, int, int], int] = intrinsic(_poll)
+"""Sleep until one of the watched descriptors (address, how many) is ready, at most so many nanoseconds; return how many
+are, 0 when the time has passed, negative when a signal came."""
+
+ring_bell: Callable[[int], None] = intrinsic(_write_bell)
+"""Wake whoever sleeps on an eventfd; nothing happens where it has been rung 2**64 - 2 times already."""
+
+silence_bell: Callable[[int], None] = intrinsic(_read_bell)
+"""Take back all that an eventfd, which does not block, has been rung."""
