@@ -59,7 +59,7 @@ p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
 
-torch: $(STAMP) ## add PyTorch, which the benchmark then compares with
+torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 
 clean: ## remove caches and build products (.venv stays)

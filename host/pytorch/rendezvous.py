@@ -1,0 +1,197 @@
+"""How the ranks of a process group find their controller and job: through the store that torch gives them."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import torch.distributed as dist
+
+from switchsum.host.communicator import Communicator
+from switchsum.host.connect import connect
+from switchsum.host.join import ControllerClient
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import CollectiveTimeout, RankTaken, SwitchsumError, UnknownJob, UsageError
+
+GROUP_SLOTS: Final = 64
+"""Slots of a sub-group's job: a switch has 1,024, and the job of all ranks 256."""
+RETRY_S: Final = 0.2
+_PLACE: Final = "switchsum/place"
+
+Reply = TypeVar("Reply")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a job is."""
+
+    controller: str
+    """The controller's address."""
+    link: str | None
+    """How workers reach the switch; None: each by its own SWITCHSUM_LINK."""
+    job: str
+    is_ours: bool
+    """Whether the job was made for the group, and goes with it."""
+
+
+class Services(Protocol):
+    """A switch and a controller that were started for a group."""
+
+    controller: str
+    """The controller's address."""
+    link: str
+    """How workers reach the switch."""
+
+    def stop(self) -> None:
+        """End both, when their workers have left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One rank's view of the group that meets."""
+
+    store: dist.Store
+    rank: int
+    size: int
+    timeout_s: float
+
+
+def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Services | None]:
+    """Agree on controller and job; rank 0 decides, and starts its own services where SWITCHSUM_CONTROLLER is not set.
+
+    Raises CollectiveTimeout with the ranks that have not come, UsageError where several machines have no controller,
+    and on every rank what rank 0 failed with.
+    """
+    store = meeting.store
+    store.set(f"switchsum/machine/{meeting.rank}", this_machine())
+    services = None
+    if meeting.rank == 0:
+        try:
+            machines = _gather(meeting, "switchsum/machine")
+            place, services = _decide(machines, start)
+        except SwitchsumError as error:
+            store.set(_PLACE, json.dumps({"error": str(error), "kind": type(error).__name__}))
+            raise
+        store.set(_PLACE, json.dumps(asdict(place)))
+        return place, services
+    # Rank 0 waits as long, and says what it has waited for in vain.
+    found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, f"rank 0 of {meeting.size}", [0]))
+    if "error" in found:
+        named = rpc.error_from_details(f"{found['kind']}: {found['error']}")
+        raise type(named)(f"rank 0: {found['error']}") if type(named) is not CollectiveTimeout else named
+    return Place(**found), None
+
+
+def open_job(meeting: Meeting, place: Place) -> Communicator:
+    """Make the group's job, if it is the group's own, and join it."""
+    link = os.environ.get("SWITCHSUM_LINK") or place.link or "udp:" + place.controller.rpartition(":")[0]
+    key = f"switchsum/job/{place.job}"
+    if meeting.rank == 0 and place.is_ours:
+        slots = 256 if "/" not in place.job else GROUP_SLOTS
+        remove_job(place)  # an incarnation that was killed
+        request = rpc.CreateJobRequest(job=place.job, workers=meeting.size, slots=slots)
+        _call(place, "CreateJob", request, rpc.JobInfo)
+    if meeting.rank == 0:
+        meeting.store.set(key, "made")
+    else:
+        _get(meeting.store, key, meeting.timeout_s, "rank 0's job", [0])
+    deadline = time.monotonic() + meeting.timeout_s
+    while True:
+        try:
+            return connect(
+                controller=place.controller,
+                job=place.job,
+                rank=meeting.rank,
+                world_size=meeting.size,
+                link=link,
+                timeout_s=meeting.timeout_s,
+            )
+        except RankTaken:  # by an incarnation that was killed, until the controller finds it lost
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
+
+
+def remove_job(place: Place) -> None:
+    """Remove a job, if there is one."""
+    try:
+        _call(place, "RemoveJob", rpc.JobRequest(job=place.job), rpc.Empty)
+    except UnknownJob:
+        pass
+
+
+def job_name() -> str:
+    """Return a name for the job of this training: the same after torchrun has restarted it."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    if run != "none":
+        return f"torch-{run}"
+    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
+        return f"torch-{os.environ['MASTER_ADDR']}-{os.environ['MASTER_PORT']}"
+    return f"torch-{secrets.token_hex(4)}"
+
+
+def this_machine() -> str:
+    """Name what workers must share to meet at a switch in shared memory: kernel and network namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.readlink('/proc/self/ns/net')}"
+
+
+def _decide(machines: list[str], start: Callable[[], Services]) -> tuple[Place, Services | None]:
+    """Return where the job is to be."""
+    given = os.environ.get("SWITCHSUM_JOB")
+    controller = os.environ.get("SWITCHSUM_CONTROLLER")
+    if controller:
+        link = os.environ.get("SWITCHSUM_LINK", "")
+        shared = link if link.startswith("udp:") or len(set(machines)) == 1 else None
+        return Place(controller=controller, link=shared or None, job=given or job_name(), is_ours=not given), None
+    if len(set(machines)) > 1:
+        raise UsageError(
+            f"{len(machines)} ranks are on {len(set(machines))} machines, and SWITCHSUM_CONTROLLER is not set: start "
+            "`switchsum switch --udp 0.0.0.0:21333` and `switchsum controller --listen 0.0.0.0:9560` on one of them, "
+            "and torchrun with SWITCHSUM_CONTROLLER=HOST:9560 SWITCHSUM_LINK=udp:HOST on all"
+        )
+    services = start()
+    return Place(controller=services.controller, link=services.link, job=job_name(), is_ours=True), services
+
+
+def _gather(meeting: Meeting, prefix: str) -> list[str]:
+    """Return what every rank has set; raises CollectiveTimeout with those that have not."""
+    deadline = time.monotonic() + meeting.timeout_s
+    keys = [f"{prefix}/{rank}" for rank in range(meeting.size)]
+    while time.monotonic() < deadline and not meeting.store.check(keys):
+        time.sleep(0.01)
+    missing = [rank for rank, key in enumerate(keys) if not meeting.store.check([key])]
+    if missing:
+        names = ", ".join(map(str, missing))
+        text = f"rank {names} of {meeting.size} has not come to the process group within {meeting.timeout_s:g} s"
+        raise CollectiveTimeout(text, missing)
+    return [meeting.store.get(key).decode() for key in keys]
+
+
+def _get(store: dist.Store, key: str, timeout_s: float, what: str, missing: list[int]) -> str:
+    """Return a key's value; raises CollectiveTimeout.
+
+    Without blocking in the store, which other threads use as well.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise CollectiveTimeout(f"no word of {what} for {timeout_s:g} s", missing)
+        time.sleep(0.005)
+    value: bytes = store.get(key)
+    return value.decode()
+
+
+def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
+    client = ControllerClient(place.controller)
+    try:
+        return client.call(method, request, reply)
+    finally:
+        client.close()

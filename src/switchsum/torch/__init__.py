@@ -1,0 +1,14 @@
+"""The PyTorch backend: `torch.distributed.init_process_group("switchsum")`.
+
+Installed, it is found without any import; `import switchsum.torch` registers it where torch's autoloading is off.
+"""
+
+from __future__ import annotations
+
+from switchsum import torch_backend
+from switchsum.host.pytorch.group import GroupStatistics, SwitchGroup
+from switchsum.torch.groups import statistics
+
+torch_backend.register()
+
+__all__ = ["GroupStatistics", "SwitchGroup", "statistics"]

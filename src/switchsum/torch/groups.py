@@ -1,0 +1,89 @@
+"""Process groups from start to end: where they meet, and what is started for them."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import torch.distributed as dist
+
+from switchsum.host.communicator import Communicator
+from switchsum.host.pytorch.group import GroupStatistics, SwitchGroup
+from switchsum.host.pytorch.rendezvous import Meeting, Place, Services, meet, open_job, remove_job
+from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.torch.services import LocalServices
+
+
+@dataclass(slots=True)
+class Base:
+    """What a group and its sub-groups stand on."""
+
+    place: Place
+    services: Services | None
+    """Of rank 0, if it has started any."""
+
+
+class _Group(SwitchGroup):
+    """A group that knows where its sub-groups meet."""
+
+    base: Base
+
+
+def create(options: Any, backend_options: Any) -> SwitchGroup:
+    """Make a process group as torch asks for it; raises what `rendezvous.meet` and `switchsum.connect` do.
+
+    The group of all ranks joins its job at once, so that mistakes show at once; sub-groups join theirs with their first
+    collective, for there may be many of them that are never used.
+    """
+    if backend_options is not None:
+        raise UsageError(f"the backend has no options: pg_options must be None, not {backend_options!r}")
+    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
+    meeting = Meeting(store, rank, size, timeout.total_seconds())
+    parent = _parent()
+    if size == 1:
+        return SwitchGroup(store, rank, size, timeout, _nothing, lambda: None)
+    if parent is not None:
+        place = dataclasses.replace(parent.base.place, job=f"{parent.base.place.job}/{options.group_id}", is_ours=True)
+        base = Base(place, None)
+    else:
+        base = Base(*meet(meeting, LocalServices))
+    group = _Group(store, rank, size, timeout, lambda: open_job(meeting, base.place), lambda: _close(meeting, base))
+    group.base = base
+    if parent is None:
+        try:
+            group.connect()
+        except BaseException:
+            group.shutdown()
+            raise
+    return group
+
+
+def statistics(group: dist.ProcessGroup | None = None) -> GroupStatistics:
+    """Return what a process group, by default that of all ranks, has done so far; raises UsageError for others'."""
+    group = group or dist.group.WORLD
+    if not isinstance(group, SwitchGroup):
+        raise UsageError("no process group of the backend 'switchsum'")
+    return group.statistics()
+
+
+def _parent() -> _Group | None:
+    """Return the group of all ranks, if it is one of ours."""
+    world = dist.group.WORLD if dist.is_initialized() else None
+    return world if isinstance(world, _Group) else None
+
+
+def _nothing() -> Communicator:
+    raise UsageError("a group of one rank has no communicator")
+
+
+def _close(meeting: Meeting, base: Base) -> None:
+    """Remove the group's job, and end what was started for it."""
+    services, base.services = base.services, None
+    if services is not None:
+        services.stop()
+    elif base.place.is_ours and meeting.rank == 0:
+        try:
+            remove_job(base.place)
+        except SwitchsumError:
+            pass  # the controller is gone, and the job with it

@@ -1,0 +1,29 @@
+"""The entry point `torch.backends`: torch calls it whenever it is imported, so it only registers a name.
+
+An exception here would break every `import torch` of the environment; an import would slow it down.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "switchsum"
+DEVICES = ["cpu", "cuda"]
+
+
+def register() -> None:
+    """Register the backend's name with torch.distributed, if this torch has that; never raises."""
+    try:
+        from torch.distributed import Backend  # noqa: PLC0415
+
+        if NAME.upper() not in Backend._plugins:
+            Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))
+    except Exception:
+        pass
+
+
+def _create(options: Any, backend_options: Any) -> Any:
+    """Make a process group, when one is asked for."""
+    from switchsum.torch.groups import create  # noqa: PLC0415
+
+    return create(options, backend_options)

@@ -1,0 +1,117 @@
+"""What else builds on a process group: sub-groups, DeviceMesh, DTensor, FSDP, ZeRO, join, objects, coalescing."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.join import Join
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+warnings.filterwarnings("ignore", category=FutureWarning)
+warnings.filterwarnings("ignore", category=UserWarning, module="torch")
+
+
+def model() -> nn.Sequential:
+    """Return the same model on every rank."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(12, 24), nn.ReLU(), nn.Linear(24, 4))
+
+
+def inputs(rank: int) -> torch.Tensor:
+    """Return a rank's batch."""
+    return torch.randn(8, 12, generator=torch.Generator().manual_seed(rank))
+
+
+def expected(ranks: int) -> list[torch.Tensor]:
+    """Return the parameters after one step on all ranks' batches, in one process."""
+    whole = model()
+    optimizer = torch.optim.SGD(whole.parameters(), 0.1)
+    torch.stack([whole(inputs(rank)).square().mean() for rank in range(ranks)]).mean().backward()
+    optimizer.step()
+    return [value.detach() for value in whole.parameters()]
+
+
+def step(sharded: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Train for one step."""
+    sharded(inputs(dist.get_rank())).square().mean().backward()
+    optimizer.step()
+
+
+def check_groups() -> None:
+    """Sums in groups of some of the ranks, each with a job of its own, at the same time."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    pairs = [dist.new_group([0, 1]), dist.new_group(list(range(2, size)))]
+    for _ in range(3):
+        tensor = torch.full((500,), rank + 1.0)
+        dist.all_reduce(tensor, group=pairs[rank >= 2])
+        assert torch.equal(tensor, torch.full((500,), 3.0 if rank < 2 else sum(range(3, size + 1))))
+    mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("rows", "columns"))
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=mesh.get_group("rows"))
+    assert torch.equal(tensor, torch.full((3,), 2.0))
+    objects: list[object] = [None] * size
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": one} for one in range(size)]
+    listed = [rank, "x"]
+    dist.broadcast_object_list(listed, 1)
+    assert listed == [1, "x"]
+    tensors = [torch.ones(4) for _ in range(5)]
+    with dist._coalescing_manager():
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    assert all(torch.equal(tensor, torch.full((4,), float(size))) for tensor in tensors)
+    dist.destroy_process_group(pairs[rank >= 2])
+
+
+def check_tensors() -> None:
+    """DTensor's redistributions, which go through C++."""
+    size = dist.get_world_size()
+    mesh = init_device_mesh("cpu", (size,))
+    whole = torch.arange(8.0 * size).reshape(2 * size, 4)
+    sharded = distribute_tensor(whole, mesh, [Shard(0)])
+    assert torch.equal(sharded.full_tensor(), whole)
+    partial = DTensor.from_local(whole, mesh, [Partial()])
+    assert torch.equal(partial.redistribute(mesh, [Replicate()]).to_local(), whole * size)
+    assert torch.equal(partial.redistribute(mesh, [Shard(0)]).full_tensor(), whole * size)
+    assert torch.equal(sharded.redistribute(mesh, [Shard(1)]).full_tensor(), whole)  # all to all
+
+
+def check_sharded_training() -> None:
+    """FSDP of both generations, ZeRO, and batches of different number."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    wanted = expected(size)
+    second = model()
+    for layer in (second[0], second[2], second):
+        fully_shard(layer, mesh=init_device_mesh("cpu", (size,)))
+    step(second, torch.optim.SGD(second.parameters(), 0.1))
+    for value, one in zip(second.parameters(), wanted, strict=True):
+        torch.testing.assert_close(value.full_tensor(), one)
+    first = FullyShardedDataParallel(model(), device_id=torch.device("cpu"), use_orig_params=True)
+    step(first, torch.optim.SGD(first.parameters(), 0.1))
+    with FullyShardedDataParallel.summon_full_params(first):
+        for value, one in zip(first.parameters(), wanted, strict=True):
+            torch.testing.assert_close(value.detach(), one)
+    parallel = DistributedDataParallel(model())
+    step(parallel, ZeroRedundancyOptimizer(parallel.parameters(), torch.optim.SGD, lr=0.1))
+    for value, one in zip(parallel.parameters(), wanted, strict=True):
+        torch.testing.assert_close(value.detach(), one)
+    with Join([parallel]):
+        for _ in range(1 + rank):
+            parallel(inputs(rank)).sum().backward()
+
+
+if __name__ == "__main__":
+    dist.init_process_group(sys.argv[1])
+    for check in (check_groups, check_tensors, check_sharded_training):
+        check()
+        if dist.get_rank() == 0:
+            print("passed", check.__name__, flush=True)
+    dist.destroy_process_group()

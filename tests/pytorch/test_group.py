@@ -1,0 +1,394 @@
+"""Every collective of the process group, called as c10d calls it; ranks are threads."""
+
+from __future__ import annotations
+
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, WorkerLost
+
+from .conftest import RANKS, make_groups, on_all
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+dist = torch.distributed
+OP = dist.ReduceOp
+TOTAL = sum(range(1, RANKS + 1))
+
+
+def options(**values: Any) -> Any:
+    """Return what c10d hands over besides tensors."""
+    return SimpleNamespace(**{"reduceOp": OP.SUM, "rootRank": 0, **values})
+
+
+def gloo_counts(groups: list[Any]) -> dict[str, int]:
+    counts: dict[str, int] = groups[0].statistics().over_gloo
+    return counts
+
+
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int32, torch.int16, torch.int8, torch.uint8]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_sum_in_place(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.full((20, 30), group.rank() + 1).to(dtype)
+        work = group.allreduce([tensor], dist.AllreduceOptions())
+        assert work.wait()
+        assert work.is_completed()
+        assert work.is_success()
+        assert torch.equal(tensor, torch.full((20, 30), TOTAL).to(dtype))
+        assert work.get_future().wait()[0] is tensor
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_average(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.full((700,), group.rank() * 3.0).to(dtype)
+        group.allreduce(tensor, options(reduceOp=OP.AVG)).wait()
+        assert torch.equal(tensor, torch.full((700,), 3.0).to(dtype))
+
+    on_all(groups, call)
+
+
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [(OP.SUM, "110"), (OP.MAX, "110"), (OP.BOR, "110"), (OP.MIN, "100"), (OP.PRODUCT, "100"), (OP.BAND, "100")],
+    ids=str,
+)
+def test_booleans(groups: list[Any], op: Any, expected: str) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.tensor([True, group.rank() == 1, False])
+        group.allreduce([tensor], options(reduceOp=op)).wait()
+        assert tensor.tolist() == [bit == "1" for bit in expected]
+
+    on_all(groups, call)
+
+
+def test_layouts_and_leaves(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        base = torch.arange(24.0).reshape(4, 6)
+        tensors = [base.clone().t(), base.clone()[:, ::2], torch.tensor(5.0), torch.empty(0), base.clone()]
+        tensors[4].requires_grad_()
+        expected = [tensor.detach() * RANKS for tensor in tensors]
+        group.allreduce(tensors, options()).wait()
+        for tensor, one in zip(tensors, expected, strict=True):
+            assert torch.equal(tensor.detach(), one)
+
+    on_all(groups, call)
+
+
+def test_futures_complete_while_nobody_waits(groups: list[Any]) -> None:
+    ended: list[float] = []
+    done = threading.Event()
+
+    def follow(future: Any) -> None:
+        ended.append(future.value()[0].sum().item())
+        if len(ended) == 10 * RANKS:
+            done.set()
+
+    def call(group: Any) -> list[Any]:
+        tensors = [torch.ones(1000) for _ in range(10)]
+        works = [group.allreduce([tensor], options()) for tensor in tensors]
+        for work in works:
+            work.get_future().add_done_callback(follow)
+        return works
+
+    kept = on_all(groups, call)
+    assert done.wait(20)
+    assert ended == [3000.0] * 10 * RANKS
+    assert all(work.is_success() for works in kept for work in works)
+
+
+@pytest.mark.parametrize("root", range(RANKS))
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.uint8, torch.complex64], ids=str)
+def test_broadcast_of_any_dtype(groups: list[Any], root: int, dtype: Any) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.full((3, 5), group.rank() + 1).to(dtype)
+        group.broadcast([tensor], options(rootRank=root)).wait()
+        assert torch.equal(tensor, torch.full((3, 5), root + 1).to(dtype))
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bfloat16, torch.uint8], ids=str)
+def test_allgather_in_all_its_forms(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        own = torch.full((2, 3), group.rank()).to(dtype)
+        expected = torch.stack([torch.full((2, 3), rank).to(dtype) for rank in range(RANKS)])
+        listed = [torch.empty((2, 3), dtype=dtype) for _ in range(RANKS)]
+        group.allgather([listed], [own]).wait()
+        assert torch.equal(torch.stack(listed), expected)
+        for name in ("all_gather_single", "_allgather_base"):
+            whole = torch.empty((2 * RANKS, 3), dtype=dtype)
+            getattr(group, name)(whole, own).wait()
+            assert torch.equal(whole.reshape(RANKS, 2, 3), expected)
+        for name in ("all_gather_single_coalesced", "allgather_into_tensor_coalesced"):
+            wholes = [torch.empty((RANKS, 2, 3), dtype=dtype) for _ in range(2)]
+            getattr(group, name)(wholes, [own, own]).wait()
+            assert all(torch.equal(one, expected) for one in wholes)
+        lists = [[torch.empty((2, 3), dtype=dtype) for _ in range(2)] for _ in range(RANKS)]
+        group.allgather_coalesced(lists, [own, own + own]).wait()
+        assert torch.equal(torch.stack([pair[0] for pair in lists]), expected)
+        assert torch.equal(torch.stack([pair[1] for pair in lists]), expected + expected)
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+def test_allgather_into_the_tensor_that_holds_the_input(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        whole = torch.zeros(RANKS * 4)
+        own = whole[4 * group.rank() : 4 * group.rank() + 4]
+        own += group.rank() + 1
+        group.all_gather_single(whole, own).wait()
+        assert whole.tolist() == [rank + 1.0 for rank in range(RANKS) for _ in range(4)]
+
+    on_all(groups, call)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_reduce_scatter_in_all_its_forms(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        whole = torch.arange(4 * RANKS).to(dtype)
+        expected = (whole.float() * RANKS).reshape(RANKS, 4)[group.rank()].to(dtype)
+        for name in ("reduce_scatter_single", "_reduce_scatter_base"):
+            part = torch.empty(4, dtype=dtype)
+            getattr(group, name)(part, whole).wait()
+            assert torch.equal(part, expected)
+        for name in ("reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced"):
+            parts = [torch.empty(4, dtype=dtype) for _ in range(2)]
+            getattr(group, name)(parts, [whole, whole]).wait()
+            assert all(torch.equal(one, expected) for one in parts)
+        part = torch.empty(4, dtype=dtype)
+        group.reduce_scatter([part], [list(whole.reshape(RANKS, 4))]).wait()
+        assert torch.equal(part, expected)
+        assert torch.equal(whole, torch.arange(4 * RANKS).to(dtype))
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+def test_reduce_leaves_the_others_as_they_are(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        for dtype in (torch.float32, torch.int16):
+            tensor = torch.full((5,), group.rank() + 1).to(dtype)
+            group.reduce([tensor], options(rootRank=1)).wait()
+            assert tensor.tolist() == [TOTAL if group.rank() == 1 else group.rank() + 1] * 5
+
+    on_all(groups, call)
+
+
+def test_coalesced_allreduce_and_barrier(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        tensors = [torch.ones(size) for size in (1, 300, 5)]
+        group.allreduce_coalesced(tensors, dist.AllreduceCoalescedOptions()).wait()
+        assert all(torch.equal(tensor, torch.full_like(tensor, RANKS)) for tensor in tensors)
+        group._start_coalescing(torch.device("cpu"))
+        assert group._end_coalescing(torch.device("cpu")).wait()
+        assert group.barrier(dist.BarrierOptions()).wait()
+
+    on_all(groups, call)
+
+
+def test_sparse_sums_send_the_rows_that_somebody_has(groups: list[Any]) -> None:
+    def call(group: Any) -> int:
+        rows = torch.tensor([[group.rank(), 5000, 5000]])  # not coalesced
+        tensor = torch.sparse_coo_tensor(rows, torch.ones(3, 64), (100_000, 64), check_invariants=True)
+        result = group.allreduce([tensor], options()).get_future().wait()[0]
+        assert result is tensor
+        total = tensor.coalesce()
+        assert total.indices()[0].tolist() == [*range(RANKS), 5000]
+        assert total.values()[:, 0].tolist() == [1.0] * RANKS + [2.0 * RANKS]
+        sent: int = group.statistics().switch.bytes_sent
+        return sent
+
+    assert max(on_all(groups, call)) < 100_000  # the whole table has 25.6 MB
+    assert not gloo_counts(groups)
+
+
+def test_values_that_nobody_can_add_are_nan_everywhere(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.ones(600)
+        if group.rank() == 1:
+            tensor[300] = float("inf")
+        group.allreduce([tensor], options()).wait()
+        assert not tensor[300].isfinite()
+        assert torch.equal(tensor[:256], torch.full((256,), float(RANKS)))
+
+    on_all(groups, call)
+
+
+@pytest.fixture
+def silent() -> Iterator[None]:
+    """Let warnings be, in all threads."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+@pytest.mark.usefixtures("silent")
+def test_what_the_switch_cannot_reduce_goes_over_gloo_and_is_counted(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        for _ in range(2):
+            tensor = torch.full((4,), group.rank() + 1.0, dtype=torch.float64)
+            group.allreduce([tensor], dist.AllreduceOptions()).wait()
+            assert tensor.tolist() == [TOTAL] * 4
+        opts = dist.AllreduceOptions()
+        opts.reduceOp = OP.PRODUCT
+        tensor = torch.full((4,), 2.0)
+        group.allreduce([tensor], opts).wait()
+        assert tensor.tolist() == [2.0**RANKS] * 4
+
+    on_all(groups, call)
+    assert gloo_counts(groups) == {"allreduce (SUM) of float64": 2, "allreduce (PRODUCT) of float32": 1}
+
+
+def test_gloo_is_warned_of_once(groups: list[Any]) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            on_all(groups, lambda group: group.allreduce([torch.ones(4, dtype=torch.float64)]).wait())
+    assert len(caught) == RANKS
+    assert "allreduce (SUM) of float64" in str(caught[0].message)
+    assert "SWITCHSUM_STRICT" in str(caught[0].message)
+
+
+def test_strict_raises_instead(groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHSUM_STRICT", "1")
+
+    def call(group: Any) -> None:
+        with pytest.raises(UnsupportedDtype, match="float64"):
+            group.allreduce([torch.ones(4, dtype=torch.float64)])
+        group.barrier().wait()
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+def test_what_has_one_receiver_is_gloos_and_counted(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        rank = group.rank()
+        if rank == 0:
+            group.send([torch.full((3,), 7.0)], 1, 5).wait()
+        elif rank == 1:
+            tensor = torch.empty(3)
+            group.recv([tensor], 0, 5).wait()
+            assert tensor.tolist() == [7.0] * 3
+        gathered = [torch.empty(2) for _ in range(RANKS)]
+        group.gather([gathered] if rank == 0 else [], [torch.full((2,), float(rank))], dist.GatherOptions()).wait()
+        if rank == 0:
+            assert [one[0].item() for one in gathered] == [0.0, 1.0, 2.0]
+        part = torch.empty(2)
+        shares = [[torch.full((2,), float(one)) for one in range(RANKS)]] if rank == 0 else []
+        group.scatter([part], shares, dist.ScatterOptions()).wait()
+        assert part.tolist() == [rank] * 2
+        output = torch.empty(RANKS)
+        group.all_to_all_single(output, torch.arange(RANKS) + 10.0 * rank).wait()
+        assert output.tolist() == [rank + 10.0 * one for one in range(RANKS)]
+        outputs = [torch.empty(one + 1) for one in range(RANKS)]
+        group.alltoall(outputs, [torch.full((rank + 1,), float(rank)) for _ in range(RANKS)]).wait()
+        assert [one.tolist() for one in outputs] == [[float(one)] * (one + 1) for one in range(RANKS)]
+
+    on_all(groups, call)
+    assert gloo_counts(groups) == {"send": 1, "gather": 1, "scatter": 1, "alltoall_base": 2}
+
+
+def test_a_group_of_one_needs_no_switch() -> None:
+    (group,) = make_groups(1)
+    tensor = torch.ones(3, dtype=torch.float64)
+    group.allreduce([tensor], dist.AllreduceOptions()).wait()
+    group.broadcast([tensor], dist.BroadcastOptions()).wait()
+    group.barrier().wait()
+    output = torch.empty(3, dtype=torch.float64)
+    group.all_gather_single(output, tensor).wait()
+    assert output.tolist() == [1.0] * 3
+    assert group.statistics().switch is None
+    assert group.statistics().over_gloo == {}
+
+
+def test_errors_come_through_wait_and_through_futures(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        work = group.allreduce([torch.ones(10 + group.rank())], options())
+        with pytest.raises(OperationMismatch):
+            work.wait()
+        with pytest.raises(RuntimeError, match="another operation"):
+            work.get_future().wait()
+        assert isinstance(work.exception(), OperationMismatch)
+        assert not work.is_success()
+
+    on_all(groups, call)
+
+
+def test_integer_sums_that_do_not_fit_raise(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        with pytest.raises(SumOverflow):
+            group.allreduce([torch.full((4,), 2**31 - 1, dtype=torch.int32)], options()).wait()
+        group.barrier().wait()
+
+    on_all(groups, call)
+
+
+def test_a_lost_worker_ends_what_is_under_way(groups: list[Any]) -> None:
+    future = groups[0].allreduce([torch.ones(5)], options()).get_future()
+    groups[0].connect()._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+    with pytest.raises(RuntimeError, match="rank 2 of job 'x' is gone"):
+        future.wait()
+    with pytest.raises(WorkerLost):
+        groups[0].allreduce([torch.ones(5)], options()).wait()
+
+
+def test_shutting_down_ends_what_is_under_way(groups: list[Any]) -> None:
+    work = groups[0].allreduce([torch.ones(5)], options())
+    future = work.get_future()
+    groups[0].shutdown()
+    with pytest.raises(RuntimeError, match="closed"):
+        future.wait()
+
+
+def test_a_group_used_from_two_threads(groups: list[Any]) -> None:
+    # Ranks' threads may take turns in any order, so that only equal operations can be used this way.
+    def call(group: Any) -> None:
+        def many() -> None:
+            for _ in range(20):
+                tensor = torch.ones(500)
+                group.allreduce([tensor], options()).wait()
+                np.testing.assert_array_equal(tensor.numpy(), RANKS)
+
+        threads = [threading.Thread(target=many) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    on_all(groups, call)
+
+
+def test_operations_overlap(groups: list[Any]) -> None:
+    # One rank begins late: its peers' calls return at once all the same.
+    begun = threading.Barrier(RANKS)
+
+    def call(group: Any) -> None:
+        if group.rank() == 2:
+            time.sleep(0.3)
+        tensors = [torch.ones(2000) for _ in range(5)]
+        works = [group.allreduce([tensor], options()) for tensor in tensors]
+        if group.rank() != 2:
+            assert not works[-1].is_completed()
+        begun.wait(20)
+        for work in reversed(works):
+            work.wait()
+        assert all(torch.equal(tensor, torch.full((2000,), float(RANKS))) for tensor in tensors)
+
+    on_all(groups, call)

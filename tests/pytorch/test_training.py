@@ -1,0 +1,113 @@
+"""Whole trainings under torchrun, as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+
+SCRIPTS = Path(__file__).parent / "scripts"
+DEADLINE_S = 100
+LOCAL = {"SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB", "SWITCHSUM_LINK", "SWITCHSUM_STRICT"}
+
+Torchrun = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def torchrun() -> Torchrun:
+    """Run a script with torchrun on this machine, with nothing of switchsum running."""
+
+    def run(workers: int, *command: Any, **environment: str) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if name not in LOCAL}
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+        return subprocess.run(
+            [*launcher, *map(str, command)],
+            env={**clean, "OMP_NUM_THREADS": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+
+    return run
+
+
+def processes_with(text: str) -> list[str]:
+    """Return the command lines of running processes that hold a text."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if text in line:
+            found.append(line)
+    return found
+
+
+@pytest.mark.timeout(240)
+def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, tmp_path: Path) -> None:
+    results = {}
+    for backend in ("switchsum", "gloo"):
+        path = tmp_path / backend
+        done = torchrun(3, SCRIPTS / "ddp.py", backend, path)
+        assert done.returncode == 0, done.stdout + done.stderr
+        results[backend] = json.loads(path.read_text())
+    assert results["switchsum"]["losses"] == pytest.approx(results["gloo"]["losses"], rel=1e-4)
+    # DistributedDataParallel marks unused parameters in int32, and looks at shapes in int64, which are only gathered.
+    assert results["switchsum"]["over_gloo"] == {}
+    assert not processes_with(f"switchsum-torch-{results['switchsum']['pid']}-")
+
+
+@pytest.mark.timeout(240)
+def test_what_builds_on_process_groups(torchrun: Torchrun) -> None:
+    done = torchrun(4, SCRIPTS / "wide.py", "cpu:switchsum")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall("passed (.*)", done.stdout) == ["check_groups", "check_tensors", "check_sharded_training"]
+
+
+def test_importing_torch_registers_the_name_and_imports_nothing_else() -> None:
+    code = (
+        "import sys, torch; print(torch.distributed.is_backend_available('switchsum'), "
+        "*sorted(name for name in sys.modules if name.startswith(('switchsum.', 'numba'))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    # The errors belong to the package itself, and need nothing.
+    assert done.stdout.split() == ["True", "switchsum.protocol", "switchsum.protocol.errors", "switchsum.torch_backend"]
+
+
+def test_the_entry_point_never_raises() -> None:
+    code = (
+        "import sys; sys.modules['torch.distributed'] = None; "
+        "from switchsum.torch_backend import register; register(); print('registered nothing')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    assert done.stdout == "registered nothing\n"
+
+
+MIXED = """
+import torch, torch.distributed as dist
+dist.init_process_group({backend!r})
+try:
+    dist.all_reduce(torch.ones(1))
+except ValueError as error:
+    print("refused:", error)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:switchsum", "cpu:switchsum,cuda:gloo"])
+def test_mixed_groups_are_refused_with_the_reason(torchrun: Torchrun, tmp_path: Path, backend: str) -> None:
+    script = tmp_path / "mixed.py"
+    script.write_text(MIXED.format(backend=backend))
+    done = torchrun(1, script)
+    assert f"refused: backend '{backend}': torch lets" in done.stdout, done.stdout + done.stderr
