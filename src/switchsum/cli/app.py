@@ -10,6 +10,7 @@ import typer
 
 import switchsum
 from switchsum.cli import job, observe
+from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
 from switchsum.cli.run import run
@@ -22,6 +23,7 @@ USAGE_EXIT_CODE = 2
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(run)
+app.command()(agent)
 app.command()(switch)
 app.command()(controller)
 app.add_typer(job.app)

@@ -1,0 +1,54 @@
+"""What `switchsum agent` is asked for."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import MAX_WORKERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """Some ranks of one job, on this machine."""
+
+    controller: str
+    """Its address, host:port."""
+    job: str
+    """Name of the job, which exists."""
+    ranks: tuple[int, ...]
+    """The ranks that run here, at least one."""
+    link: str
+    """How each of them reaches the switch, as `switchsum.connect` takes it."""
+
+
+def read_ranks(text: str) -> tuple[int, ...]:
+    """Read `2`, `0-3` or `0,4-7`, all different; raises UsageError."""
+    ranks: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) >= MAX_WORKERS:
+            raise UsageError(f"ranks are written 2, 0-3 or 0,4-7, below {MAX_WORKERS}, not {text!r}")
+        ranks.extend(range(int(first), int(last or first) + 1))
+    if not ranks or len(set(ranks)) != len(ranks):
+        raise UsageError(f"every rank once, and at least one, not {text!r}")
+    return tuple(ranks)
+
+
+def choose_link(interface: str | None, udp: str | None, link: str | None, controller: str) -> str:
+    """Return the link that options mean, else SWITCHSUM_LINK, else UDP to the controller's host; raises UsageError."""
+    given = [
+        *([f"packet:{interface}"] if interface is not None else []),
+        *([f"udp:{udp}"] if udp is not None else []),
+        *([link] if link is not None else []),
+    ]
+    if len(given) > 1:
+        raise UsageError("one of --interface, --udp and --link is enough")
+    if given:
+        return given[0]
+    if own := os.environ.get("SWITCHSUM_LINK"):
+        return own
+    if controller.startswith("unix:"):
+        raise UsageError("how is the switch reached? --interface eth0, --udp HOST, or --link shm:NAME")
+    return f"udp:{controller.rpartition(':')[0]}"

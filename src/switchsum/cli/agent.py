@@ -1,0 +1,100 @@
+"""`switchsum agent`: this machine's part of a job whose switch is elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.remote import CONTROLLER, ControllerOption
+
+if TYPE_CHECKING:
+    from switchsum.agent.options import AgentOptions
+    from switchsum.agent.trial import Trial
+
+
+def agent(
+    job: Annotated[str, typer.Option(envvar="SWITCHSUM_JOB", help="Name of the job, made by `switchsum job create`.")],
+    rank: Annotated[str, typer.Option(envvar="RANK", help="What runs here: 1, or several ranks, 0-3.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="What each rank runs, after --; without it a trial is made.")
+    ] = None,
+    interface: Annotated[
+        str | None, typer.Option("--interface", "-i", help="Interface towards the switch; needs CAP_NET_RAW.")
+    ] = None,
+    udp: Annotated[
+        str | None, typer.Option(metavar="HOST[:PORT]", help="Host of a switch with --udp; needs no privilege.")
+    ] = None,
+    link: Annotated[
+        str | None, typer.Option(help="Any link, as `connect` takes it: shm:NAME; else SWITCHSUM_LINK.")
+    ] = None,
+    size_mb: Annotated[float, typer.Option("--size", help="Trial: megabytes of an array, alike on all ranks.")] = 4.0,
+    allreduces: Annotated[int, typer.Option("--count", help="Trial: allreduces, alike on all ranks.")] = 10,
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Join a job from this machine.
+
+    Runs a command as one or several of its ranks, in the environment that switchsum.connect() reads. Without a command
+    it tries the job out: every rank adds arrays whose sum is known, checks each, and prints rates and repeats.
+
+    Without --interface, --udp and --link the switch is looked for at the controller's host, by UDP.
+    """
+    from switchsum.agent.options import AgentOptions, choose_link, read_ranks
+    from switchsum.agent.run import run
+
+    ranks = read_ranks(rank)
+    options = AgentOptions(
+        controller=controller, job=job, ranks=ranks, link=choose_link(interface, udp, link, controller)
+    )
+    if command:
+        raise typer.Exit(run(options, command))
+    if len(ranks) > 1:
+        raise typer.Exit(_try_each(options, size_mb, allreduces, as_json=as_json))
+    _try(options, size_mb, allreduces, as_json=as_json)
+
+
+def _try_each(options: AgentOptions, size_mb: float, allreduces: int, *, as_json: bool) -> int:
+    """Try the job out as several ranks, in a process each."""
+    from switchsum.agent.run import examine, run_each
+
+    job = examine(options)
+    own = [sys.executable, "-m", "switchsum", "agent", "--size", str(size_mb), "--count", str(allreduces)]
+    own += ["--json"] if as_json else []
+    return run_each(options, {rank: [*own, "--rank", str(rank)] for rank in options.ranks}, job.workers)
+
+
+def _try(options: AgentOptions, size_mb: float, allreduces: int, *, as_json: bool) -> None:
+    """Try the job out as one rank."""
+    from switchsum.agent import trial
+    from switchsum.agent.run import examine
+
+    [rank], workers = options.ranks, examine(options).workers
+
+    def say(text: str) -> None:
+        if not as_json:
+            typer.echo(text)
+
+    say(f"rank {rank} of {workers} of job {options.job!r}, link {options.link}: waits for the others")
+    seen = trial.run(
+        options, workers, megabytes=size_mb, allreduces=allreduces, joined=lambda: say("all ranks are there")
+    )
+    if as_json:
+        print_json(asdict(seen))
+        return
+    _print_trial(seen)
+
+
+def _print_trial(seen: Trial) -> None:
+    from switchsum.agent.trial import LOSSY
+
+    typer.echo(f"round trip   {seen.round_trip_ms:.2f} ms")
+    typer.echo(f"allreduce    {seen.allreduces} x {seen.megabytes:g} MB, {seen.rate_mb_s:.1f} MB/s, every sum is right")
+    typer.echo(
+        f"frames       {seen.frames_sent:,} sent, {seen.frames_received:,} received, {seen.repeats:,} sent again"
+    )
+    if seen.repeats > LOSSY * seen.frames_sent:
+        typer.echo("many repeats: `switchsum stats` on the controller's side says whether the switch saw them come")
