@@ -1,4 +1,4 @@
-"""What kernels of drivers ask of the operating system: the time, sleep until a descriptor is readable, and eventfds as bells.
+"""What drivers' kernels ask of the operating system: the time, sleep until a descriptor is readable, eventfds as bells.
 
 The functions of the C library are called by name, so that compiled kernels can be kept on disk.  All of them are called
 without the GIL, as kernels are; descriptors are int64, times seconds of the clock that `time.monotonic` reads.
