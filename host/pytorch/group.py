@@ -2,7 +2,7 @@
 
 A `Backend` cannot be made in Python, so this is a whole `ProcessGroup`, which torch uses in place of its own.  torch
 2.13 calls some collectives by new names (`all_gather_single`) and others by old ones (`_allgather_base`): both are
-here.  C++ reaches the methods that its trampoline knows; the rest of what C++ calls goes to the gloo that is registered.
+here.  C++ reaches the methods that its trampoline knows; what else it calls goes to the gloo that is registered.
 """
 
 from __future__ import annotations
