@@ -18,6 +18,8 @@ from switchsum.topologies import find_leftovers
 
 PROBE_TIMEOUT_S = 10.0
 P4LANG_PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
+PACKAGED_UBUNTU = ("20.04", "22.04")
+"""Releases that p4lang publishes packages for (vagrant/README.md)."""
 P4LANG_HELP = "https://github.com/p4lang/behavioral-model#installing-bmv2"
 
 
@@ -84,7 +86,7 @@ def p4lang_install() -> str:
     except OSError:
         return P4LANG_HELP
     name, version = release["ID"], release.get("VERSION_ID", "")
-    if name == "ubuntu":
+    if name == "ubuntu" and version in PACKAGED_UBUNTU:
         folder = f"xUbuntu_{version}"
     elif (name, version) == ("debian", "11"):
         folder = "Debian_11"
