@@ -19,10 +19,8 @@ class CpuPort(PortGroup):
     """The one port whose peer is the P4Runtime server in this process."""
 
     def __init__(self, table: PortTable, packet_in: Callable[[bytes], None], number: int = CPU_PORT) -> None:
-        """Hand frames that go out to `packet_in`; raises TransportError where another port has the number."""
+        """Hand frames that go out to `packet_in`; `table` keeps the number free."""
         super().__init__(table)
-        if number != CPU_PORT:  # which the table keeps free
-            table.take("cpu", "P4Runtime", number)
         self.number = number
         self._packet_in = packet_in
         self._waiting: deque[bytes] = deque()
@@ -63,7 +61,5 @@ class CpuPort(PortGroup):
         return not self._waiting
 
     def close(self) -> None:
-        """Give the number back."""
-        if self.number != CPU_PORT:
-            self.table.give_back(self.number)
+        """Be no port any more."""
         self.owned[:] = False

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Final
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.p4runtime import DEFAULT_PORT, parse_p4info, v1
+from switchsum.protocol.p4runtime import DEFAULT_PORT, Code, parse_p4info, v1
 from switchsum.protocol.wire import Address
 from switchsum.switch.batch import Output
 from switchsum.switch.cpu import CpuPort
-from switchsum.switch.p4runtime import Device, Server, Service
+from switchsum.switch.p4runtime import Device, Refused, Server, Service
 from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.ports.base import CPU_PORT, Batch, PortGroup, PortTable
+from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.ports.port_set import BATCH_FRAMES, PortSet
 from switchsum.switch.ports.shm import ShmPorts
+from switchsum.switch.ports.taps import FrameLog, InterfaceFiles, Tap
 from switchsum.switch.ports.udp import UdpPort
 from switchsum.switch.shm_loop import ShmLoop
 
@@ -65,10 +66,16 @@ class Config:
     interfaces: Mapping[int, str] = field(default_factory=dict)
     """Network interfaces by port number."""
     udp: UdpConfig | None = None
-    cpu_port: int = CPU_PORT
-    """The port whose frames are packet-ins and packet-outs."""
+    cpu_port: int | None = CPU_PORT
+    """The port whose frames are packet-ins and packet-outs; None: there are none."""
+    drop_port: int = DROP_PORT
+    """Egress port of packets that are dropped, 0 to 511."""
     pcap: Path | None = None
     """pcapng file that gets every frame."""
+    interface_pcaps: Path | None = None
+    """Directory that gets two pcap files for each interface, as BMv2 writes them."""
+    logged_bytes: int | None = None
+    """How many bytes of every frame are logged; 0: its length and port alone; None: nothing."""
 
 
 class Switch:
@@ -76,24 +83,31 @@ class Switch:
 
     def __init__(self, config: Config) -> None:
         """Open ports and the P4Runtime server; raises SwitchsumError and leaves nothing open."""
-        self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine=config.engine))
+        self.device: Device[Pipeline] = Device(
+            lambda data: Pipeline.load(data, engine=config.engine, drop_port=config.drop_port)
+        )
         self.service = Service(config.device_id, self.device, self._packet_out)
         self._output = Output()
         self._batch = Batch(BATCH_FRAMES)
         self._stopping = False
         if config.program is not None:
             self._start_program(config.program)
-        table = PortTable()
+        table = PortTable({config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port})
         with ExitStack() as opened:
             groups = []
             for group in self.open_groups(config, table):
                 opened.callback(group.close)
                 groups.append(group)
-            self._cpu = CpuPort(table, self.service.packet_in, config.cpu_port)
-            capture = _open_capture(config.pcap) if config.pcap is not None else None
-            self.ports = PortSet(table, [*groups, self._cpu], capture=capture)
-            self._loop = self._loop_over(self.ports) if capture is None else None
-            opened.pop_all()  # the set closes its groups
+            self._cpu = None if config.cpu_port is None else CpuPort(table, self.service.packet_in, config.cpu_port)
+            if self._cpu is not None:
+                groups.append(self._cpu)
+            taps = []
+            for tap in _open_taps(config):
+                opened.callback(tap.close)
+                taps.append(tap)
+            self.ports = PortSet(table, groups, taps=taps)
+            self._loop = None if taps else self._loop_over(self.ports)
+            opened.pop_all()  # the set closes its groups and taps
             opened.callback(self.ports.close)
             server = opened.enter_context(Server(self.service, config.listen))
             self.address = server.address
@@ -190,6 +204,8 @@ class Switch:
         self.ports.transmit(output.ports[made], output.addresses[made], output.lengths[made])
 
     def _packet_out(self, frame: bytes) -> None:
+        if self._cpu is None:
+            raise Refused(Code.FAILED_PRECONDITION, "the switch was started without a CPU port")
         self._cpu.packet_out(frame)
         self.ports.wake()
 
@@ -201,8 +217,14 @@ class Switch:
         self.device.apply(action, config, self.device.prepare(action, config))
 
 
-def _open_capture(path: Path) -> Capture:
+def _open_taps(config: Config) -> Iterator[Tap]:
+    """Yield what is to watch the frames; raises UsageError."""
     try:
-        return Capture(path)
+        if config.pcap is not None:
+            yield Capture(config.pcap)
+        if config.interface_pcaps is not None:
+            yield InterfaceFiles(config.interface_pcaps, config.interfaces)
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from error
+        raise UsageError(f"{error.filename}: {error.strerror}") from error
+    if config.logged_bytes is not None:
+        yield FrameLog(config.logged_bytes)

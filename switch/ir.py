@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from switchsum.switch.tables import Entry, TableSpec
+from switchsum.switch.v1model import DROP_PORT
 
 
 class Op(Enum):
@@ -428,3 +429,5 @@ class Program:
     """Headers in the order in which they leave, those that are valid."""
     too_short: int
     """The error code of a packet that ends within a header."""
+    drop_port: int = DROP_PORT
+    """Egress port of packets that are dropped."""

@@ -20,6 +20,7 @@ from switchsum.switch.reader import read_program
 from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
 from switchsum.switch.tables import Table
 from switchsum.switch.traffic import InterpretedSwitch
+from switchsum.switch.v1model import DROP_PORT
 from switchsum.switch.verify import verify
 
 EngineName = Literal["native", "interpreter"]
@@ -62,13 +63,20 @@ class Pipeline:
         self._output = Output(0, 0)
 
     @classmethod
-    def load(cls, device_config: str | bytes, *, engine: EngineName = "native", debug: bool = False) -> Pipeline:
+    def load(
+        cls,
+        device_config: str | bytes,
+        *,
+        engine: EngineName = "native",
+        drop_port: int = DROP_PORT,
+        debug: bool = False,
+    ) -> Pipeline:
         """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks.
 
         Native code of a debug build stops the process where an index goes beyond the end of an array.
         """
         try:
-            program = verify(lower(read_program(device_config)))
+            program = verify(lower(read_program(device_config), drop_port))
         except RecursionError:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
         state = make_state(program)

@@ -16,7 +16,6 @@ from switchsum.switch.errors import EntryMissing
 from switchsum.switch.interpreter import Interpreter, Packet
 from switchsum.switch.state import Replica, State
 from switchsum.switch.v1model import (
-    DROP_PORT,
     EGRESS_CLONE,
     INGRESS_CLONE,
     MAX_CLONE_DEPTH,
@@ -92,7 +91,7 @@ class _Passage:
         elif group := packet.fields[names.mcast_grp]:
             packet.set(names.instance_type, REPLICATION)
             self._replicate(packet, self._state.multicast.groups().get(group, ()))
-        elif packet.fields[names.egress_spec] != DROP_PORT:
+        elif packet.fields[names.egress_spec] != self._program.drop_port:
             packet.set(names.instance_type, NORMAL)
             self._egress(packet, packet.fields[names.egress_spec])
 
@@ -125,12 +124,12 @@ class _Passage:
         packet.set(names.egress_timestamp, self._now_us)
         packet.set(names.enqueue_timestamp, self._now_us)
         packet.set(names.egress_port, port)
-        packet.set(names.egress_spec, DROP_PORT + 1)
+        packet.set(names.egress_spec, self._program.drop_port + 1)
         packet.set(names.packet_length, fields[names.length])
         self._interpreter.run(packet, self._program.egress)
         replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
         copy = packet.copy()
-        if fields[names.egress_spec] != DROP_PORT:
+        if fields[names.egress_spec] != self._program.drop_port:
             self._leave(packet, port)
         if replicas:
             self._restart(copy, self._kept(copy, fields[names.clone_list], EGRESS_CLONE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 DROP_PORT: Final = 511
-"""Egress port of packets that are dropped."""
+"""Egress port of packets that are dropped, if nobody wants another."""
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATION, RESUBMITTED = 0, 1, 2, 4, 5, 6
 """Values of `instance_type`."""
@@ -15,3 +15,6 @@ MAX_PASSES: Final = 64
 
 MAX_CLONE_DEPTH: Final = 8
 """How long a chain of clones of clones in egress may be; the next clone is not made."""
+
+MAX_QUEUES: Final = 256
+"""Queues that a port may have; `standard_metadata.priority` has 3 bits, but other programs may make it wider."""

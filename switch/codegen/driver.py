@@ -28,7 +28,7 @@ from switchsum.switch.codegen.graphs import graph_function
 from switchsum.switch.codegen.layout import ALIGN, COPIES, DIRECTORY, LEVELS, TEMPLATE, WAITING
 from switchsum.switch.passes.analysis import GRAPHS
 from switchsum.switch.state import MAX_GROUP
-from switchsum.switch.v1model import DROP_PORT, INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
+from switchsum.switch.v1model import INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
 
 ENTRY = "switch_batch"
 """Name of the exported function; `ARGUMENTS` are its parameters, its result the number of frames that ran (32 bits)."""
@@ -219,7 +219,7 @@ class Driver:
         build.cbranch(build.icmp_unsigned("!=", group, constant(64, 0)), multicast, unicast)
         build.position_at_end(unicast)
         spec = around.get(emit, packet.hot, names.egress_spec, 32)
-        build.cbranch(build.icmp_unsigned("==", spec, constant(32, DROP_PORT)), end, single)
+        build.cbranch(build.icmp_unsigned("==", spec, constant(32, self._unit.program.drop_port)), end, single)
         build.position_at_end(single)
         around.set(emit, packet.hot, names.instance_type, NORMAL)
         arguments = [packet.hot, packet.context, packet.batch, packet.frame, packet.length, packet.cursor]

@@ -22,7 +22,7 @@ from switchsum.switch.codegen.deparser import deparser_function
 from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
 from switchsum.switch.codegen.layout import ALIGN, SESSIONS, WAITING
 from switchsum.switch.state import MAX_SESSION
-from switchsum.switch.v1model import DROP_PORT, EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, RECIRCULATED
+from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, RECIRCULATED
 
 
 class Egress:
@@ -88,14 +88,14 @@ class Egress:
             (names.egress_timestamp, now),
             (names.enqueue_timestamp, now),
             (names.egress_port, port),
-            (names.egress_spec, DROP_PORT + 1),
+            (names.egress_spec, around.program.drop_port + 1),
             (names.packet_length, around.get(emit, packet.hot, names.length)),
         ):
             around.set(emit, packet.hot, slot, value)
         around.run(emit, "egress", packet)
         base, replicas, count, limit = self._begin_clone(emit, packet, depth)
         spec = around.get(emit, packet.hot, names.egress_spec, 32)
-        with build.if_then(build.icmp_unsigned("!=", spec, constant(32, DROP_PORT))):
+        with build.if_then(build.icmp_unsigned("!=", spec, constant(32, around.program.drop_port))):
             self._send(emit, packet, port)
         if around.features.clones:
             arguments = [base, *self.leave.args[1:6], replicas, count, limit, build.add(depth, constant(32, 1))]

@@ -19,7 +19,6 @@ from switchsum.switch.lower.expressions import (
 from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.hashes import hash_of
 from switchsum.switch.lower.symbols import Symbols
-from switchsum.switch.v1model import DROP_PORT
 
 _NOTHING = {"no_op", "log_msg"}
 
@@ -266,7 +265,7 @@ def _drop(scope: Scope, *_: model.Operand) -> list[ir.Statement]:
     spec, group = scope.symbols.intrinsics.egress_spec, scope.symbols.intrinsics.mcast_grp
     fields = scope.symbols.fields
     return [
-        ir.Assign(spec, ir.Const(fields[spec].width, DROP_PORT)),
+        ir.Assign(spec, ir.Const(fields[spec].width, scope.symbols.drop_port)),
         ir.Assign(group, ir.Const(fields[group].width, 0)),
     ]
 

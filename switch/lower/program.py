@@ -12,11 +12,12 @@ from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.hashes import hash_of
 from switchsum.switch.lower.parser import ParserLowering
 from switchsum.switch.lower.symbols import Symbols
+from switchsum.switch.v1model import DROP_PORT
 
 
-def lower(program: model.Program) -> ir.Program:
+def lower(program: model.Program, drop_port: int = DROP_PORT) -> ir.Program:
     """Return a program's IR; raises ProgramError for what is not supported."""
-    symbols = Symbols(program)
+    symbols = Symbols(program, drop_port)
     controls = ControlLowering(symbols, program.actions)
     parser = ParserLowering(symbols, program.parser).lower()
     ingress, egress = controls.lower(program.ingress), controls.lower(program.egress)
@@ -36,6 +37,7 @@ def lower(program: model.Program) -> ir.Program:
         stack_counts=symbols.stack_counts,
         deparser=tuple(symbols.header(name) for name in program.deparser),
         too_short=program.errors.get("PacketTooShort", 1),
+        drop_port=drop_port,
     )
 
 

@@ -42,7 +42,7 @@ _STANDARD = {
 class Symbols:
     """Indices of everything that has a name; what is missing or unsupported raises ProgramError."""
 
-    def __init__(self, program: model.Program) -> None:
+    def __init__(self, program: model.Program, drop_port: int) -> None:
         if program.unions:
             raise ProgramError(f"header unions are not supported ({', '.join(program.unions)})")
         if program.value_sets:
@@ -50,6 +50,7 @@ class Symbols:
         if program.externs:
             raise ProgramError(f"extern objects are not supported ({', '.join(program.externs)})")
         self.errors = program.errors
+        self.drop_port = drop_port
         self.headers: list[ir.HeaderInfo] = []
         self.fields: list[ir.FieldInfo] = []
         self._header_index: dict[str, int] = {}

@@ -17,6 +17,7 @@ when a worker misbehaves: whoever parses a header copies it out first.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -86,7 +87,7 @@ class PortInfo:
     """One port, for people and for P4Runtime's clients."""
 
     number: int
-    """0 to 510."""
+    """0 to 511, but for the reserved ones."""
     kind: str
     """`shm`, `packet`, `udp` or `memory`."""
     name: str
@@ -96,7 +97,9 @@ class PortInfo:
 class PortTable:
     """Which port numbers are in use, and their counters; one for all groups of a switch."""
 
-    def __init__(self) -> None:
+    def __init__(self, reserved: Collection[int] = (CPU_PORT, DROP_PORT)) -> None:
+        """Keep the numbers `reserved` free of ports."""
+        self._reserved = frozenset(reserved)
         self.counters: Counters = np.zeros((PORTS, len(Counter)), np.int64)
         """`[PORTS, len(Counter)]`; a number that is used again goes on counting."""
         self._ports: dict[int, PortInfo] = {}
@@ -104,10 +107,13 @@ class PortTable:
     def take(self, kind: str, name: str, number: int | None = None) -> int:
         """Reserve `number`, or the lowest free one from 1 on, and return it; raises TransportError."""
         if number is None:
-            number = next((n for n in range(1, DROP_PORT) if n not in self._ports and n != CPU_PORT), DROP_PORT)
+            free = (n for n in range(1, PORTS) if n not in self._ports and n not in self._reserved)
+            number = next(free, PORTS)
         if number in self._ports:
             raise TransportError(f"port {number} is already {self._ports[number].name}")
-        if not 0 <= number < DROP_PORT or number == CPU_PORT:
+        if number in self._reserved:
+            raise TransportError(f"port number {number} is the CPU port's or means drop")
+        if not 0 <= number < PORTS:
             raise TransportError(f"no port can have the number {number}")
         self._ports[number] = PortInfo(number=number, kind=kind, name=name)
         return number

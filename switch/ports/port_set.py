@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from switchsum.switch.ports.base import DROP_PORT, Addresses, Batch, Counter, PortGroup, PortInfo, PortTable, Words
-from switchsum.switch.ports.capture import Capture
+from switchsum.switch.ports.taps import Tap
 
 BATCH_FRAMES: Final = 256
 """Frames that one poll returns at most."""
@@ -27,13 +27,13 @@ class PortSet:
         groups: Sequence[PortGroup],
         *,
         batch_frames: int = BATCH_FRAMES,
-        capture: Capture | None = None,
+        taps: Sequence[Tap] = (),
     ) -> None:
-        """Tie `groups`, which share `table`, together; `capture` records every frame that comes or goes."""
+        """Tie `groups`, which share `table`, together; `taps` see every frame that comes or goes."""
         self.table = table
         self.groups = list(groups)
         self._batch = Batch(batch_frames)
-        self._capture = capture
+        self._taps = tuple(taps)
         self._polls = 0
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poll = select.poll()
@@ -48,8 +48,8 @@ class PortSet:
         self._batch.count = 0
         for group in self.groups:
             group.collect(self._batch)
-        if self._capture is not None:
-            self._capture.received(self._batch)
+        for tap in self._taps:
+            tap.received(self._batch)
         return self._batch
 
     def done(self) -> None:
@@ -59,8 +59,8 @@ class PortSet:
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames in order; what finds no room or no port is dropped and counted (the latter at `DROP_PORT`)."""
-        if self._capture is not None:
-            self._capture.sent(ports, addresses, lengths)
+        for tap in self._taps:
+            tap.sent(ports, addresses, lengths)
         ports = np.minimum(ports, DROP_PORT)
         for group in self.groups:
             mine = group.owned[ports]
@@ -110,8 +110,8 @@ class PortSet:
         for group in self.groups:
             group.close()
         os.close(self._wake)
-        if self._capture is not None:
-            self._capture.close()
+        for tap in self._taps:
+            tap.close()
 
     def service(self) -> None:
         """Let ports appear and disappear."""

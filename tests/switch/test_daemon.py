@@ -257,5 +257,5 @@ def test_cpu_port_can_have_another_number() -> None:
         # The program's first two bytes are no controller header here, but they are taken for one all the same.
         assert client.receive().packet.payload == frame(1)[2:]
         client.close()
-    with pytest.raises(TransportError, match="port 1 is already"):
+    with pytest.raises(TransportError, match="number 1 is the CPU port's"):
         MemorySwitch(made_config(cpu_port=1))

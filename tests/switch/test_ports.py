@@ -138,7 +138,7 @@ def test_a_capture_shows_every_frame_with_its_port_and_direction(tmp_path: Path)
     table = PortTable()
     group = MemoryPorts(table, [4, 5])
     path = tmp_path / "frames.pcapng"
-    ports = PortSet(table, [group], capture=Capture(path))
+    ports = PortSet(table, [group], taps=[Capture(path)])
     before = time.time_ns()
     for number in range(5):  # lengths of all remainders by 4
         group.inject(4 + number % 2, frame(number))

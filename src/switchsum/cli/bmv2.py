@@ -1,0 +1,22 @@
+"""`switchsum-bmv2`: the embedded switch in BMv2's place."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from switchsum.protocol.errors import SwitchsumError
+
+
+def main() -> None:
+    """Run the switch; the console script's entry.  An error that we raise on purpose is one line."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when grpc is imported
+    from switchsum.switch.command_line import run
+
+    try:
+        run(sys.argv[1:])
+    except SwitchsumError as error:
+        typer.echo(f"switchsum-bmv2: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,114 @@
+"""What watches the frames of a switch as BMv2 shows them: two pcap files for each interface, and lines in a log.
+
+`capture.Capture` is the third kind: one pcapng file for all ports.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from io import BufferedWriter
+from pathlib import Path
+from typing import Final, Protocol
+
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Words
+
+_log = logging.getLogger(__name__)
+
+_MAGIC: Final = 0xA1B2C3D4
+"""A pcap file with timestamps in microseconds."""
+_ETHERNET: Final = 1
+
+
+class Tap(Protocol):
+    """What sees every frame that comes or goes."""
+
+    def received(self, batch: Batch) -> None:
+        """See a batch that has come in."""
+        ...
+
+    def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """See frames that are to go out."""
+        ...
+
+    def close(self) -> None:
+        """See nothing more."""
+        ...
+
+
+class InterfaceFiles:
+    """For each interface a pcap file of what came in and one of what went out, named as BMv2 names them."""
+
+    def __init__(self, directory: Path, interfaces: Mapping[int, str]) -> None:
+        """Create `NAME_in.pcap` and `NAME_out.pcap` for interfaces by port number; raises OSError."""
+        self._in: dict[int, BufferedWriter] = {}
+        self._out: dict[int, BufferedWriter] = {}
+        try:
+            for port, name in interfaces.items():
+                self._in[port] = _create(directory / f"{name}_in.pcap")
+                self._out[port] = _create(directory / f"{name}_out.pcap")
+        except OSError:
+            self.close()
+            raise
+
+    def received(self, batch: Batch) -> None:
+        """Record a batch that has come in."""
+        count = batch.count
+        _record(self._in, batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
+
+    def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Record frames that are to go out (those that a full port then drops as well)."""
+        _record(self._out, ports, addresses, lengths)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (*self._in.values(), *self._out.values()):
+            file.close()
+
+
+class FrameLog:
+    """A line in the log for each frame, at level DEBUG, and the first bytes of each, at INFO, where they are wanted."""
+
+    def __init__(self, dump_bytes: int = 0) -> None:
+        self._dump_bytes = dump_bytes
+
+    def received(self, batch: Batch) -> None:
+        """Log a batch that has come in."""
+        count = batch.count
+        self._write("received on", batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
+
+    def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Log frames that are to go out."""
+        self._write("sent to", ports, addresses, lengths)
+
+    def close(self) -> None:
+        """Do nothing: the log is not ours."""
+
+    def _write(self, what: str, ports: Words, addresses: Addresses, lengths: Words) -> None:
+        for port, address, length in _rows(ports, addresses, lengths):
+            _log.debug("frame of %d bytes %s port %d", length, what, port)
+            if self._dump_bytes:
+                _log.info("%s", ctypes.string_at(address, min(length, self._dump_bytes)).hex(" "))
+
+
+def _create(path: Path) -> BufferedWriter:
+    file = path.open("wb")
+    file.write(struct.pack("<IHHiIII", _MAGIC, 2, 4, 0, 0, MAX_FRAME_BYTES, _ETHERNET))
+    file.flush()
+    return file
+
+
+def _record(files: Mapping[int, BufferedWriter], ports: Words, addresses: Addresses, lengths: Words) -> None:
+    seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
+    for port, address, length in _rows(ports, addresses, lengths):
+        if port in files:
+            files[port].write(struct.pack("<IIII", seconds, microseconds, length, length))
+            files[port].write(ctypes.string_at(address, length))
+            files[port].flush()
+
+
+def _rows(ports: Words, addresses: Addresses, lengths: Words) -> Iterable[tuple[int, int, int]]:
+    return zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True)
