@@ -19,6 +19,14 @@ from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, payload_bytes
 MAX_WINDOW_SLOTS: Final = 256
 """Slots in flight at most, on every rank alike: enough for links that are fast, and rows for them still fit caches."""
 
+_LAUNCHERS: Final = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, switchsum run
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # mpirun of Open MPI
+    ("PMI_RANK", "PMI_SIZE"),  # mpirun of MPICH and Intel MPI, srun --mpi=pmi2
+    ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
+)
+"""Where launchers put rank and size; the first pair that is set holds."""
+
 Value = TypeVar("Value", str, int)
 
 
@@ -34,8 +42,9 @@ def connect(
     """Join a job and return this rank's communicator, once every rank has joined.
 
     What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port of the
-    controller, 127.0.0.1:9560 if not set either), SWITCHSUM_JOB (the job's name), RANK, WORLD_SIZE and SWITCHSUM_LINK
-    (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE).  `timeout_s` is how long to wait
+    controller, 127.0.0.1:9560 if not set either), SWITCHSUM_JOB (the job's name), SWITCHSUM_LINK (how to reach the
+    switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and WORLD_SIZE, or what `mpirun` and `srun`
+    have in their place.  `timeout_s` is how long to wait
     for other ranks, here and in collectives; the job's own if not given.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
@@ -43,8 +52,9 @@ def connect(
     """
     controller = controller or os.environ.get("SWITCHSUM_CONTROLLER") or DEFAULT_CONTROLLER
     job = _setting("job", job, "SWITCHSUM_JOB", str)
-    rank = _setting("rank", rank, "RANK", int)
-    world_size = _setting("world_size", world_size, "WORLD_SIZE", int)
+    rank_variable, size_variable = next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
+    rank = _setting("rank", rank, rank_variable, int)
+    world_size = _setting("world_size", world_size, size_variable, int)
     link = _setting("link", link, "SWITCHSUM_LINK", str)
     if timeout_s is not None and not timeout_s > 0:
         raise UsageError(f"timeout_s must be positive, not {timeout_s}")

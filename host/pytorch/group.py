@@ -103,6 +103,16 @@ class SwitchGroup(dist.ProcessGroup):
         """Do the same as `shutdown`."""
         self.shutdown()
 
+    def begun(self, handles: Sequence[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> SwitchWork:
+        """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
+        work = SwitchWork(handles, tensors, finish)
+        assert self._completer is not None
+        if handles:
+            self._completer.watch(work, handles[-1])
+        else:
+            work.complete()
+        return work
+
     # What is reduced.
 
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
@@ -124,7 +134,7 @@ class SwitchGroup(dist.ProcessGroup):
         communicator = self.connect()
         parts = [(reduction, reduction.stage(tensor)) for reduction, tensor in zip(reductions, tensors, strict=True)]
         handles = [communicator.allreduce_async(part.array(), reduction.operator) for reduction, part in parts]
-        return self._begun(handles, tensors, lambda: _deliver(parts))
+        return self.begun(handles, tensors, lambda: _deliver(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
@@ -134,7 +144,7 @@ class SwitchGroup(dist.ProcessGroup):
             sparse.SparseSum(self.connect(), tensor, reduction.operator)
             for tensor, reduction in zip(tensors, reductions, strict=True)
         ]
-        return self._begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
+        return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
 
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
@@ -145,7 +155,7 @@ class SwitchGroup(dist.ProcessGroup):
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(tensors[0])
         handle = communicator.reduce_async(part.array(), opts.rootRank, reduction.operator)
-        return self._begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
+        return self.begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
         """Reduce as many tensors as there are ranks; each rank gets the result of its own."""
@@ -164,7 +174,7 @@ class SwitchGroup(dist.ProcessGroup):
             own = reduction.convert(sums[self.rank()], outputs[0].dtype)
             outputs[0].detach().copy_(own.reshape(outputs[0].shape))
 
-        return self._begun([handle], list(outputs), finish)
+        return self.begun([handle], list(outputs), finish)
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor over all ranks; each rank gets its part along the first axis."""
@@ -195,7 +205,7 @@ class SwitchGroup(dist.ProcessGroup):
                 communicator.reduce_scatter_async(staged, reduction.operator, out=part.array().reshape(1, -1))
             )
             parts.append((reduction, part))
-        return self._begun(handles, outputs, lambda: _deliver(parts))
+        return self.begun(handles, outputs, lambda: _deliver(parts))
 
     # What is only moved, bit by bit.
 
@@ -208,7 +218,7 @@ class SwitchGroup(dist.ProcessGroup):
         communicator = self.connect()
         parts = [stage(tensor) for tensor in tensors]
         handles = [communicator.broadcast_async(part.bits(), opts.rootRank) for part in parts]
-        return self._begun(handles, tensors, lambda: _deliver_as_is(parts))
+        return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, one by one."""
@@ -238,7 +248,7 @@ class SwitchGroup(dist.ProcessGroup):
                 for tensor, values in zip(gathered, room, strict=True):
                     tensor.detach().copy_(values.reshape(tensor.shape))
 
-        return self._begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
+        return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
 
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, in one."""
@@ -267,13 +277,13 @@ class SwitchGroup(dist.ProcessGroup):
             communicator.allgather_async(stage(own).bits(), out=_rows(part, self.size()))
             for own, part in zip(inputs, parts, strict=True)
         ]
-        return self._begun(handles, outputs, lambda: _deliver_as_is(parts))
+        return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
 
     def barrier(self, opts: Any = None) -> dist.Work:
         """Wait for every rank."""
         if self._is_alone:
             return self._over_gloo("barrier", opts or c10d.BarrierOptions())
-        return self._begun([self.connect().barrier_async()], [], lambda: None)
+        return self.begun([self.connect().barrier_async()], [], lambda: None)
 
     # What goes from one rank to another, or gives each rank a value of its own: gloo's.
 
@@ -354,12 +364,6 @@ class SwitchGroup(dist.ProcessGroup):
                 return None
             chosen.append(reduction)
         return chosen
-
-    def _begun(self, handles: list[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> dist.Work:
-        work = SwitchWork(handles, tensors, finish)
-        assert self._completer is not None
-        self._completer.watch(work, handles[-1])
-        return work
 
     def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
         return getattr(self._gloo, name)(*arguments)

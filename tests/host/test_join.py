@@ -254,6 +254,26 @@ def test_what_connect_needs_comes_from_arguments_or_environment(missing: str, mo
         connect(timeout_s=0.1)
 
 
+@pytest.mark.parametrize(
+    ("rank", "size"),
+    [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS")],
+)
+def test_rank_and_size_as_launchers_of_mpi_tell_them(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch, rank: str, size: str
+) -> None:
+    for variable in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(rank, "2")
+    monkeypatch.setenv(size, "5")
+    with pytest.raises(TransportError):
+        connect(controller=controller.address, job="x", link="shm:nobody-is-here")
+    asked = next(request for name, request in controller.calls if name == "Join")
+    assert (asked.rank, asked.world_size) == (2, 5)
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(UsageError, match="WORLD_SIZE"):  # never a rank of one launcher and a size of another
+        connect(controller=controller.address, job="x", link="shm:nobody-is-here")
+
+
 def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(UsageError, match="'first', which is no int"):

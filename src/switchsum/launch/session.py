@@ -17,8 +17,8 @@ from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
 
 JOB = "run"
-READY_S = 30.0
-"""How long switch and controller may take to start; compiling the program cold takes a few seconds."""
+READY_S = 60.0
+"""How long switch and controller may take to start; compiling the program cold takes seconds, more where it is busy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

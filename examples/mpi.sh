@@ -1,0 +1,16 @@
+#!/bin/sh
+# The digits demo under mpirun, which tells each process its rank: sh examples/mpi.sh [workers] [arguments of digits.py]
+set -eu
+workers=${1:-4}
+[ $# -eq 0 ] || shift
+place=$(mktemp -d)
+export SWITCHSUM_CONTROLLER="unix:$place/controller" SWITCHSUM_JOB=mpi SWITCHSUM_LINK="shm:mpi-$$"
+
+switchsum switch --listen "unix:$place/p4runtime" --shm "mpi-$$" & switch=$!
+switchsum controller --listen "$SWITCHSUM_CONTROLLER" --switch "unix:$place/p4runtime" & controller=$!
+trap 'kill $switch $controller; wait; rm -rf "$place"' EXIT
+until switchsum job create "$SWITCHSUM_JOB" --workers "$workers" 2>/dev/null; do
+  kill -0 $switch $controller # ends the script when either has ended
+  sleep 0.2
+done
+mpirun ${MPIRUN_OPTIONS:-} -n "$workers" python "$(dirname "$0")/digits.py" "$@"

@@ -1,0 +1,7 @@
+"""Communication hooks for DistributedDataParallel."""
+
+from __future__ import annotations
+
+from switchsum.host.pytorch.hooks import CompressedHook, Compressor, Exchange, compressed
+
+__all__ = ["CompressedHook", "Compressor", "Exchange", "compressed"]

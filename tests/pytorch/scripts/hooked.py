@@ -1,0 +1,113 @@
+"""DistributedDataParallel with a hook: what is not sent stays until it is, also over a checkpoint."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook, fp16_compress_wrapper
+from torch.nn.parallel import DistributedDataParallel
+
+from switchsum import Communicator, Handle
+from switchsum.torch import hooks
+
+
+@dataclass
+class Part:
+    """Every second value of a gradient under way."""
+
+    handles: Sequence[Handle]
+    values: npt.NDArray[np.float32]
+    phase: int
+    size: int
+
+    def finish(self) -> npt.NDArray[np.float32]:
+        """Return the average, zero where nothing was sent."""
+        whole = np.zeros(self.size, np.float32)
+        whole[self.phase :: 2] = self.values
+        return whole
+
+
+class EverySecond:
+    """Sends the even values in one step and the odd ones in the next; a residual keeps the others."""
+
+    def __init__(self) -> None:
+        self.residuals: dict[str, npt.NDArray[Any]] = {}
+        self.steps: dict[str, int] = {}
+
+    def begin(self, communicator: Communicator, key: str, gradient: npt.NDArray[np.float32]) -> Part:
+        """Send half of it."""
+        rest = gradient + self.residuals.get(key, np.zeros_like(gradient))
+        phase = self.steps.get(key, 0) % 2
+        self.steps[key] = self.steps.get(key, 0) + 1
+        values = rest[phase::2].copy()
+        rest[phase::2] = 0
+        self.residuals[key] = rest
+        return Part([communicator.allreduce_async(values, "average")], values, phase, len(gradient))
+
+    def state_dict(self) -> Mapping[str, npt.NDArray[Any]]:
+        """Return residuals, and how far each bucket is."""
+        return {**self.residuals, **{f"step {key}": np.array(value) for key, value in self.steps.items()}}
+
+    def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on from there."""
+        self.steps = {key.removeprefix("step "): int(value) for key, value in state.items() if key.startswith("step ")}
+        self.residuals = {key: value for key, value in state.items() if not key.startswith("step ")}
+
+
+def gradients(hook: object, steps: int) -> list[torch.Tensor]:
+    """Return the averaged gradient of each step of a linear model, whose own gradient is its input."""
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(8, 1, bias=False))
+    model.register_comm_hook(None, hook)
+    found = []
+    for step in range(steps):
+        model.zero_grad()
+        model(torch.full((1, 8), step + dist.get_rank() + 1.0)).sum().backward()
+        found.append(model.module.weight.grad.reshape(-1).clone())
+    return found
+
+
+def check_residuals() -> None:
+    """Half of the values arrive in each step, and nothing is lost."""
+    mean = (dist.get_world_size() - 1) / 2
+    hook = hooks.compressed(EverySecond())
+    first, second = gradients(hook, 2)
+    assert first.tolist() == [1 + mean, 0] * 4
+    assert second.tolist() == [0, (1 + mean) + (2 + mean)] * 4
+    saved = io.BytesIO()
+    torch.save(hook.state_dict(), saved)
+    saved.seek(0)
+    other = hooks.compressed(EverySecond())
+    other.load_state_dict(torch.load(saved))
+    for one in (hook, other):
+        (third,) = gradients(one, 1)
+        assert third.tolist() == [(2 + mean) + (1 + mean), 0] * 4
+
+
+def check_torchs_own_hooks() -> None:
+    """Hooks of torch, alone and around ours."""
+    mean = (dist.get_world_size() - 1) / 2
+    (wrapped,) = gradients(fp16_compress_wrapper(hooks.compressed(EverySecond())), 1)
+    assert wrapped.tolist() == [1 + mean, 0] * 4
+    torch.manual_seed(0)
+    model = DistributedDataParallel(nn.Linear(8, 1, bias=False))
+    model.register_comm_hook(None, fp16_compress_hook)
+    model(torch.full((1, 8), dist.get_rank() + 1.0)).sum().backward()
+    assert model.module.weight.grad.reshape(-1).tolist() == [1 + mean] * 8
+
+
+if __name__ == "__main__":
+    dist.init_process_group("switchsum")
+    for check in (check_residuals, check_torchs_own_hooks):
+        check()
+        if dist.get_rank() == 0:
+            print("passed", check.__name__, flush=True)
+    dist.destroy_process_group()

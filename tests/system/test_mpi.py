@@ -1,0 +1,26 @@
+"""Ranks that a launcher of MPI starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (the demo's images)")
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi.sh"
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun (openmpi-bin) is not on PATH")
+@pytest.mark.timeout(120)
+def test_the_demo_under_mpirun() -> None:
+    options = "--oversubscribe" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
+    environment = {**os.environ, "MPIRUN_OPTIONS": options, "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    command = ["sh", str(EXAMPLE), "3", "--epochs", "2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 workers, every gradient added by the switch" in done.stdout
