@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 ARGS ?=
 ONLY ?=
+SECONDS ?= 3600
 SWITCH ?= switchsum
 TOPO ?= star,4
 RATE ?= 100
@@ -24,7 +25,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test bench lint p4 docs torch clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify fuzz bench lint p4 docs torch clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +44,13 @@ needs-mininet:
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 	$(BIN)/python -m pytest $(ARGS)
+
+verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
+	$(BIN)/python -m verify $(ARGS)
+
+fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
+	$(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
 
 bench: $(STAMP) ## measure; ONLY=switch, allreduce or load for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)

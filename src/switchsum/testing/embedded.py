@@ -13,8 +13,8 @@ from switchsum.switch.tables import Entry, Exact
 class Embedded:
     """Our own program on the embedded switch."""
 
-    def __init__(self, lanes: int, engine: EngineName) -> None:
-        self.pipeline = Pipeline.load(p4src.load(lanes).device_config, engine=engine)
+    def __init__(self, lanes: int, engine: EngineName, *, debug: bool = False) -> None:
+        self.pipeline = Pipeline.load(p4src.load(lanes).device_config, engine=engine, debug=debug)
 
     def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
         """Add an entry of exact matches."""

@@ -1,0 +1,56 @@
+"""Run one target under atheris: `python -m fuzz TARGET [libFuzzer's options]`, or all with `--seconds N` each."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+TARGETS: Final = ("host_frames", "switch_frames", "programs", "p4runtime_server")
+LONGEST_INPUT_S: Final = 20
+"""An input that takes longer is a hang; loading a program with the compiler takes a second or so."""
+MEMORY_MEGABYTES: Final = 2048
+INSTRUMENTED: Final = ("switchsum.protocol.wire", "switchsum.switch")
+"""Python code whose branches guide the fuzzer.  Kernels are compiled from their Python source, which must stay as it
+is; inputs find their way into those and into generated code by what they are made from."""
+
+
+def main() -> None:
+    """Fuzz one target in this process, or each in one of its own."""
+    parser = argparse.ArgumentParser(prog="python -m fuzz", description=__doc__)
+    parser.add_argument("target", nargs="?", choices=TARGETS)
+    parser.add_argument("--seconds", type=int, default=60, help="for each target")
+    options, rest = parser.parse_known_args()
+    if options.target is not None:
+        _fuzz(options.target, [f"-max_total_time={options.seconds}", *rest])
+        return
+    failed = [target for target in TARGETS if _start(target, options.seconds)]
+    print(f"{len(TARGETS)} targets, {options.seconds} s each, failed: {', '.join(failed) or 'none'}")
+    sys.exit(1 if failed else 0)
+
+
+def _start(target: str, seconds: int) -> int:
+    print(f"== {target}", flush=True)
+    return subprocess.run([sys.executable, "-m", "fuzz", target, "--seconds", str(seconds)], check=False).returncode
+
+
+def _fuzz(target: str, options: list[str]) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=list(INSTRUMENTED)):
+        module = import_module(f"fuzz.{target}")
+    tried = module.Target()
+    with tempfile.TemporaryDirectory(prefix="switchsum-fuzz-") as folder:
+        for index, seed in enumerate(module.seeds()):
+            (Path(folder) / f"seed{index}").write_bytes(seed)
+        limits = [f"-timeout={LONGEST_INPUT_S}", f"-rss_limit_mb={MEMORY_MEGABYTES}", "-max_len=512"]
+        atheris.Setup([sys.argv[0], *limits, "-print_final_stats=1", *options, folder], tried.run)
+        atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

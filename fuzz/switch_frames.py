@@ -1,0 +1,105 @@
+"""Frames into the switch: our program in native code, beside the interpreter, which says what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from fuzz.choices import Choices, damage
+from fuzz.guard import Guarded
+from switchsum.protocol import wire
+from switchsum.protocol.wire import Flag, Header, Kind
+from switchsum.switch.batch import Output
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.rig import CPU_PORT, EPOCH, JOB, SWITCH, Rig, worker
+
+LANES: Final = 128
+WORKERS: Final = 3
+FRAMES: Final = 6
+REGISTERS: Final = ("numbers", "seen_members", "tags", "next_blocks", "next_exponents", "sticky_flags")
+SLOT_AT: Final = wire.LOWER_BYTES + 16
+"""Where a frame has its slot."""
+
+
+class Target:
+    """Two switches that get the same frames."""
+
+    def __init__(self) -> None:
+        self._native = Embedded(LANES, "native", debug=True)
+        self._interpreted = Embedded(LANES, "interpreter")
+        for engine in (self._native, self._interpreted):
+            Rig(engine, workers=WORKERS, lanes=LANES)
+        self._memory = Guarded(65536)
+        frames, size = self._native.pipeline.room(65536)
+        self._output = Output(frames, size)
+        self._lanes = np.arange(LANES, dtype=">i4").tobytes()
+
+    def run(self, data: bytes) -> None:
+        """Run some frames through both and compare what comes out."""
+        choices = Choices(data)
+        for _ in range(FRAMES):
+            port, frame = self._frame(choices)
+            assert self._run_native(port, frame) == self._interpreted.process(port, frame), (port, frame.hex())
+            if choices.is_over:
+                break
+        for name in REGISTERS:
+            one, other = (
+                engine.pipeline.registers[f"SwitchIngress.slot.{name}"] for engine in (self._native, self._interpreted)
+            )
+            assert np.array_equal(one.memory, other.memory), name
+
+    def _run_native(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        view = self._memory.place(frame)
+        done = self._native.pipeline.process_batch(
+            np.array([view.ctypes.data], np.uint64),
+            np.array([len(frame)], np.uint32),
+            np.array([port], np.uint32),
+            1,
+            self._output,
+        )
+        assert done == 1
+        return self._output.frames()
+
+    def _frame(self, choices: Choices) -> tuple[int, bytes]:
+        """Make up a frame: nearly right, or anything."""
+        how = choices.below(8)
+        if how == 0:
+            return choices.below(512), choices.rest()[:2048] or b"\0"
+        rank = choices.below(WORKERS)
+        from_controller = how == 1
+        kind = choices.pick((Kind.QUERY, Kind.SET)) if from_controller else Kind.CONTRIBUTION
+        has_payload = not from_controller and choices.below(2) == 1
+        header = Header(
+            kind=kind,
+            job=JOB,
+            epoch=EPOCH,
+            rank=rank,
+            slot=choices.pick((0, 0, 1, 7, 8, 1023, 1024, 1 << 31, 0xFFFF_FFFF)),
+            number=choices.pick((0, 1, 2, 3, 4, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)),
+            flags=Flag.PAYLOAD if has_payload else Flag(0),
+            format=1 + choices.below(3),
+            next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
+            bitmap=choices.number(1),
+        )
+        source = SWITCH if from_controller else worker(rank)
+        frame = wire.build_frame(source, SWITCH, header, self._lanes if has_payload else b"")
+        if choices.below(2):
+            frame = damage(frame, choices)
+        return (CPU_PORT, bytes(2) + _trusted(frame)) if from_controller else (rank + 1, frame or b"\0")
+
+
+def _trusted(frame: bytes) -> bytes:
+    """Return a frame with a slot that exists: the program believes its controller, and a debug build would stop."""
+    high = slice(SLOT_AT, SLOT_AT + 3)
+    return frame[: high.start] + bytes(len(frame[high])) + frame[high.stop :]
+
+
+def seeds() -> Iterator[bytes]:
+    """Return inputs that get far."""
+    for rank in range(WORKERS):
+        yield bytes([2, rank, 1, 0, 1, 0, 2, 0, 0] * FRAMES)
+    yield bytes([2, 0, 1, 0, 1, 0, 2, 0, 0, 2, 1, 1, 0, 1, 0, 2, 0, 0, 2, 2, 1, 0, 1, 0, 2, 0, 0])
+    yield bytes([1, 0, 0, 0, 1, 0, 0, 3, 0])
+    yield bytes(range(100))
