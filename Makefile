@@ -18,7 +18,7 @@ TOPO ?= star,4
 RATE ?= 100
 TRAIN ?= python examples/digits.py
 MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py --switch $(SWITCH) --topo $(TOPO) \
-  $(if $(RATE),--link tc$(COMMA)bw=$(RATE))
+  $(if $(RATE),--link tc$(COMMA)bw=$(RATE)$(COMMA)use_tbf=1$(COMMA)latency_ms=1000)
 COMMA := ,
 SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 

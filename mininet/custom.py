@@ -49,6 +49,8 @@ MIN_MTU = 1500
 HEADERS_BYTES = 82  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); the MTU leaves the first of them out
 READY_S = 60.0
 STOP_S = 3.0
+# Of links with a rate: the queue holds every host's window, and tc does not warn as it does about Mininet's default, HTB.
+BUCKET = {"use_tbf": True, "latency_ms": 1000}
 OFFLOADS = ("tx", "tso", "gso", "gro")  # they leave checksums unfinished, and halve BMv2's receive ring
 
 
@@ -341,7 +343,7 @@ class DataTopo(Topo):  # type: ignore[misc]
         for name in topology.switches:
             self.addSwitch(name)
         for link in topology.links:
-            limited = {} if link.rate_mbit is None else {"cls": TCLink, "bw": link.rate_mbit}
+            limited = {} if link.rate_mbit is None else {"cls": TCLink, "bw": link.rate_mbit, **BUCKET}
             self.addLink(*link.ends, **limited)
 
 
