@@ -14,7 +14,7 @@ from switchsum.switch import ir
 from switchsum.switch.codegen.emitter import BYTE, Emitter, Fields, Value
 from switchsum.switch.codegen.kernels import Shape, kernel
 from switchsum.switch.codegen.layout import ALIGN, ZEROS
-from switchsum.switch.codegen.limbs import LIMB_BYTES, LOOP_BYTES, carry_function
+from switchsum.switch.codegen.limbs import LIMB_BYTES, LOOP_BYTES, carry_function, shift_function
 from switchsum.switch.ir import Op
 from switchsum.switch.passes.analysis import is_wide
 from switchsum.switch.passes.repeat import PERIODS, period_of
@@ -79,6 +79,12 @@ class WideFields:
                 target = self._temporary(size)
                 function = carry_function(self._emit.unit, op is Op.SUB, size)
                 self._emit.build.call(function, [target, self.address(left), self.address(right)])
+                return self.memory(size, target, _TEMPORARY)
+            case ir.Binary(_, Op.SHR, left, right) if (
+                size > LOOP_BYTES and size % LIMB_BYTES == 0 and right.width <= 64
+            ):
+                target, amount = self._temporary(size), self._emit.resize(self._integer_of(right), 64)
+                self._emit.build.call(shift_function(self._emit.unit, size), [target, self.address(left), amount])
                 return self.memory(size, target, _TEMPORARY)
         return self.from_integer(self._integer_of(value))
 
