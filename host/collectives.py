@@ -1,7 +1,8 @@
 """Callers' arrays as the engine wants them, and back.
 
 Everything is an allreduce to the engine.  Where one rank alone has values (a broadcast's root, each rank's part of an
-allgather) the others contribute blocks of zeros, which do not travel, and the bits come through whatever they mean.
+allgather) the others contribute blocks of zeros, which do not travel, and its bytes, added to nothing in lanes of 8
+bits, come through whatever they mean.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from switchsum.protocol.errors import UnsupportedDtype, UsageError
 
 Array = npt.NDArray[Any]
 
-_WORD: Final = np.dtype(np.int32)
+_BYTE: Final = np.dtype(np.int8)
 """What bits travel as."""
 
 
@@ -28,8 +29,24 @@ class Call:
 
     operation: Operation
     """What the engine runs: on the caller's array itself if it can be, else on a copy."""
-    finish: Callable[[], Array | None]
+    finish: Callable[[], Any]
     """Put the result where the caller wants it, and return it."""
+    saturates: bool = False
+    """The nearest value will do where an integer sum does not fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How arrays are combined."""
+
+    operator: str = "sum"
+    """One of `switchsum.host.operation.OPERATORS`."""
+    lanes: str = "int32"
+    """One of `switchsum.host.operation.FLOAT_LANES`."""
+    narrow: bool = False
+    """Sums of float64 may go through float32."""
+    saturate: bool = False
+    """The nearest value will do where an integer sum does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,46 +62,43 @@ def barrier() -> Call:
     return Call(operation=Operation(kind="barrier"), finish=lambda: None)
 
 
-def allreduce(array: Array, operator: str, *, narrow: bool = False) -> Call:
+def allreduce(array: Array, how: How) -> Call:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
 
     An array that is contiguous in C's order, aligned and in the machine's byte order is reduced where it is; any other
     one is copied, so that all ranks add the same elements whatever their arrays' layout.
     """
     _check_written("allreduce", array)
-    values = _values(array, operator, narrow)
-    return Call(operation=_operation("allreduce", operator, values, array), finish=lambda: _returned(values, array))
+    values = _values(array, how)
+    return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
 
 
-def reduce(array: Array, root: int, operator: str, place: Place, *, narrow: bool = False) -> Call:
+def reduce(array: Array, root: int, how: How, place: Place) -> Call:
     """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
     _check_root(root, place)
     kind = f"reduce to rank {root}"
     if place.rank == root:
         _check_written("reduce", array)
-        values = _values(array, operator, narrow)
-        return Call(operation=_operation(kind, operator, values, array), finish=lambda: _returned(values, array))
+        values = _values(array, how)
+        return _reduction(kind, how, values, array, lambda: _returned(values, array))
     _check_array("reduce", array)
-    copy = _values(array, operator, narrow, copy=True)
-    return Call(operation=_operation(kind, operator, copy, array), finish=lambda: array)
+    return _reduction(kind, how, _values(array, how, copy=True), array, lambda: array)
 
 
-def reduce_scatter(
-    array: Array, operator: str, place: Place, *, out: Array | None = None, narrow: bool = False
-) -> Call:
+def reduce_scatter(array: Array, how: How, place: Place, *, out: Array | None = None) -> Call:
     """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
     _check_array("reduce_scatter", array)
     if array.ndim == 0 or array.shape[0] % place.world_size:
         raise UsageError(f"reduce_scatter splits the first axis into {place.world_size} parts; shape {array.shape}")
     shape = (array.shape[0] // place.world_size, *array.shape[1:])
     out = _check_out("reduce_scatter", out, shape, array.dtype)
-    values = _values(array, operator, narrow, copy=True)
+    values = _values(array, how, copy=True)
 
     def finish() -> Array:
         out[...] = values.reshape(place.world_size, *shape)[place.rank]
         return out
 
-    return Call(operation=_operation("reduce_scatter", operator, values, array), finish=finish)
+    return _reduction("reduce_scatter", how, values, array, finish)
 
 
 def broadcast(array: Array, root: int, place: Place) -> Call:
@@ -92,13 +106,13 @@ def broadcast(array: Array, root: int, place: Place) -> Call:
     _check_root(root, place)
     if place.rank == root:
         _check_array("broadcast", array)
-        words = _words(array, copy=not array.flags.writeable)
+        octets = _bytes_of(array, copy=not array.flags.writeable)
         finish = lambda: array  # noqa: E731
     else:
         _check_written("broadcast", array)
-        words = _words(array, zero=True)
-        finish = lambda: _restored(words, array)  # noqa: E731
-    return Call(operation=_bits(f"broadcast from rank {root}", words, array), finish=finish)
+        octets = _bytes_of(array, zero=True)
+        finish = lambda: _restored(octets, array)  # noqa: E731
+    return Call(operation=_bits(f"broadcast from rank {root}", octets, array), finish=finish)
 
 
 def allgather(array: Array, place: Place, *, out: Array | None = None) -> Call:
@@ -108,14 +122,14 @@ def allgather(array: Array, place: Place, *, out: Array | None = None) -> Call:
     parts = np.zeros_like(out) if np.may_share_memory(out, array) else out
     parts[...] = np.zeros((), array.dtype)
     parts[place.rank] = array
-    words = _words(parts)
+    octets = _bytes_of(parts)
 
     def finish() -> Array:
-        if _restored(words, parts) is not out:
+        if _restored(octets, parts) is not out:
             out[...] = parts
         return out
 
-    return Call(operation=_bits("allgather", words, array), finish=finish)
+    return Call(operation=_bits("allgather", octets, array), finish=finish)
 
 
 def _check_array(name: str, array: Array) -> None:
@@ -146,20 +160,23 @@ def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.d
     return out
 
 
-def _values(array: Array, operator: str, narrow: bool, *, copy: bool = False) -> Array:
+def _values(array: Array, how: How, *, copy: bool = False) -> Array:
     """Return an array's values as the engine can add them: the array's own memory, or a copy."""
     dtype = array.dtype.newbyteorder("=")
-    if narrow and dtype == np.float64:
+    if how.narrow and dtype == np.float64 and how.operator in ("sum", "average"):
         dtype = np.dtype(np.float32)
-    check(dtype, operator)
+    check(dtype, how.operator, how.lanes)
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype == dtype and not copy
     with np.errstate(over="ignore"):  # beyond float32 is infinite there
         values = array if in_place else np.array(array, dtype=dtype, order="C")
     return values.reshape(-1).view(np.ndarray)
 
 
-def _operation(kind: str, operator: str, values: Array, array: Array) -> Operation:
-    return Operation(kind=kind, operator=operator, values=values, shape=array.shape, dtype=array.dtype.name)
+def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any]) -> Call:
+    operation = Operation(
+        kind=kind, operator=how.operator, lanes=how.lanes, values=values, shape=array.shape, dtype=array.dtype.name
+    )
+    return Call(operation=operation, finish=finish, saturates=how.saturate)
 
 
 def _returned(values: Array, array: Array) -> Array:
@@ -169,27 +186,25 @@ def _returned(values: Array, array: Array) -> Array:
     return array
 
 
-def _words(array: Array, *, zero: bool = False, copy: bool = False) -> Array:
-    """Return an array's bits as words: its own memory or a copy, filled up to whole words; `zero`: zeros instead."""
-    if array.flags.c_contiguous and array.nbytes % _WORD.itemsize == 0 and not copy:
-        words = array.reshape(-1).view(np.ndarray).view(np.uint8).view(_WORD)
-        if words.flags.aligned:
-            if zero:
-                words[:] = 0
-            return words
-    words = np.zeros(-(-array.nbytes // _WORD.itemsize), _WORD)
-    if not zero:
-        words.view(np.uint8)[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.ndarray).view(np.uint8)
-    return words
+def _bytes_of(array: Array, *, zero: bool = False, copy: bool = False) -> Array:
+    """Return an array's bytes: its own memory or a copy; `zero`: zeros instead of what is there."""
+    if array.flags.c_contiguous and not copy:
+        octets: Array = array.reshape(-1).view(np.ndarray).view(_BYTE)
+        if zero:
+            octets[:] = 0
+        return octets
+    if zero:
+        return np.zeros(array.nbytes, _BYTE)
+    return np.array(array, order="C").reshape(-1).view(np.ndarray).view(_BYTE)
 
 
-def _restored(words: Array, array: Array) -> Array:
-    """Write bits to the array that they are of, where they are not already."""
-    if not np.may_share_memory(words, array):
-        array[...] = words.view(np.uint8)[: array.nbytes].view(array.dtype).reshape(array.shape)
+def _restored(octets: Array, array: Array) -> Array:
+    """Write bytes to the array that they are of, where they are not already."""
+    if not np.may_share_memory(octets, array):
+        array[...] = octets.view(array.dtype).reshape(array.shape)
     return array
 
 
-def _bits(kind: str, words: Array, array: Array) -> Operation:
+def _bits(kind: str, octets: Array, array: Array) -> Operation:
     dtype = array.dtype.name + array.dtype.byteorder.replace("=", "").replace("|", "")
-    return Operation(kind=kind, values=words, shape=array.shape, dtype=dtype)
+    return Operation(kind=kind, values=octets, shape=array.shape, dtype=dtype)

@@ -14,12 +14,14 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy.typing as npt
 
-from switchsum.host import collectives
+from switchsum.host.calls import CollectiveCalls
+from switchsum.host.collectives import Call
 from switchsum.host.driver import Driver
 from switchsum.host.events import Failed, Finished
+from switchsum.host.handle import Handle
 from switchsum.host.operation import Operation
 from switchsum.host.statistics import Statistics
-from switchsum.protocol.errors import SumOverflow, SwitchsumError, UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -51,40 +53,7 @@ class Holder(Protocol):
         ...
 
 
-class Handle:
-    """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
-
-    def __init__(self, communicator: Communicator, call: collectives.Call, serial: int) -> None:
-        self._communicator = communicator
-        self._call = call
-        self._serial = serial
-        self._finished: Finished | None = None
-        self._result: Any = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether `wait` would return, or raise, at once."""
-        return self._finished is not None or self._communicator._has_ended(self._serial)
-
-    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
-        """Call `callback(self)` once `is_done`, from the thread that finds out, which it must neither block nor fail.
-
-        Without a background thread that is a thread that waits for something.
-        """
-        self._communicator._when_ended(self._serial, lambda: callback(self))
-
-    def wait(self) -> Any:
-        """Return the collective's result, once it is there; raises what it failed with, each time that it is called."""
-        if self._finished is None:
-            self._finished = self._communicator._wait(self._serial)
-            self._result = self._call.finish()
-        if blocks := self._finished.overflowed:
-            names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
-            raise SumOverflow(f"sums beyond int32 in block {names}", blocks)
-        return self._result
-
-
-class Communicator:
+class Communicator(CollectiveCalls):
     """One rank of a job: every rank calls the same collectives in the same order.
 
     Collectives may be called from several threads, one of which works at a time.  After an error other than
@@ -121,107 +90,6 @@ class Communicator:
         self._seconds = 0.0
         membership.on_heartbeat = self._after_heartbeat
         atexit.register(_close_at_exit, weakref.ref(self))
-
-    def allreduce(self, array: Array, op: str = "sum", *, narrow: bool = False) -> Array:
-        """Add `array` over all ranks, element by element, in place, and return it.
-
-        float32, float16, bfloat16 (ml_dtypes) and int32, any shape and layout; float64 if `narrow` allows that it goes
-        through float32.  `op` is "sum", or "average" for floats.  Every rank gets the same bits.  A float sum of n
-        ranks is off by at most n/2 steps of its block plus the rounding to its dtype; see `switchsum.protocol.lanes`.
-        A block (as many values as the switch's program has lanes) with NaN or infinity on any rank comes out all NaN on
-        every rank.  Integer sums are exact; where one does not fit, every rank raises SumOverflow and the element holds
-        the nearest int32.
-
-        Raises UnsupportedDtype or UsageError; OperationMismatch if another rank called something else;
-        CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
-        """
-        self.allreduce_async(array, op, narrow=narrow, background=False).wait()
-        return array
-
-    def reduce(self, array: Array, root: int = 0, op: str = "sum", *, narrow: bool = False) -> Array:
-        """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
-        self.reduce_async(array, root, op, narrow=narrow, background=False).wait()
-        return array
-
-    def reduce_scatter(self, array: Array, op: str = "sum", *, out: Array | None = None, narrow: bool = False) -> Array:
-        """Reduce `array` as `allreduce` does, and return this rank's part of the result; `array` stays as it is.
-
-        The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
-        `out` if given, which must have the part's shape and the array's dtype.
-        """
-        result: Array = self.reduce_scatter_async(array, op, out=out, narrow=narrow, background=False).wait()
-        return result
-
-    def broadcast(self, array: Array, root: int = 0) -> Array:
-        """Fill `array` on every rank with the bits that it has on `root`, and return it.
-
-        Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
-        do not travel.
-        """
-        self.broadcast_async(array, root, background=False).wait()
-        return array
-
-    def allgather(self, array: Array, *, out: Array | None = None) -> Array:
-        """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
-
-        Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
-        """
-        result: Array = self.allgather_async(array, out=out, background=False).wait()
-        return result
-
-    def barrier(self) -> None:
-        """Wait until every rank has called it; raises what `allreduce` does."""
-        self.barrier_async(background=False).wait()
-
-    def allreduce_async(
-        self, array: npt.NDArray[Any], op: str = "sum", *, narrow: bool = False, background: bool = True
-    ) -> Handle:
-        """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
-
-        Many may be in flight, and small ones share round trips.  With `background` a thread goes on with them while
-        the caller computes; without, they move only while somebody waits for one.  All of that holds for the other
-        collectives' forms that end in `_async`, too.
-        """
-        return self._start(collectives.allreduce(array, op, narrow=narrow), background)
-
-    def reduce_async(
-        self,
-        array: npt.NDArray[Any],
-        root: int = 0,
-        op: str = "sum",
-        *,
-        narrow: bool = False,
-        background: bool = True,
-    ) -> Handle:
-        """Begin a `reduce`."""
-        return self._start(collectives.reduce(array, root, op, self._place, narrow=narrow), background)
-
-    def reduce_scatter_async(
-        self,
-        array: npt.NDArray[Any],
-        op: str = "sum",
-        *,
-        out: npt.NDArray[Any] | None = None,
-        narrow: bool = False,
-        background: bool = True,
-    ) -> Handle:
-        """Begin a `reduce_scatter`; `array` may be used at once."""
-        call = collectives.reduce_scatter(array, op, self._place, out=out, narrow=narrow)
-        return self._start(call, background)
-
-    def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
-        """Begin a `broadcast`."""
-        return self._start(collectives.broadcast(array, root, self._place), background)
-
-    def allgather_async(
-        self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
-    ) -> Handle:
-        """Begin an `allgather`; `array` may be used at once."""
-        return self._start(collectives.allgather(array, self._place, out=out), background)
-
-    def barrier_async(self, *, background: bool = True) -> Handle:
-        """Begin a barrier, which has ended when every rank has begun it."""
-        return self._start(collectives.barrier(), background)
 
     def statistics(self) -> Statistics:
         """Return what has happened so far."""
@@ -294,12 +162,7 @@ class Communicator:
     ) -> None:
         self.close()
 
-    @property
-    def _place(self) -> collectives.Place:
-        return collectives.Place(rank=self.rank, world_size=self.world_size)
-
-    def _start(self, call: collectives.Call, background: bool) -> Handle:
-        """Begin a collective, and have a thread go on with it in the background if wanted."""
+    def _start(self, call: Call, background: bool) -> Handle:
         with self._timed(), self._my_turn():
             serial = self._begin(call.operation)
             if background:

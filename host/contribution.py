@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from switchsum.host import header
 from switchsum.host.header import fill_checksum, put16, put32
-from switchsum.host.kernels import ALL_ZERO, INT32, item_bytes, pack, pack_half, scan
-from switchsum.host.memory import Scalar, bytes_at, inner
+from switchsum.host.integers import ALL_ZERO, INT8
+from switchsum.host.kernels import item_bytes, mixed
+from switchsum.host.memory import Scalar, bytes_at, call, inner
 from switchsum.host.recovery import settle, transmit
-from switchsum.host.state import OPERATIONS, Count, Phase, Record, Stage, State
+from switchsum.host.state import OPERATIONS, WHOLE, Count, Phase, Record, State
 from switchsum.protocol.lanes import NOT_FINITE
 from switchsum.protocol.wire import (
     FRAME_BYTES,
@@ -20,38 +23,43 @@ from switchsum.protocol.wire import (
     Flag,
     Kind,
     LaneFormat,
-    Operator,
 )
 
 _IDLE: Final = int(Phase.IDLE)
 _WAITING: Final = int(Phase.WAITING)
 _BLOCKED: Final = int(Phase.BLOCKED)
-_WHOLE: Final = int(Stage.WHOLE)
-_HIGH: Final = int(Stage.HIGH)
 _COUNT_BLOCKED: Final = int(Count.BLOCKED)
 _CONTRIBUTION: Final = int(Kind.CONTRIBUTION)
-_SUM: Final = int(Operator.SUM)
-_FORMAT: Final = int(LaneFormat.INT32)
+_INT32_LANES: Final = int(LaneFormat.INT32)
+_INT16_LANES: Final = int(LaneFormat.INT16)
 _PAYLOAD: Final = int(Flag.PAYLOAD)
 
 
 @inner
-def values_in(core: Record, operation: Record, block: int) -> Scalar:
-    """Return how many values a block has: the last one may have fewer than there are lanes."""
-    return min(core.lanes, operation.size - block * core.lanes)
+def values_in(operation: Record, block: int) -> Scalar:
+    """Return how many values a block has: the last one may have fewer than the others."""
+    return min(operation.per_block, operation.size - block * operation.per_block)
 
 
 @inner
-def address_in(core: Record, operation: Record, block: int) -> Scalar:
+def address_in(operation: Record, block: int) -> Scalar:
     """Return the address of a block in the operation's array."""
-    return operation.address + block * core.lanes * item_bytes(operation.dtype)
+    return operation.address + block * operation.per_block * item_bytes(operation.dtype)
+
+
+@inner
+def examine(core: Record, operation: Record, block: int) -> Scalar:
+    """Return the exponent of a block (0 for integers), or ALL_ZERO if it need not travel."""
+    if operation.dense:
+        return np.int64(0)
+    return call(core.scan, operation.dtype, address_in(operation, block), values_in(operation, block))
 
 
 @inner
 def name_next(core: Record, slot: Record, operation: Record, block: int) -> None:
-    """Find the first block of the slot's column, from `block` on, that is not zero here: it is named next."""
+    """Find the first block of the slot's column, from `block` on, that travels for this worker: it is named next."""
     while block < operation.blocks:
-        exponent = scan(operation.dtype, address_in(core, operation, block), values_in(core, operation, block))
+        exponent = examine(core, operation, block)
         if exponent != ALL_ZERO:
             slot.next_block = block
             slot.next_exponent = exponent
@@ -88,13 +96,12 @@ def _choose_first(core: Record, slot: Record, operation: Record) -> None:
     Floats only agree on the first block and its exponent.  Integers need no exponent, so the column's first block goes
     along at once, whether or not it is zero.
     """
-    slot.stage = _WHOLE
+    slot.stage = operation.split
     slot.exponent = 0
     slot.payload = 0
-    if operation.dtype == INT32 and slot.column < operation.blocks:
+    if operation.dtype >= INT8 and slot.column < operation.blocks:
         slot.block = slot.column
-        count = values_in(core, operation, slot.block)
-        slot.payload = scan(operation.dtype, address_in(core, operation, slot.block), count) != ALL_ZERO
+        slot.payload = examine(core, operation, slot.block) != ALL_ZERO
         name_next(core, slot, operation, slot.column + operation.columns)
     else:
         slot.block = NO_BLOCK
@@ -104,7 +111,7 @@ def _choose_first(core: Record, slot: Record, operation: Record) -> None:
 @inner
 def choose_block(core: Record, slot: Record, operation: Record, block: int, exponent: int) -> None:
     """Prepare the round of a block that somebody named, with the largest exponent that anybody has in it."""
-    slot.stage = _WHOLE
+    slot.stage = operation.split
     slot.block = block
     slot.exponent = exponent
     slot.named = 1
@@ -160,8 +167,8 @@ def _write_frame(state: State, index: int, row: int) -> None:
         frame[at] = lower[at]
     frame[header.VERSION] = WIRE_VERSION
     frame[header.KIND] = _CONTRIBUTION
-    frame[header.OPERATOR] = _SUM
-    frame[header.FORMAT] = _FORMAT
+    frame[header.OPERATOR] = operation.operator
+    frame[header.FORMAT] = round_format(slot, operation)
     frame[header.FLAGS] = _PAYLOAD if slot.payload else 0
     frame[header.REASON] = 0
     frame[header.EXPONENT] = round_exponent(slot)
@@ -177,12 +184,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put32(frame, header.DIGEST, operation.digest)
     put32(frame, header.BITMAP, 0)
     if slot.payload:
-        count = values_in(core, operation, slot.block)
-        source = address_in(core, operation, slot.block)
-        if slot.stage == _WHOLE:
-            pack(operation.dtype, source, count, start + FRAME_BYTES, core.lanes, core.scales[slot.exponent])
-        else:
-            pack_half(source, count, start + FRAME_BYTES, core.lanes, slot.stage == _HIGH)
+        _write_lanes(core, slot, operation, start + FRAME_BYTES)
     else:
         frame[FRAME_BYTES:] = 0
     if core.checksum:
@@ -190,6 +192,31 @@ def _write_frame(state: State, index: int, row: int) -> None:
 
 
 @inner
+def _write_lanes(core: Record, slot: Record, operation: Record, target: int) -> None:
+    """Write the lanes of the slot's block at an address."""
+    dtype = operation.dtype
+    count = values_in(operation, slot.block)
+    source = address_in(operation, slot.block)
+    scale = core.scales[operation.format, slot.exponent]
+    if slot.stage != WHOLE:
+        call(core.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, core.lanes)
+    elif dtype >= INT8:
+        call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, core.lanes)
+    elif operation.format == _INT32_LANES:
+        call(core.pack, dtype, source, count, target, core.lanes, scale)
+    else:
+        seed = mixed(np.uint32(core.seed ^ operation.digest)) ^ np.uint32(slot.block)
+        lane_bytes = np.int64(2) if operation.format == _INT16_LANES else np.int64(1)
+        call(core.pack_narrow, dtype, lane_bytes, source, count, target, core.lanes, scale, np.int64(mixed(seed)))
+
+
+@inner
+def round_format(slot: Record, operation: Record) -> Scalar:
+    """Return the lane format of a slot's round: parts of integers have wider lanes."""
+    return operation.format if slot.stage == WHOLE else _INT32_LANES
+
+
+@inner
 def round_exponent(slot: Record) -> Scalar:
-    """Return the header's exponent: of integers, whose exponent is 0, which half is being added."""
-    return slot.exponent if slot.stage == _WHOLE else slot.stage
+    """Return the header's exponent: of integers, whose exponent is 0, which part is being added."""
+    return slot.exponent if slot.stage == WHOLE else slot.stage

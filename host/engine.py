@@ -1,10 +1,11 @@
 """The worker engine: arrays and frames in, frames and events out; no socket, no clock, no thread.
 
-An operation over `B` blocks of `lanes` values has `min(window, B)` columns (at least one): column `c` holds the blocks
-`c`, `c + columns`, `c + 2 * columns` and so on, and is worked through in one slot, round after round.  In each round
-every member names its own next non-zero block of the column and that block's exponent; the result brings the smallest
-and the largest exponent there, which is the next round's block.  Members whose block is zero send no lanes.  A column
-ends when nobody names a block.  A round's number is a serial counter of the slot that is never reset.
+An operation over `B` blocks (of as many values as a frame has lanes of the operation's format) has `min(window, B)`
+columns (at least one): column `c` holds the blocks `c`, `c + columns`, `c + 2 * columns` and so on, and is worked
+through in one slot, round after round.  In each round every member names its own next non-zero block of the column and
+that block's exponent; the result brings the smallest and the largest exponent there, which is the next round's block.
+Members whose block is zero send no lanes.  A column ends when nobody names a block.  A round's number is a serial
+counter of the slot that is never reset.
 
 Columns are given to slots in rotation, in the order in which operations were submitted; since all ranks submit the same
 operations, all ranks give a slot the same columns in the same order, and operations overlap where slots are free.
@@ -12,6 +13,7 @@ operations, all ranks give a slot the same columns in the same order, and operat
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +21,9 @@ import numpy.typing as npt
 
 from switchsum.host import machine
 from switchsum.host.events import Event, Failed, Finished
-from switchsum.host.kernels import INT32
+from switchsum.host.integers import INT8
 from switchsum.host.memory import address_of
-from switchsum.host.operation import Operation
+from switchsum.host.operation import FLOAT_LANES, Operation
 from switchsum.host.state import OPERATIONS, Count, Failure, Phase, State, allocate
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -131,8 +133,10 @@ class Engine:
             "own_port": config.own.port,
             "lead": lead,
             "store": address_of(self._frames),
+            "kept": address_of(self._state.kept),
             "stride": self._frames.shape[1],
             "checksum": config.checksum,
+            "seed": zlib.crc32(f"{config.job} {config.rank}".encode()),
             "threshold": config.reorder_threshold,
             "timeout_s": config.probe_initial_s,
             "timeout_min_s": config.probe_min_s,
@@ -144,10 +148,11 @@ class Engine:
 
     def _fill_tables(self) -> None:
         config, core = self._config, self._state.core[0]
-        for exponent in range(NOT_FINITE):
-            scale = full_scale(config.world_size, LaneFormat.INT32.bits) * 2.0 ** (126 - max(exponent, 1))
-            core["scales"][exponent] = scale
-            core["steps"][exponent] = step(exponent, config.world_size, LaneFormat.INT32.bits)
+        for lane_format in FLOAT_LANES.values():
+            for exponent in range(NOT_FINITE):
+                scale = full_scale(config.world_size, lane_format.bits) * 2.0 ** (126 - max(exponent, 1))
+                core["scales"][lane_format][exponent] = scale
+                core["steps"][lane_format][exponent] = step(exponent, config.world_size, lane_format.bits)
         bodies = (padding_bytes(config.lanes, config.growth_bytes), payload_bytes(config.lanes))
         for row, body in zip(core["lower"], bodies, strict=True):
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
@@ -191,15 +196,26 @@ class Engine:
             raise UsageError(f"{OPERATIONS} operations are in flight already")
         core = self._state.core[0]
         serial = int(core["submitted"])
-        blocks = -(-operation.size // self._config.lanes)
+        per_block = self._config.lanes * LaneFormat.INT32.bits // operation.format.bits
+        if per_block == 0:
+            raise UsageError(f"frames of {self._config.lanes} lanes cannot hold {operation.dtype_name}")
+        blocks = -(-operation.size // per_block)
         if blocks >= NO_BLOCK:
-            raise UsageError(f"{operation.size} values are too many for blocks of {self._config.lanes}")
+            raise UsageError(f"{operation.size} values are too many for blocks of {per_block}")
         columns = max(1, min(self._config.window_slots, blocks))
-        marks = np.zeros(blocks, np.uint8) if operation.code == INT32 else None
+        marks = np.zeros(blocks, np.uint8) if operation.code >= INT8 else None
         self._state.operations[serial % OPERATIONS] = (
             0 if operation.values is None else address_of(operation.values),
             operation.size,
             operation.code,
+            operation.wire_operator,
+            operation.format,
+            per_block,
+            operation.mapping,
+            operation.infinity,
+            operation.is_unsigned,
+            operation.is_split,
+            operation.is_dense,
             blocks,
             columns,
             self._rotation,

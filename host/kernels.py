@@ -1,4 +1,4 @@
-"""Hot loops over one block: scan, pack and unpack.
+"""Hot loops over one block of floats, and its scan: `switchsum.host.integers` has those of integers.
 
 `switchsum.protocol.lanes` is the definition; tests hold these loops against it.  Values become float64, are scaled and
 rounded to the nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.
@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from switchsum.host.memory import Scalar, floats_at, halves_at, inner, words_at
-from switchsum.protocol.kernels import kernel
+from switchsum.host.integers import ALL_ZERO, INT8, is_zero
+from switchsum.host.memory import Scalar, bytes_at, floats_at, halves_at, inner, swap, words_at
+from switchsum.protocol.kernels import Outlined
 from switchsum.protocol.lanes import NOT_FINITE
 
 NO_DTYPE: Final = 0
@@ -22,16 +22,7 @@ NO_DTYPE: Final = 0
 FLOAT32: Final = 1
 FLOAT16: Final = 2
 BFLOAT16: Final = 3
-INT32: Final = 4
-
-ALL_ZERO: Final = -1
-"""What `scan` returns for a block of zeros."""
-
-HALF_BITS: Final = 16
-"""An int32 that overflowed in the sum is added again in two halves of this many bits."""
-
-_INT32_MIN: Final = -(1 << 31)
-_INT32_MAX: Final = (1 << 31) - 1
+"""Integers follow, INT8 to INT64."""
 
 _HALF_BIAS_GAP: Final = 112
 """Exponent bias of float32 less that of float16."""
@@ -44,43 +35,36 @@ _HALF_TOO_LARGE: Final = 0x477F_F000
 """65520 as float32: from here on float16 rounds to infinity."""
 _ONE_HALF: Final = 0x3F00_0000
 """0.5 as float32, whose last bit is worth 2**-24 as a subnormal float16's."""
-_NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0, 0)
+_NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0)
 """Quiet NaN by dtype."""
+_ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8)
+"""Size of a value by dtype."""
 
 
 @inner
 def item_bytes(dtype: int) -> int:
     """Return the size of one value."""
-    return 2 if dtype in (FLOAT16, BFLOAT16) else 4
+    return _ITEM_BYTES[dtype]
 
 
-@inner
-def swap(word: Scalar) -> Scalar:
-    """Reverse the bytes of a uint32."""
-    return (
-        ((word & np.uint32(0xFF)) << np.uint32(24))
-        | ((word & np.uint32(0xFF00)) << np.uint32(8))
-        | ((word >> np.uint32(8)) & np.uint32(0xFF00))
-        | (word >> np.uint32(24))
-    )
-
-
-@kernel
-def scan(dtype: int, source: int, count: int) -> Scalar:
+@Outlined
+def scan(dtype: int, source: int, count: int) -> int:
     """Return a block's biased exponent (0 for integers), or ALL_ZERO.
 
     Zero has a sign, and blocks of zeros do not travel: negative zeros in one are made positive, so that it has the same
     bits on every worker.  Nothing else is written.
     """
+    if dtype >= INT8:
+        return ALL_ZERO if is_zero(dtype, source, count) else 0
     if dtype in (FLOAT16, BFLOAT16):
-        return _scan_halves(dtype, source, count)
-    return _scan_words(dtype, source, count)
+        return int(_scan_halves(dtype, source, count))
+    return int(_scan_words(source, count))
 
 
 @inner
-def _scan_words(dtype: int, source: int, count: int) -> Scalar:
+def _scan_words(source: int, count: int) -> Scalar:
     words = words_at(source, count)
-    mask = np.uint32(0xFFFF_FFFF if dtype == INT32 else 0x7FFF_FFFF)
+    mask = np.uint32(0x7FFF_FFFF)
     largest = np.uint32(0)
     union = np.uint32(0)
     for i in range(count):
@@ -91,7 +75,7 @@ def _scan_words(dtype: int, source: int, count: int) -> Scalar:
         if union != 0:
             words[:] = 0
         return ALL_ZERO
-    return 0 if dtype == INT32 else np.int64(largest >> np.uint32(23))
+    return np.int64(largest >> np.uint32(23))
 
 
 @inner
@@ -115,15 +99,11 @@ def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
     return np.int64(np.float32(value).view(np.uint32) >> np.uint32(23))
 
 
-@kernel
-def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: float) -> None:
+@Outlined
+def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: float) -> int:
     """Write a block of `count` values into the `lanes` lanes of a frame; the rest become zero."""
     words = words_at(target, lanes)
-    if dtype == INT32:
-        integers = words_at(source, count)
-        for i in range(count):
-            words[i] = swap(integers[i])
-    elif dtype == FLOAT32:
+    if dtype == FLOAT32:
         values = floats_at(source, count)
         for i in range(count):
             words[i] = swap(np.uint32(np.int32(np.rint(np.float64(values[i]) * scale))))
@@ -142,17 +122,14 @@ def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: fl
                 bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
                 words[i] = swap(np.uint32(np.int32(np.rint(np.float64(bits.view(np.float32)) * scale))))
     words[count:] = 0
+    return 0
 
 
-@kernel
-def unpack(dtype: int, source: int, count: int, target: int, step: float) -> None:
-    """Write the first `count` sums of a frame to the array, each times `step` (integers as they are)."""
+@Outlined
+def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int:
+    """Write the first `count` sums of a frame to the array, each times `step`."""
     words = words_at(source, count)
-    if dtype == INT32:
-        integers = words_at(target, count)
-        for i in range(count):
-            integers[i] = swap(words[i])
-    elif dtype == FLOAT32:
+    if dtype == FLOAT32:
         values = floats_at(target, count)
         for i in range(count):
             values[i] = np.float32(np.float64(np.int32(swap(words[i]))) * step)
@@ -164,6 +141,76 @@ def unpack(dtype: int, source: int, count: int, target: int, step: float) -> Non
         else:
             for i in range(count):
                 halves[i] = _float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
+    return 0
+
+
+@Outlined
+def pack_narrow(
+    dtype: int, lane_bytes: int, source: int, count: int, target: int, words: int, scale: float, seed: int
+) -> int:
+    """Write a block into lanes of 8 or 16 bits, each value rounded up or down at random, so that the mean is right.
+
+    `switchsum.protocol.lanes.quantise_at_random` is the definition.
+    """
+    if lane_bytes == 1:
+        octets = bytes_at(target, count)
+        for i in range(count):
+            octets[i] = np.uint8(_rounded(_value(dtype, source, i) * scale, seed, i))
+    else:
+        halves = halves_at(target, count)
+        for i in range(count):
+            halves[i] = np.uint16(_rounded(_value(dtype, source, i) * scale, seed, i))
+            halves[i] = swap(halves[i])
+    used = count * lane_bytes
+    bytes_at(target + used, 4 * words - used)[:] = 0
+    return 0
+
+
+@Outlined
+def unpack_narrow(dtype: int, lane_bytes: int, source: int, count: int, target: int, step: float) -> int:
+    """Write the first `count` sums of a frame with lanes of 8 or 16 bits to the array, each times `step`."""
+    octets, halves = bytes_at(source, count), halves_at(source, count)
+    values, results = floats_at(target, count), halves_at(target, count)
+    for i in range(count):
+        lane = np.int64(np.int8(octets[i])) if lane_bytes == 1 else np.int64(np.int16(swap(halves[i])))
+        value = np.float32(np.float64(lane) * step)
+        if dtype == FLOAT32:
+            values[i] = value
+        elif dtype == BFLOAT16:
+            results[i] = _bfloat16(value)
+        else:
+            results[i] = _float16(value)
+    return 0
+
+
+@inner
+def _value(dtype: int, source: int, index: int) -> Scalar:
+    """Return one value as float64."""
+    if dtype == FLOAT32:
+        return np.float64(floats_at(source + 4 * index, 1)[0])
+    half = np.uint32(halves_at(source + 2 * index, 1)[0])
+    if dtype == BFLOAT16:
+        return np.float64(np.uint32(half << np.uint32(16)).view(np.float32))
+    magnitude = (half & np.uint32(0x7FFF)) << np.uint32(13)
+    bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
+    return np.float64(bits.view(np.float32)) * _HALF_TO_SINGLE
+
+
+@inner
+def _rounded(scaled: Scalar, seed: int, index: int) -> Scalar:
+    """Round down after a number from 0 to 1 was added, which is drawn from seed and index."""
+    word = mixed(np.uint32(seed) ^ mixed(np.uint32(index)))
+    return np.int64(np.floor(scaled + np.float64(word) * 2.0**-32))
+
+
+@inner
+def mixed(word: Scalar) -> Scalar:
+    """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
+    word = np.uint32(word ^ (word >> np.uint32(16)))
+    word = np.uint32(word * np.uint32(0x85EB_CA6B))
+    word = np.uint32(word ^ (word >> np.uint32(13)))
+    word = np.uint32(word * np.uint32(0xC2B2_AE35))
+    return np.uint32(word ^ (word >> np.uint32(16)))
 
 
 @inner
@@ -189,44 +236,11 @@ def _float16(value: Scalar) -> Scalar:
     return np.uint16(half | ((bits >> np.uint32(16)) & np.uint32(0x8000)))
 
 
-@kernel
-def fill_nan(dtype: int, target: int, count: int) -> None:
+@Outlined
+def fill_nan(dtype: int, target: int, count: int) -> int:
     """Make a block of floats all NaN."""
     if dtype == FLOAT32:
         words_at(target, count)[:] = _NAN[dtype]
     else:
         halves_at(target, count)[:] = _NAN[dtype]
-
-
-@kernel
-def pack_half(source: int, count: int, target: int, lanes: int, high: bool) -> None:
-    """Write the low (0 to 65535) or high (signed) half of each int32 into a frame's lanes."""
-    words = words_at(target, lanes)
-    integers = words_at(source, count)
-    for i in range(count):
-        value = np.int32(integers[i])
-        half = (value >> np.int32(HALF_BITS)) if high else (value & np.int32(0xFFFF))
-        words[i] = swap(np.uint32(np.int32(half)))
-    words[count:] = 0
-
-
-@kernel
-def keep_low(source: int, count: int, kept: npt.NDArray[np.uint32]) -> None:
-    """Put the sums of the low halves, as the frame has them, aside until those of the high halves come."""
-    words = words_at(source, count)
-    for i in range(count):
-        kept[i] = words[i]
-
-
-@kernel
-def join_halves(source: int, count: int, kept: npt.NDArray[np.uint32], target: int) -> bool:
-    """Write the exact sums, made of both halves; one beyond int32 becomes its nearest, and the answer False."""
-    high = words_at(source, count)
-    integers = words_at(target, count)
-    fits = True
-    for i in range(count):
-        total: Scalar = (np.int64(np.int32(swap(high[i]))) << HALF_BITS) + np.int64(np.int32(swap(kept[i])))
-        limited: Scalar = min(max(total, _INT32_MIN), _INT32_MAX)
-        fits &= limited == total
-        integers[i] = np.uint32(np.int32(limited))
-    return fits
+    return 0

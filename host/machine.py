@@ -18,11 +18,12 @@ from switchsum.host.contribution import (
     contribute,
     contribute_blocked,
     round_exponent,
+    round_format,
     values_in,
 )
 from switchsum.host.header import Frame, fault, get32
-from switchsum.host.kernels import INT32, fill_nan, join_halves, keep_low, unpack
-from switchsum.host.memory import Scalar, bytes_at, inner, words_at
+from switchsum.host.integers import INT8, parts_of
+from switchsum.host.memory import Scalar, bytes_at, call, inner, words_at
 from switchsum.host.recovery import (
     note_held,
     note_result,
@@ -32,10 +33,10 @@ from switchsum.host.recovery import (
     restore,
     settle,
 )
-from switchsum.host.state import OPERATIONS, Count, Failure, Phase, Record, Stage, State
+from switchsum.host.state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
-from switchsum.protocol.wire import FRAME_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
+from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 
 _ROUNDS: Final = int(Count.ROUNDS)
 _HELD: Final = int(Count.HELD)
@@ -49,9 +50,6 @@ _BYTES_RECEIVED: Final = int(Count.BYTES_RECEIVED)
 _OVERFLOWS: Final = int(Count.OVERFLOWS)
 _IDLE: Final = int(Phase.IDLE)
 _WAITING: Final = int(Phase.WAITING)
-_WHOLE: Final = int(Stage.WHOLE)
-_LOW: Final = int(Stage.LOW)
-_HIGH: Final = int(Stage.HIGH)
 _FAILED_MISMATCH: Final = int(Failure.MISMATCH)
 _FAILED_REJECTED: Final = int(Failure.REJECTED)
 _KIND_HELD: Final = int(Kind.HELD)
@@ -60,7 +58,8 @@ _PAYLOAD: Final = int(Flag.PAYLOAD)
 _OVERFLOW: Final = int(Flag.OVERFLOW)
 _MISMATCH: Final = int(Flag.MISMATCH)
 _SUM: Final = int(Operator.SUM)
-_FORMAT: Final = int(LaneFormat.INT32)
+_INT32_LANES: Final = int(LaneFormat.INT32)
+_INT16_LANES: Final = int(LaneFormat.INT16)
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_SIGN: Final = 0x8000_0000
 
@@ -155,8 +154,8 @@ def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
         get32(frame, header.BLOCK) == slot.block
         and get32(frame, header.DIGEST) == operation.digest
         and frame[header.EXPONENT] == round_exponent(slot)
-        and frame[header.OPERATOR] == _SUM
-        and frame[header.FORMAT] == _FORMAT
+        and frame[header.OPERATOR] == operation.operator
+        and frame[header.FORMAT] == round_format(slot, operation)
     )
 
 
@@ -180,7 +179,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     next_block = get32(frame, header.NEXT_BLOCK)
     next_exponent = frame[header.NEXT_EXPONENT]
     if _apply(state, index, frame[header.FLAGS], lanes):
-        # More rounds of the same block: its halves.
+        # More rounds of the same block: its parts.
         contribute(state, index, now)
     elif next_block != NO_BLOCK:
         choose_block(core, slot, operation, next_block, next_exponent)
@@ -219,28 +218,36 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     if slot.block == NO_BLOCK:
         return False
     operation = state.operations[slot.operation % OPERATIONS]
-    count = values_in(core, operation, slot.block)
-    target = address_in(core, operation, slot.block)
+    dtype = operation.dtype
+    count = values_in(operation, slot.block)
+    target = address_in(operation, slot.block)
     if slot.exponent == NOT_FINITE:
-        fill_nan(operation.dtype, target, count)
+        call(core.fill_nan, dtype, target, count)
         return False
     if flags & _PAYLOAD == 0:
         return False
-    if slot.stage == _LOW:
-        keep_low(lanes, count, state.kept[index])
-        slot.stage = _HIGH
-        return True
-    if slot.stage == _HIGH:
-        if not join_halves(lanes, count, state.kept[index], target):
+    if slot.stage != WHOLE:
+        kept = core.kept + index * core.lanes * LANE_BYTES
+        part = slot.stage - 1
+        if call(core.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, core.lanes) == 0:
             bytes_at(operation.marks, operation.blocks)[slot.block] = 1
-        slot.stage = _WHOLE
-        return False
-    if flags & _OVERFLOW and operation.dtype == INT32:
-        core.counts[_OVERFLOWS] += 1
-        slot.stage = _LOW
+        slot.stage = slot.stage + 1 if slot.stage < parts_of(dtype) else WHOLE
         slot.named = 1
-        return True
-    unpack(operation.dtype, lanes, count, target, core.steps[slot.exponent] * operation.share)
+        return bool(slot.stage != WHOLE)
+    if dtype >= INT8:
+        if flags & _OVERFLOW and operation.operator == _SUM:
+            core.counts[_OVERFLOWS] += 1
+            slot.stage = 1
+            slot.named = 1
+            return True
+        call(core.unpack_integers, dtype, operation.mapping, lanes, count, target)
+        return False
+    step = core.steps[operation.format, slot.exponent] * operation.share
+    if operation.format == _INT32_LANES:
+        call(core.unpack, dtype, lanes, count, target, step)
+    else:
+        lane_bytes = np.int64(2) if operation.format == _INT16_LANES else np.int64(1)
+        call(core.unpack_narrow, dtype, lane_bytes, lanes, count, target, step)
     return False
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+import llvmlite.ir as ll
 import numpy as np
 import numpy.typing as npt
 from numba import carray
@@ -55,9 +56,39 @@ def words_at(address: int, count: int) -> npt.NDArray[np.uint32]:
 
 
 @inner
+def longs_at(address: int, count: int) -> npt.NDArray[np.uint64]:
+    """View `count` 64-bit words."""
+    return carray(pointer(address), (count,), np.uint64)  # type: ignore[no-any-return]
+
+
+@inner
 def floats_at(address: int, count: int) -> npt.NDArray[np.float32]:
     """View `count` float32."""
     return carray(pointer(address), (count,), np.float32)  # type: ignore[no-any-return]
+
+
+def _byte_swap(_context: Any, value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return arguments[0] if value.bitwidth == 8 else builder.bswap(arguments[0])
+
+    return value(value), generate
+
+
+swap: Callable[[Any], Any] = intrinsic(_byte_swap)
+"""Reverse the bytes of an integer of any width."""
+
+
+def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        unpacked = list(cgutils.unpack_tuple(builder, values[1]))
+        kind = ll.FunctionType(ll.IntType(64), [value.type for value in unpacked])
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), unpacked)
+
+    return types.int64(types.int64, types.Tuple(arguments)), generate  # type: ignore[attr-defined]
+
+
+call: Callable[..., Any] = intrinsic(_call)
+"""Call an `Outlined` kernel by its address, with exactly the types that it takes: int64 and float64."""
 
 
 def address_of(array: npt.NDArray[Any]) -> int:

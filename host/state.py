@@ -12,7 +12,9 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.wire import LOWER_BYTES
+from switchsum.host import integers, kernels
+from switchsum.protocol.kernels import Outlined
+from switchsum.protocol.wire import LOWER_BYTES, LaneFormat
 
 Record = Any
 """One entry of a structured array; numba knows its fields, mypy does not."""
@@ -34,14 +36,9 @@ class Phase(IntEnum):
     """The contribution cannot be packed yet, for the transport still reads the row."""
 
 
-class Stage(IntEnum):
-    """What a round adds; with integers it travels as the exponent, so that it is part of what all must agree in."""
-
-    WHOLE = 0
-    LOW = 1
-    """The low halves of a block whose sum overflowed on the way."""
-    HIGH = 2
-    """The high halves."""
+WHOLE: Final = 0
+"""A slot's stage: its block is added as it is.  From 1 on: that part of it (see `switchsum.host.integers`); with
+integers the stage travels as the exponent, so that it is part of what all must agree in."""
 
 
 class Failure(IntEnum):
@@ -89,8 +86,24 @@ class Count(IntEnum):
     """Repeats of a round that is over here, for a switch that may have been restarted."""
 
 
+BLOCK_KERNELS: Final[dict[str, Outlined]] = {
+    "scan": kernels.scan,
+    "pack": kernels.pack,
+    "pack_narrow": kernels.pack_narrow,
+    "pack_integers": integers.pack_integers,
+    "pack_part": integers.pack_part,
+    "unpack": kernels.unpack,
+    "unpack_narrow": kernels.unpack_narrow,
+    "unpack_integers": integers.unpack_integers,
+    "unpack_part": integers.unpack_part,
+    "fill_nan": kernels.fill_nan,
+}
+"""What the state machine calls by address, by the name of its field in `CORE`."""
+
 CORE: Final = np.dtype(
     [
+        # Addresses of the kernels for blocks.
+        *((name, "i8") for name in BLOCK_KERNELS),
         # The membership and the link; constant.
         ("job", "i8"),
         ("epoch", "i8"),
@@ -104,8 +117,10 @@ CORE: Final = np.dtype(
         ("own_port", "i8"),
         ("lead", "i8"),
         ("store", "i8"),  # address of the rows that are sent
+        ("kept", "i8"),  # address of the array `kept`
         ("stride", "i8"),
         ("checksum", "i8"),  # 1: fill in UDP checksums
+        ("seed", "i8"),  # 32 bits of this member's own, for rounding at random
         # The operations: serial numbers of the next one to come and of the oldest that is not complete.
         ("submitted", "i8"),
         ("oldest", "i8"),
@@ -139,10 +154,10 @@ CORE: Final = np.dtype(
         ("counts", "i8", (len(Count),)),  # by `Count`
         ("finished", "i8", (OPERATIONS,)),  # serial numbers of operations that ended since Python last looked
         ("finished_count", "i8"),
-        # Tables: by exponent what values are multiplied by and what one unit of a lane is worth; Ethernet, IPv4 and UDP
-        # headers of frames without and with payload.
-        ("scales", "f8", (256,)),
-        ("steps", "f8", (256,)),
+        # Tables: by lane format and exponent what values are multiplied by and what one unit of a lane is worth;
+        # Ethernet, IPv4 and UDP headers of frames without and with payload.
+        ("scales", "f8", (len(LaneFormat) + 1, 256)),
+        ("steps", "f8", (len(LaneFormat) + 1, 256)),
         ("lower", "u1", (2, LOWER_BYTES)),
     ],
     align=True,
@@ -177,6 +192,14 @@ OPERATION: Final = np.dtype(
         ("address", "i8"),  # of the array
         ("size", "i8"),  # values
         ("dtype", "i8"),
+        ("operator", "i8"),
+        ("format", "i8"),
+        ("per_block", "i8"),  # values
+        ("mapping", "i8"),  # what a lane holds of a value
+        ("infinity", "i8"),  # of floats in order: a magnitude's bits beyond which it is NaN
+        ("unsigned", "i8"),
+        ("split", "i8"),  # 1: added in parts from the start
+        ("dense", "i8"),  # 1: blocks of zeros travel, too
         ("blocks", "i8"),
         ("columns", "i8"),
         ("first_slot", "i8"),
@@ -205,13 +228,16 @@ class State(NamedTuple):
     queue: npt.NDArray[np.int32]
     """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]
-    """Sums of low halves, `[slots, lanes]`."""
+    """Sums of low halves as frames have them, `[slots, lanes]`."""
 
 
 def allocate(window: int, lanes: int) -> State:
-    """Return the state of an engine that uses `window` slots, all zero."""
+    """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels."""
+    core = np.zeros(1, CORE)
+    for name, outlined in BLOCK_KERNELS.items():
+        core[name] = outlined.address
     return State(
-        core=np.zeros(1, CORE),
+        core=core,
         slots=np.zeros(window, SLOT),
         operations=np.zeros(OPERATIONS, OPERATION),
         rows=np.zeros(2 * window, ROW),

@@ -21,6 +21,7 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 import llvmlite
 import numba
 from numba.core.caching import FunctionCache
+from numba.core.ccallback import CFunc
 
 from switchsum.protocol.cache import cache_directory
 
@@ -49,12 +50,48 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     dispatcher = numba.njit(nogil=True, error_model="numpy", **options)(function)
     directory = kernel_directory()
     if directory is not None:
-        previous, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
-        try:
-            dispatcher._cache = _LockedCache(function)  # what Dispatcher.enable_caching does, with our class
-        finally:
-            numba.config.CACHE_DIR = previous
+        dispatcher._cache = _locked_cache(function, directory)  # what Dispatcher.enable_caching does, with our class
     return dispatcher
+
+
+def _locked_cache(function: Callable[..., Any], directory: Path) -> _LockedCache:
+    previous, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
+    try:
+        return _LockedCache(function)
+    finally:
+        numba.config.CACHE_DIR = previous
+
+
+class Outlined:
+    """A kernel of ints and floats that returns an int, and that other kernels call by its address.
+
+    Linked in, as kernels are, a callee is optimised anew at every level of callers.
+    """
+
+    def __init__(self, function: Callable[..., int]) -> None:
+        kinds = {"int": numba.int64, "float": numba.float64}
+        arguments = dict(function.__annotations__)
+        result = kinds[arguments.pop("return")]
+        signature = tuple(kinds[kind] for kind in arguments.values()), result
+        self._made: Any = CFunc(function, signature, locals={}, options={"error_model": "numpy"})
+        self._function = function
+
+    @property
+    def address(self) -> int:
+        """Compile the function, or load it, unless that was done before, and return its address."""
+        if self._made.address is None:
+            directory = kernel_directory()
+            if directory is not None:
+                self._made._cache = _locked_cache(self._function, directory)
+            self._made.compile()
+        address: int = self._made.address
+        return address
+
+    def __call__(self, *arguments: float) -> int:
+        """Call the compiled function."""
+        assert self.address
+        result: int = self._made.ctypes(*arguments)
+        return result
 
 
 @cache

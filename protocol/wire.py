@@ -91,7 +91,7 @@ class Operator(IntEnum):
 
 
 class LaneFormat(IntEnum):
-    """How a payload's 32-bit words are divided into lanes (two's complement)."""
+    """How a payload is divided into lanes (two's complement)."""
 
     INT32 = 1
     INT16 = 2

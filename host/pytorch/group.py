@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from switchsum.host.communicator import Communicator, Handle
+from switchsum.host.communicator import Communicator
+from switchsum.host.handle import Handle
 from switchsum.host.pytorch import sparse
 from switchsum.host.pytorch.detours import Detours
 from switchsum.host.pytorch.operators import Reduction, choose

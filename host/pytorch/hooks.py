@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from switchsum.host.communicator import Communicator, Handle
+from switchsum.host.communicator import Communicator
+from switchsum.host.handle import Handle
 from switchsum.host.pytorch.group import SwitchGroup
 from switchsum.host.pytorch.tensors import stage
 from switchsum.protocol.errors import UsageError

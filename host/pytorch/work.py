@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from switchsum.host.communicator import Handle
+from switchsum.host.handle import Handle
 
 NO_TIMEOUT = timedelta(0)
 

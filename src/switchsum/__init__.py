@@ -28,15 +28,16 @@ from switchsum.protocol.errors import (
 )
 
 if TYPE_CHECKING:
-    from switchsum.host.communicator import Communicator, Handle
+    from switchsum.host.communicator import Communicator
     from switchsum.host.connect import connect
+    from switchsum.host.handle import Handle
     from switchsum.host.statistics import Statistics
 
 __version__ = "0.1.0"
 
 _LAZY: Final = {
     "Communicator": "switchsum.host.communicator",
-    "Handle": "switchsum.host.communicator",
+    "Handle": "switchsum.host.handle",
     "Statistics": "switchsum.host.statistics",
     "connect": "switchsum.host.connect",
 }

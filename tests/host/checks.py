@@ -18,20 +18,22 @@ def bits(array: Array) -> Array:
     return array.view(f"u{array.dtype.itemsize}")
 
 
-def check_sums(inputs: Sequence[Array], outputs: Sequence[Array], lanes: int, operator: str = "sum") -> None:
+def check_sums(
+    inputs: Sequence[Array], outputs: Sequence[Array], lanes: int, operator: str = "sum", *, lane_bits: int = 32
+) -> None:
     """Check equal bits on all ranks, integers exactly, floats within the bound that `protocol.lanes` states."""
     for output in outputs[1:]:
         np.testing.assert_array_equal(bits(output), bits(outputs[0]))
     workers = len(inputs)
-    if outputs[0].dtype == np.int32:
-        np.testing.assert_array_equal(outputs[0], sum(array.astype(np.int64) for array in inputs))
+    if outputs[0].dtype.kind in "iu":
+        np.testing.assert_array_equal(outputs[0], sum(array.astype(object) for array in inputs))
         return
     for start in range(0, inputs[0].size, lanes):
         blocks = [array[start : start + lanes].astype(np.float32) for array in inputs]
-        check_block(blocks, outputs[0][start : start + lanes], workers if operator == "average" else 1)
+        check_block(blocks, outputs[0][start : start + lanes], workers if operator == "average" else 1, lane_bits)
 
 
-def check_block(blocks: Sequence[Array], result: Array, divisor: int) -> None:
+def check_block(blocks: Sequence[Array], result: Array, divisor: int, lane_bits: int = 32) -> None:
     """Check one block of floats."""
     workers = len(blocks)
     exponent = max(definition.block_exponent(block) for block in blocks)
@@ -39,9 +41,13 @@ def check_block(blocks: Sequence[Array], result: Array, divisor: int) -> None:
         assert np.isnan(result.astype(np.float32)).all()
         return
     exact = np.sum([block.astype(np.float64) for block in blocks], axis=0) / divisor
-    bound = workers / 2 * definition.step(exponent, workers, 32) / divisor
+    steps = workers / 2 if lane_bits == 32 else workers
+    bound = steps * definition.step(exponent, workers, lane_bits) / divisor
     with np.errstate(over="ignore"):
-        low, high = ((exact + sign * bound * (1 + 1e-12)).astype(np.float32).astype(result.dtype) for sign in (-1, 1))
+        low, high = (
+            (exact + sign * (bound + np.abs(exact) * 2.0**-50)).astype(np.float32).astype(result.dtype)
+            for sign in (-1, 1)
+        )
     # Rounding is monotonic, so the result lies between the rounded ends of the interval.
     wide = result.astype(np.float64)
     assert (wide >= low.astype(np.float64)).all()

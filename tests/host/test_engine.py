@@ -65,6 +65,43 @@ def test_sums(dtype: np.dtype[Any], size: int, workers: int) -> None:
     check_sums(arrays, outputs, cluster.config.lanes)
 
 
+@pytest.mark.parametrize("dtype", [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4)], ids=str)
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 1000])
+def test_sums_of_integers_that_fit_and_that_do_not(dtype: np.dtype[Any], size: int) -> None:
+    cluster = Cluster(ClusterConfig(workers=3))
+    limits = np.iinfo(dtype)
+    for low, high in [(0, 40), (limits.min // 3, limits.max // 3), (limits.min, limits.max)]:
+        arrays = [RNG.integers(low, high, size, dtype, endpoint=True) for _ in range(3)]
+        arrays[0][: size // 2] = 0
+        outputs = [array.copy() for array in arrays]
+        finished = cluster.allreduce(outputs)
+        exact = sum(array.astype(object) for array in arrays)
+        fits = (exact >= limits.min) & (exact <= limits.max)
+        for output, event in zip(outputs, finished, strict=True):
+            np.testing.assert_array_equal(output, np.clip(exact, limits.min, limits.max))
+            per_block = cluster.config.lanes * 4 // dtype.itemsize
+            assert set(event.overflowed) == set((np.flatnonzero(~fits) // per_block).tolist())
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+@pytest.mark.parametrize("lanes", ["int16", "int8"])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_narrow_lanes(dtype: np.dtype[Any], lanes: str, workers: int) -> None:
+    cluster = Cluster(ClusterConfig(workers=workers))
+    packets = recording(cluster)
+    arrays = draw(500, dtype, workers)
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs, lanes=lanes)
+    bits_of_lane = int(lanes.removeprefix("int"))
+    check_sums(arrays, outputs, 8 * 32 // bits_of_lane, lane_bits=bits_of_lane)
+    with_lanes = sum(bool(packet.header.flags & Flag.PAYLOAD) for packet in packets)
+    assert with_lanes == workers * -(-500 * bits_of_lane // (8 * 32))
+    again = [array.copy() for array in arrays]
+    cluster.allreduce(again, lanes=lanes)
+    if dtype == np.float32:
+        assert (bits(again[0]) != bits(outputs[0])).any()  # another operation draws other numbers
+
+
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
 def test_averages(dtype: np.dtype[Any]) -> None:
     cluster = Cluster(ClusterConfig(workers=3))

@@ -27,7 +27,9 @@ def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, lan
     assert np.abs(sums).max() < 1 << (lane_bits - 1)
     exact = blocks.astype(np.float64).sum(axis=0)
     bound = workers / 2 * lanes.step(exponent, workers, lane_bits)
-    assert np.abs(lanes.dequantise(sums, exponent, workers, lane_bits) - exact).max() <= bound * (1 + 1e-12)
+    # What float64 itself rounds here comes on top.
+    bound += np.abs(exact).max() * 2.0**-50
+    assert np.abs(lanes.dequantise(sums, exponent, workers, lane_bits) - exact).max() <= bound
 
 
 @pytest.mark.parametrize(

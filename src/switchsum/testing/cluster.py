@@ -180,9 +180,11 @@ class Cluster:
             link = links[rank] if isinstance(links, Sequence) else links
             self.network.connect(worker.port, link or Link(), worker.take)
 
-    def submit(self, rank: int, array: npt.NDArray[Any], operator: str = "sum") -> int:
+    def submit(self, rank: int, array: npt.NDArray[Any], operator: str = "sum", lanes: str = "int32") -> int:
         """Begin an allreduce of a contiguous array at one rank; return its serial number."""
-        operation = Operation(kind="allreduce", operator=operator, values=array.reshape(-1), shape=array.shape)
+        operation = Operation(
+            kind="allreduce", operator=operator, lanes=lanes, values=array.reshape(-1), shape=array.shape
+        )
         return self.workers[rank].engine.submit(operation, self.clock.now_s)
 
     def run(self, until: Callable[[], bool], *, limit_s: float = 60.0) -> None:
@@ -203,8 +205,10 @@ class Cluster:
                 if worker.wake_at <= self.clock.now_s:
                     worker.run()
 
-    def allreduce(self, arrays: Sequence[npt.NDArray[Any]], operator: str = "sum") -> list[Finished]:
+    def allreduce(
+        self, arrays: Sequence[npt.NDArray[Any]], operator: str = "sum", lanes: str = "int32"
+    ) -> list[Finished]:
         """Reduce one array per rank, in place; return each rank's event."""
-        serials = [self.submit(rank, array, operator) for rank, array in enumerate(arrays)]
+        serials = [self.submit(rank, array, operator, lanes) for rank, array in enumerate(arrays)]
         self.run(lambda: all(serial in w.finished for serial, w in zip(serials, self.workers, strict=True)))
         return [worker.finished.pop(serial) for serial, worker in zip(serials, self.workers, strict=True)]

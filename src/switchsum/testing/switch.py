@@ -38,6 +38,7 @@ from switchsum.protocol.wire import (
 
 SWITCH_ADDRESS = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 _LANE_TYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1"}
+_COMBINATIONS = {Operator.SUM: np.add, Operator.MAX: np.maximum, Operator.MIN: np.minimum, Operator.OR: np.bitwise_or}
 
 Replies = list[tuple[int, bytes]]
 Tag = tuple[int, int, int, int, int]
@@ -172,16 +173,18 @@ class ReferenceSwitch:
         return bool(cell.seen & member.bit)
 
     def combine(self, cell: Cell, packet: Packet) -> bool:
-        """Rule 4: the first lanes are stored, later ones added; True when a lane overflowed."""
+        """Rule 4: the first lanes are stored, later ones combined; True when a lane's sum overflowed."""
         lanes = np.frombuffer(packet.payload, np.uint8)
         if not cell.flags & Flag.PAYLOAD:
             cell.lanes[:] = lanes
             return False
         kind = _LANE_TYPES[LaneFormat(packet.header.format)]
-        sums = cell.lanes.view(kind).astype(np.int64) + lanes.view(kind)
-        wrapped = sums.astype(kind)
-        cell.lanes[:] = wrapped.view(np.uint8)
-        return bool((wrapped != sums).any())
+        whole = len(lanes) // np.dtype(kind).itemsize * np.dtype(kind).itemsize
+        old, new = cell.lanes[:whole].view(kind), lanes[:whole].view(kind)
+        result = _COMBINATIONS[Operator(packet.header.operator)](old, new)  # sums wrap
+        overflowed = packet.header.operator == Operator.SUM and bool((((old ^ result) & (new ^ result)) < 0).any())
+        cell.lanes[:whole] = result.astype(kind).view(np.uint8)
+        return overflowed
 
     def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
         header = packet.header
