@@ -49,7 +49,7 @@ MIN_MTU = 1500
 HEADERS_BYTES = 82  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); the MTU leaves the first of them out
 READY_S = 60.0
 STOP_S = 3.0
-# Of links with a rate: the queue holds every host's window, and tc does not warn as it does about Mininet's default, HTB.
+# Of links with a rate: a queue for every host's window; and tc warns about Mininet's default, HTB.
 BUCKET = {"use_tbf": True, "latency_ms": 1000}
 OFFLOADS = ("tx", "tso", "gso", "gro")  # they leave checksums unfinished, and halve BMv2's receive ring
 
