@@ -33,7 +33,7 @@ from switchsum.protocol.errors import (
     VersionMismatch,
 )
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION, Packet
+from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION, Flag, Packet
 
 log = logging.getLogger(__name__)
 
@@ -155,8 +155,10 @@ class Controller:
     def _take_hello(self, port: int, packet: Packet) -> None:
         header = packet.header
         nonce = rpc.nonce_from_fields(header.number, header.digest)
-        if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock()):
-            log.debug("hello of rank %d from %s on port %d", header.rank, packet.source, port)
+        whole = bool(header.flags & Flag.PAYLOAD)
+        if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock(), whole=whole):
+            size = "whole" if whole else "short"
+            log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
         else:
             log.debug("a hello that nobody waits for, from %s on port %d", packet.source, port)
 
@@ -294,6 +296,7 @@ class Controller:
         return rpc.ReadyReply(
             admitted=False,
             hello_seen=member.state is not MemberState.JOINED,
+            hello_cut=member.state is MemberState.JOINED and member.hello_cut,
             missing=incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED),
         )
 

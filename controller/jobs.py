@@ -237,11 +237,19 @@ class Jobs:
         kind, text = self._former.get(nonce, (NotAdmitted, "the controller knows no such membership: join again"))
         raise kind(text)
 
-    def hello(self, nonce: int, rank: int, address: Address, ingress_port: int, now: float) -> bool:
-        """Take a member's address as the switch saw it; return whether the hello was anybody's."""
+    def hello(
+        self, nonce: int, rank: int, address: Address, ingress_port: int, now: float, *, whole: bool = True
+    ) -> bool:
+        """Take a member's address as the switch saw it; return whether the hello was anybody's.
+
+        One that is not `whole` is shorter than the member's contributions will be, and shows the member nowhere.
+        """
         if nonce not in self._members or self._members[nonce][2].rank != rank:
             return False
         member = self._members[nonce][2]
+        if not whole:
+            member.hello_cut = True
+            return True
         news = member.state in (MemberState.JOINED, MemberState.SEEN)
         member.step(MemberEvent.HELLO)
         member.heard_s = now

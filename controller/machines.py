@@ -109,6 +109,8 @@ class Member:
     """As the switch saw it; known from SEEN on."""
     ingress_port: int = -1
     """Of the switch; known from SEEN on."""
+    hello_cut: bool = False
+    """A hello without lanes has come, so that there is a way for short frames."""
     heard_s: float = 0.0
     """When the member was last heard of, in the controller's monotonic time."""
 

@@ -6,12 +6,13 @@ import importlib.metadata
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import grpc
 import numpy as np
 
-from switchsum.host.transport.base import Transport
+from switchsum.host.transport.base import Indices, Transport
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -20,14 +21,19 @@ from switchsum.protocol.errors import (
     RemoteError,
     SwitchLost,
     SwitchsumError,
+    TransportError,
     WorkerLost,
 )
-from switchsum.protocol.wire import Address, Header, Kind, build_frame
+from switchsum.protocol.wire import ETHERNET_BYTES, Address, Flag, Header, Kind, build_frame, payload_bytes
 
 CALL_S: Final = 4.0
 """A controller that answers takes milliseconds; one that is away is given this long to come."""
 HELLO_S: Final = 0.05
 """Pause between two hello frames."""
+SHORT_AFTER: Final = 10
+"""So many hellos without an answer, and short ones are sent as well, to see whether it is their length."""
+CUT_AFTER: Final = 40
+"""So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
 READY_S: Final = 1.0
 """Longest single call of Ready."""
 _OPTIONS: Final = (
@@ -103,14 +109,19 @@ class Membership:
     def admit(self, transport: Transport, timeout_s: float) -> rpc.ReadyReply:
         """Show this member to the switch and wait until all members are admitted.
 
-        Raises CollectiveTimeout with the ranks that have not come, or SwitchLost if it is the switch that is silent.
+        Hellos are as long as contributions, so that a link which does not take those is found out here.
+
+        Raises CollectiveTimeout with the ranks that have not come, SwitchLost if it is the switch that is silent, or
+        TransportError if the link does not take whole frames.
         """
         end = time.monotonic() + timeout_s
-        hello = self._write_hello(transport)
-        seen = False
+        hellos = self._write_hellos(transport)
+        seen, sent = False, 0
         while True:
             if not seen:
-                transport.send(np.zeros(1, np.int32), np.full(1, hello, np.int32))
+                for row in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
+                    transport.send(np.array([row], np.int32), hellos[row : row + 1])
+                sent += 1
             left = end - time.monotonic()
             wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
             request = rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
@@ -119,11 +130,13 @@ class Membership:
                 self.loads = max(self.loads, reply.loads)
                 return reply
             seen = reply.hello_seen
+            if reply.hello_cut and (sent >= CUT_AFTER or left <= 0):
+                raise self._cut(int(hellos[0]))
             if left <= 0:
                 raise self._not_complete(reply, timeout_s)
 
-    def _write_hello(self, transport: Transport) -> int:
-        """Write the hello frame to the first row; return its length."""
+    def _write_hellos(self, transport: Transport) -> Indices:
+        """Write a hello with lanes to the first row and one without to the second; return their lengths."""
         number, digest = rpc.nonce_fields(self.reply.nonce)
         header = Header(
             kind=Kind.HELLO,
@@ -133,9 +146,18 @@ class Membership:
             number=number,
             digest=digest,
         )
-        frame = build_frame(transport.address, self.switch, header)
-        transport.tx_frames[0, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
-        return len(frame)
+        lanes = bytes(payload_bytes(self.reply.lanes))
+        whole = build_frame(transport.address, self.switch, replace(header, flags=Flag.PAYLOAD), lanes)
+        short = build_frame(transport.address, self.switch, header)
+        for row, frame in enumerate((whole, short)):
+            transport.tx_frames[row, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
+        return np.array([len(whole), len(short)], np.int32)
+
+    def _cut(self, length: int) -> TransportError:
+        return TransportError(
+            f"frames of {length} bytes get lost on the way to the switch, short ones do not: `ip link set IF mtu "
+            f"{length - ETHERNET_BYTES}` on both ends of each link, or a controller with fewer --lanes"
+        )
 
     def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
         if not reply.hello_seen:

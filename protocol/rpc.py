@@ -79,6 +79,8 @@ class ReadyReply:
     """All members are admitted and the fields below are final."""
     hello_seen: bool
     """The switch has handed on this worker's hello; until then it repeats it."""
+    hello_cut: bool = False
+    """Only hellos without lanes have come: the longest frames get lost on the way."""
     missing: list[int] = field(default_factory=list)
     """Ranks that have not joined or not been seen yet."""
     slot_count: int = 0

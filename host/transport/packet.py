@@ -44,7 +44,10 @@ def take_address(interface: str, frame_bytes: int) -> tuple[Address, socket.sock
     """
     longest = interface_mtu(interface) + ETHERNET_BYTES
     if frame_bytes > longest:
-        raise TransportError(f"interface {interface} takes frames of {longest} bytes, not {frame_bytes}")
+        raise TransportError(
+            f"interface {interface} takes frames of {longest} bytes, not {frame_bytes}: `ip link set {interface} mtu "
+            f"{frame_bytes - ETHERNET_BYTES}` on both ends, or a controller with fewer --lanes"
+        )
     ip = interface_ip(interface)
     reservation = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     attach_filter(reservation, NOTHING)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Final
 
 import numpy as np
 
@@ -10,8 +11,12 @@ from switchsum.host.transport.base import Indices
 from switchsum.host.transport.sockets import SocketTransport
 from switchsum.protocol.encapsulation import made_up_mac, template, wrap
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import LOWER_BYTES, Address, parse_ip
+from switchsum.protocol.wire import ETHERNET_BYTES, LOWER_BYTES, Address, parse_ip
 
+_IP_MTU_DISCOVER: Final = 10
+_IP_PMTUDISC_DO: Final = 2
+"""Sends no fragments: one that gets lost takes the others with it."""
+_IP_MTU: Final = 14
 _NO_SOURCES = np.zeros((0, 0), np.uint8)
 
 
@@ -30,6 +35,7 @@ class UdpTransport(SocketTransport):
         except OSError as error:
             link.close()
             raise TransportError(f"no way to a switch at {host}:{port}: {error.strerror}") from error
+        _check_path(link, host, frame_bytes)
         ip_text, own_port = link.getsockname()
         ip = parse_ip(ip_text)
         address = Address(mac=made_up_mac(ip), ip=ip, port=own_port)
@@ -39,3 +45,15 @@ class UdpTransport(SocketTransport):
 
     def _complete(self, lengths: Indices) -> None:
         wrap(self._receiver.rows, lengths, self._headers, _NO_SOURCES)
+
+
+def _check_path(link: socket.socket, host: str, frame_bytes: int) -> None:
+    """Have only whole datagrams sent; if the way to `host` takes none, close `link` and raise TransportError."""
+    link.setsockopt(socket.IPPROTO_IP, _IP_MTU_DISCOVER, _IP_PMTUDISC_DO)
+    packet_bytes, longest = frame_bytes - ETHERNET_BYTES, link.getsockopt(socket.IPPROTO_IP, _IP_MTU)
+    if packet_bytes > longest:
+        link.close()
+        raise TransportError(
+            f"the way to {host} takes IPv4 packets of {longest} bytes, not {packet_bytes}: "
+            f"`ip link set IF mtu {packet_bytes}` on its links, or a controller with fewer --lanes"
+        )

@@ -274,10 +274,11 @@ class Worker:
             payload = bytes(wire.padding_bytes(LANES, self.joined.growth_bytes))
         return wire.build_frame(self.address, SWITCH, Header(kind=kind, **values), payload)
 
-    def hello(self) -> None:
-        """Show this member to the switch."""
+    def hello(self, *, whole: bool = True) -> None:
+        """Show this member to the switch, in a frame that is as long as its contributions or a short one."""
         number, digest = rpc.nonce_fields(self.joined.nonce)
-        self.switch.send(self.port, self.frame(Kind.HELLO, number=number, digest=digest))
+        payload, flags = (bytes(wire.payload_bytes(LANES)), int(Flag.PAYLOAD)) if whole else (b"", 0)
+        self.switch.send(self.port, self.frame(Kind.HELLO, payload, number=number, digest=digest, flags=flags))
 
     def ready(self, wait_s: float = LONG_S) -> rpc.ReadyReply:
         """Wait for admission."""

@@ -492,6 +492,19 @@ def test_a_switch_that_fails_while_it_is_brought_up_to_date_is_tried_again(
     assert create(running).state == "waiting"
 
 
+def test_short_hellos_show_that_long_ones_get_lost(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    first, second = join_all(running, switch)
+    second.hello()
+    first.hello(whole=False)
+    eventually(lambda: first.ready(wait_s=0.0).hello_cut)
+    assert not first.ready(wait_s=0.0).hello_seen
+    assert second.ready(wait_s=0.0).missing == [0]
+    assert admit([first]).admitted
+    assert not second.ready(wait_s=0.0).hello_cut
+
+
 def test_hellos_of_strangers_are_ignored(switch: AnySwitch, start: Start) -> None:
     running = start()
     create(running)

@@ -199,6 +199,21 @@ def test_a_switch_that_hands_on_no_hello_is_reported(controller: FakeController,
     membership.leave()
 
 
+def test_a_link_that_loses_long_frames_is_reported(
+    controller: FakeController, switch: Recorder, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchsum.host.join.HELLO_S", 0.001)
+    controller.answers["Ready"] = lambda _: rpc.ReadyReply(
+        admitted=False, hello_seen=False, hello_cut=min(map(len, switch.frames)) < 1106
+    )
+    membership = join(controller)
+    with pytest.raises(TransportError, match=r"frames of 1106 bytes get lost.*mtu 1092"):
+        membership.admit(transport, 30.0)
+    assert [len(frame) for frame in switch.frames[:10]] == [1106] * 10
+    assert {len(frame) for frame in switch.frames[10:]} == {1106, 82}
+    membership.leave()
+
+
 @pytest.mark.parametrize(
     ("reply", "error"),
     [

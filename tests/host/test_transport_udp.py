@@ -211,7 +211,7 @@ def test_a_switch_that_is_not_there_is_no_error_until_the_engine_gives_up() -> N
 
 def test_a_frame_that_the_kernel_refuses_is_lost_and_counted(wire: Wire) -> None:
     host, port = wire.port.address
-    link = UdpTransport(host, port, rows=3, frame_bytes=70_000, switch=SWITCH)
+    link = UdpTransport(host, port, rows=3, frame_bytes=60_000, switch=SWITCH)
     wire.links.append(link)
     for row in range(3):
         put(link, row, contribution(link.address, row, b""))

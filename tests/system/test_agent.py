@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -41,8 +41,10 @@ def udp() -> Iterator[tuple[str, list[str]]]:
         yield f"127.0.0.1:{port}", ["--controller", controller]
 
 
-def create(name: str, workers: int, options: list[str]) -> None:
-    done = run_here("job", "create", name, "--workers", str(workers), "--slots", "64", "--timeout", "60", *options)
+def create(
+    name: str, workers: int, options: list[str], run: Callable[..., subprocess.CompletedProcess[str]] = run_here
+) -> None:
+    done = run("job", "create", name, "--workers", str(workers), "--slots", "64", "--timeout", "60", *options)
     assert done.returncode == 0, done.stderr
 
 
@@ -143,10 +145,37 @@ def test_machines_with_interfaces_are_a_job_as_the_page_says() -> None:
         interfaces = [word for wire in laid for word in ("--interface", f"{wire.port}@{wire.interface}")]
         with system(*interfaces, listen="10.0.0.100:9560"):
             options = ["--controller", "10.0.0.100:9560"]
-            create("wires", 2, options)
+            create("wires", 2, options, run)  # gRPC's threads here are in the first namespace
             agent = ["agent", "--job", "wires", "--interface", wires.WORKER_INTERFACE, "--size", "0.5", *options]
             commands = [[*agent, "--rank", str(rank)] for rank in range(2)]
             ended = both(*commands, within=tuple(wire.inside([]) for wire in laid))
     for done in ended:
         assert done.returncode == 0, done.stderr
         assert "every sum is right" in done.stdout
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None:
+    with Children() as children:
+        wire = wires.lay(children, 0, lanes=2048, rate=None)
+        wires.run(["ip", "address", "add", "10.0.0.100/24", "dev", wire.interface])
+        ports = ["--interface", f"1@{wire.interface}", "--udp", "10.0.0.100:21333"]
+        with system(*ports, listen="10.0.0.100:9560", lanes=2048):
+            options = ["--controller", "10.0.0.100:9560"]
+            create("jumbo", 1, options, run)
+            agent = ["agent", "--job", "jumbo", "--rank", "0", "--size", "0.1", *options]
+
+            def join(link: str, place: str) -> str:
+                done = run(*agent, link, place, within=wire.inside([]))
+                assert done.stderr.count("\n") == done.returncode, done.stderr
+                return done.stderr
+
+            assert join("--interface", wires.WORKER_INTERFACE) == ""
+            # The switch's end is too narrow: nothing on the worker's side knows.
+            wires.run(["ip", "link", "set", wire.interface, "mtu", "1500"])
+            assert "frames of 8274 bytes get lost" in join("--interface", wires.WORKER_INTERFACE)
+            assert "frames of 8274 bytes get lost" in join("--udp", "10.0.0.100")
+            wires.run(wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", "1500"]))
+            assert f"`ip link set {wires.WORKER_INTERFACE} mtu 8260`" in join("--interface", wires.WORKER_INTERFACE)
+            assert "takes IPv4 packets of 1500 bytes, not 8260" in join("--udp", "10.0.0.100")
