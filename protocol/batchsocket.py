@@ -141,9 +141,10 @@ class BatchReceiver:
         return lengths
 
 
-def grow_buffers(link: socket.socket) -> None:
-    """Make a socket's buffers as large as we may."""
-    for forced, option in ((_SO_SNDBUFFORCE, socket.SO_SNDBUF), (_SO_RCVBUFFORCE, socket.SO_RCVBUF)):
+def grow_buffers(link: socket.socket, *, sending: bool = True) -> None:
+    """Make a socket's buffers as large as we may; the one for sending only if `sending`."""
+    both = ((_SO_RCVBUFFORCE, socket.SO_RCVBUF), (_SO_SNDBUFFORCE, socket.SO_SNDBUF))
+    for forced, option in both if sending else both[:1]:
         try:
             link.setsockopt(socket.SOL_SOCKET, forced, BUFFER_BYTES)
         except PermissionError:

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from switchsum.protocol.errors import UsageError
 from switchsum.switch.daemon import Config, ProgramConfig, Switch
-from switchsum.switch.ports.base import PORTS
+from switchsum.switch.queues import PORTS
 from switchsum.switch.v1model import DROP_PORT, MAX_QUEUES
 
 JSON_VERSION: Final = "2.23"
@@ -118,6 +118,8 @@ def make_config(options: argparse.Namespace) -> Config:
         interfaces=_interfaces(options.interface),
         cpu_port=options.cpu_port,
         drop_port=options.drop_port,
+        priority_queues=options.priority_queues,
+        deep_buffers=False,
         interface_pcaps=options.pcap,
         logged_bytes=options.dump_packet_data if _wanted_level(options) <= logging.INFO else None,
     )

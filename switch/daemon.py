@@ -23,6 +23,7 @@ from switchsum.switch.ports.port_set import BATCH_FRAMES, PortSet
 from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.taps import FrameLog, InterfaceFiles, Tap
 from switchsum.switch.ports.udp import UdpPort
+from switchsum.switch.queues import Queues
 from switchsum.switch.shm_loop import ShmLoop
 
 SLEEP_S: Final = 1.0
@@ -70,6 +71,10 @@ class Config:
     """The port whose frames are packet-ins and packet-outs; None: there are none."""
     drop_port: int = DROP_PORT
     """Egress port of packets that are dropped, 0 to 511."""
+    priority_queues: int = 1
+    """Queues of each interface, chosen by `standard_metadata.priority`; the last goes first."""
+    deep_buffers: bool = True
+    """The kernel may keep many frames that are to go out; if not, programs see queues grow where links are slow."""
     pcap: Path | None = None
     """pcapng file that gets every frame."""
     interface_pcaps: Path | None = None
@@ -83,8 +88,9 @@ class Switch:
 
     def __init__(self, config: Config) -> None:
         """Open ports and the P4Runtime server; raises SwitchsumError and leaves nothing open."""
+        queues = Queues(config.priority_queues)
         self.device: Device[Pipeline] = Device(
-            lambda data: Pipeline.load(data, engine=config.engine, drop_port=config.drop_port)
+            lambda data: Pipeline.load(data, engine=config.engine, drop_port=config.drop_port, queues=queues)
         )
         self.service = Service(config.device_id, self.device, self._packet_out)
         self._output = Output()
@@ -92,7 +98,8 @@ class Switch:
         self._stopping = False
         if config.program is not None:
             self._start_program(config.program)
-        table = PortTable({config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port})
+        reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
+        table = PortTable(reserved, queues)
         with ExitStack() as opened:
             groups = []
             for group in self.open_groups(config, table):
@@ -119,7 +126,7 @@ class Switch:
         if config.shm is not None:
             yield ShmPorts(config.shm, table)
         if config.interfaces:
-            yield PacketPorts(table, dict(config.interfaces))
+            yield PacketPorts(table, dict(config.interfaces), deep=config.deep_buffers)
         if config.udp is not None:
             yield UdpPort(table, config.udp.host, config.udp.port, switch=config.udp.switch)
 

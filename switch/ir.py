@@ -390,6 +390,11 @@ class Intrinsics:
     ingress_timestamp: int
     egress_timestamp: int
     enqueue_timestamp: int
+    enq_qdepth: int
+    deq_qdepth: int
+    deq_timedelta: int
+    qid: int
+    priority: int
     length: int
     """Bytes of the packet as headers come and go; becomes `packet_length` in egress."""
     cut: int
@@ -431,3 +436,5 @@ class Program:
     """The error code of a packet that ends within a header."""
     drop_port: int = DROP_PORT
     """Egress port of packets that are dropped."""
+    queues: int = 1
+    """Queues of each port; packets whose priority is none of them are dropped before egress."""

@@ -16,6 +16,7 @@ from switchsum.switch.errors import ProgramError, StateError
 from switchsum.switch.lock import StateLock
 from switchsum.switch.lower import lower
 from switchsum.switch.passes.analysis import assigned
+from switchsum.switch.queues import Queues
 from switchsum.switch.reader import read_program
 from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
 from switchsum.switch.tables import Table
@@ -69,17 +70,20 @@ class Pipeline:
         *,
         engine: EngineName = "native",
         drop_port: int = DROP_PORT,
+        queues: Queues | None = None,
         debug: bool = False,
     ) -> Pipeline:
         """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks.
 
+        `queues` are what frames wait in behind the program; QUEUE_SHIFT says where the ports that go out name them.
         Native code of a debug build stops the process where an index goes beyond the end of an array.
         """
+        queues = queues or Queues()
         try:
-            program = verify(lower(read_program(device_config), drop_port))
+            program = verify(lower(read_program(device_config), drop_port, queues.count))
         except RecursionError:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
-        state = make_state(program)
+        state = make_state(program, queues)
         if engine == "interpreter":
             return cls(program, state, _InterpretedEngine(program, state))
         # Imported late, for it brings LLVM.
@@ -141,7 +145,7 @@ def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:
     return copies, copies * (frame_bytes + growth_bytes + FRAME_ALIGN)
 
 
-def make_state(program: ir.Program) -> State:
+def make_state(program: ir.Program, queues: Queues | None = None) -> State:
     """Return a program's state as it is when nobody has touched it; raises ProgramError for impossible entries."""
     lock = StateLock()
     tables = {}
@@ -163,6 +167,7 @@ def make_state(program: ir.Program) -> State:
         },
         multicast=Multicast(lock),
         clones=CloneSessions(lock),
+        queues=queues or Queues(program.queues),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from switchsum.switch.errors import BadEntry, EntryMissing
 from switchsum.switch.lock import StateLock
+from switchsum.switch.queues import Queues
 from switchsum.switch.tables import Table
 
 MAX_GROUP = (1 << 16) - 1
@@ -232,6 +233,7 @@ class State:
     registers: Mapping[str, Register]
     multicast: Multicast
     clones: CloneSessions
+    queues: Queues = field(default_factory=Queues)
     random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
     """State of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
 

@@ -21,6 +21,7 @@ from switchsum.switch.v1model import (
     MAX_CLONE_DEPTH,
     MAX_PASSES,
     NORMAL,
+    QUEUE_SHIFT,
     RECIRCULATED,
     REPLICATION,
     RESUBMITTED,
@@ -121,6 +122,13 @@ class _Passage:
 
     def _egress(self, packet: Packet, port: int, depth: int = 0) -> None:
         names, fields = self._names, packet.fields
+        queue = fields[names.priority]
+        if queue >= self._program.queues:
+            return
+        frames, waited_us = self._state.queues.state(port, queue, self._now_us)
+        for slot, value in ((names.enq_qdepth, frames), (names.deq_qdepth, frames), (names.deq_timedelta, waited_us)):
+            packet.set(slot, value)
+        packet.set(names.qid, queue)
         packet.set(names.egress_timestamp, self._now_us)
         packet.set(names.enqueue_timestamp, self._now_us)
         packet.set(names.egress_port, port)
@@ -130,7 +138,7 @@ class _Passage:
         replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
         copy = packet.copy()
         if fields[names.egress_spec] != self._program.drop_port:
-            self._leave(packet, port)
+            self._leave(packet, port | queue << QUEUE_SHIFT)
         if replicas:
             self._restart(copy, self._kept(copy, fields[names.clone_list], EGRESS_CLONE))
             copy.set(names.length, fields[names.length])

@@ -16,5 +16,8 @@ MAX_PASSES: Final = 64
 MAX_CLONE_DEPTH: Final = 8
 """How long a chain of clones of clones in egress may be; the next clone is not made."""
 
+QUEUE_SHIFT: Final = 16
+"""Where the queue stands in the number of the port to which a frame goes."""
+
 MAX_QUEUES: Final = 256
 """Queues that a port may have; `standard_metadata.priority` has 3 bits, but other programs may make it wider."""

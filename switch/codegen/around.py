@@ -15,7 +15,7 @@ from switchsum.switch.codegen.layout import (
     machine_bytes,
     waiting_layout,
 )
-from switchsum.switch.passes.analysis import assigned, is_wide
+from switchsum.switch.passes.analysis import GRAPHS, assigned, is_wide, used_by
 
 ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, ROWS, MADE, DROPPED, NOW, PORT, WAITING_COUNT = range(12)
 """Words of a batch: memory for frames, its size and how much is taken; columns of what goes out, their length, and how
@@ -31,16 +31,22 @@ class Features:
     resubmits: bool
     recirculates: bool
     cuts: bool
+    priorities: bool
+    queueing: bool
+    """The program asks how its queue is."""
 
 
 def features(program: ir.Program) -> Features:
     """Return what a program may do."""
     names, used = program.intrinsics, assigned(program)
+    asked = {names.enq_qdepth, names.deq_qdepth, names.deq_timedelta, names.qid}
     return Features(
         clones=names.clone in used,
         resubmits=names.resubmit in used,
         recirculates=names.recirculate in used,
         cuts=names.cut in used,
+        priorities=names.priority in used,
+        queueing=any(asked & used_by(program, getattr(program, graph)) for graph in GRAPHS),
     )
 
 

@@ -20,9 +20,10 @@ from switchsum.switch.codegen.around import (
 )
 from switchsum.switch.codegen.deparser import deparser_function
 from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
-from switchsum.switch.codegen.layout import ALIGN, SESSIONS, WAITING
+from switchsum.switch.codegen.layout import ALIGN, QUEUES, SESSIONS, WAITING
+from switchsum.switch.queues import PORTS as PORT_NUMBERS
 from switchsum.switch.state import MAX_SESSION
-from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, RECIRCULATED
+from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, QUEUE_SHIFT, RECIRCULATED
 
 
 class Egress:
@@ -84,6 +85,7 @@ class Egress:
         packet = Passing(*self.leave.args[:6])
         port, depth = self.leave.args[6:]
         now = around.word(emit, packet.batch, NOW)
+        queue = self._enter_queue(emit, packet, port, now)
         for slot, value in (
             (names.egress_timestamp, now),
             (names.enqueue_timestamp, now),
@@ -96,12 +98,34 @@ class Egress:
         base, replicas, count, limit = self._begin_clone(emit, packet, depth)
         spec = around.get(emit, packet.hot, names.egress_spec, 32)
         with build.if_then(build.icmp_unsigned("!=", spec, constant(32, around.program.drop_port))):
-            self._send(emit, packet, port)
+            self._send(emit, packet, build.or_(port, build.shl(queue, constant(32, QUEUE_SHIFT))))
         if around.features.clones:
             arguments = [base, *self.leave.args[1:6], replicas, count, limit, build.add(depth, constant(32, 1))]
             with build.if_then(build.icmp_unsigned("!=", count, constant(64, 0))):
                 build.call(self.replicate, arguments)
         build.ret_void()
+
+    def _enter_queue(self, emit: Emitter, packet: Passing, port: Value, now: Value) -> Value:
+        """Leave the function if there is no such queue; tell the packet how its queue is, and return which it is."""
+        around, build, names = self._around, emit.build, self._around.names
+        queue = constant(32, 0)
+        if around.features.priorities:
+            queue = around.get(emit, packet.hot, names.priority, 32)
+            with build.if_then(build.icmp_unsigned(">=", queue, constant(32, around.program.queues))):
+                build.ret_void()
+        if around.features.queueing:
+            known = build.select(build.icmp_unsigned("<", port, constant(32, PORT_NUMBERS)), port, constant(32, 0))
+            number = build.add(build.mul(known, constant(32, around.program.queues)), queue)
+            offset = build.mul(emit.resize(number, 64), constant(64, 16))
+            cell = emit.at(emit.context_word(packet.context, QUEUES), offset)
+            depth, since = emit.load(I64, cell, 8), emit.load(I64, emit.at(cell, 8), 8)
+            waits = build.icmp_unsigned("!=", depth, constant(64, 0))
+            around.set(emit, packet.hot, names.enq_qdepth, depth)
+            around.set(emit, packet.hot, names.deq_qdepth, depth)
+            waited = build.select(waits, build.sub(now, since), constant(64, 0))
+            around.set(emit, packet.hot, names.deq_timedelta, waited)
+            around.set(emit, packet.hot, names.qid, queue)
+        return queue
 
     def _begin_clone(self, emit: Emitter, packet: Passing, depth: Value) -> tuple[Value, Value, Value, Value]:
         """Copy a packet that is to be cloned, before the update of checksums; return the copy and where it goes."""

@@ -20,6 +20,7 @@ from switchsum.switch.codegen.layout import (
     DIRECTORY,
     DUMP,
     LEVELS,
+    QUEUES,
     RANDOM,
     SESSIONS,
     TABLE_WORDS,
@@ -151,6 +152,7 @@ class Native:
         context, state = self._context, self._state
         context[RANDOM] = state.random.ctypes.data
         context[DIRECTORY] = state.multicast.directory.ctypes.data
+        context[QUEUES] = state.queues.cells.ctypes.data
         context[SESSIONS] = state.clones.directory.ctypes.data
         for number, register in enumerate(program.registers):
             context[register_word(number)] = state.registers[register.name].memory.ctypes.data

@@ -17,11 +17,11 @@ from switchsum.switch import ir
 from switchsum.switch.passes.analysis import GRAPHS, is_wide, used_by
 from switchsum.switch.tables import MatchKind, TableSpec
 
-RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING = range(9)
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES = range(10)
 """Words of the context: generator; multicast directory and clone sessions; the most copies that `room` allows a frame;
 a cell of zeros, and one that takes writes beyond an array's end; hot memory of a new packet; memory of packets, and of
-those that wait to enter ingress again."""
-FIRST_ARRAY: Final = 9
+those that wait to enter ingress again; how each port's queues are."""
+FIRST_ARRAY: Final = 10
 TABLE_WORDS: Final = 4
 ROWS, INDEX, INDEX_SIZE, COUNTS = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, or the order of rows; their number (of slots, less 1); direct counters."""

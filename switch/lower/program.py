@@ -15,7 +15,7 @@ from switchsum.switch.lower.symbols import Symbols
 from switchsum.switch.v1model import DROP_PORT
 
 
-def lower(program: model.Program, drop_port: int = DROP_PORT) -> ir.Program:
+def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -> ir.Program:
     """Return a program's IR; raises ProgramError for what is not supported."""
     symbols = Symbols(program, drop_port)
     controls = ControlLowering(symbols, program.actions)
@@ -38,6 +38,7 @@ def lower(program: model.Program, drop_port: int = DROP_PORT) -> ir.Program:
         deparser=tuple(symbols.header(name) for name in program.deparser),
         too_short=program.errors.get("PacketTooShort", 1),
         drop_port=drop_port,
+        queues=queues,
     )
 
 

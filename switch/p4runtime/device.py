@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 from switchsum.protocol.p4runtime import Code, v1
+from switchsum.switch.p4runtime.device_config import program_of
 from switchsum.switch.p4runtime.program import Program
 from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
 from switchsum.switch.state import State
@@ -72,7 +73,7 @@ class Device(Generic[Pipeline]):
         if action not in (Action.VERIFY, Action.VERIFY_AND_SAVE, Action.VERIFY_AND_COMMIT):
             raise invalid("no action is given")
         with refusals():
-            pipeline = self._load(config.p4_device_config)
+            pipeline = self._load(program_of(config.p4_device_config))
         return Program(config, pipeline.state), pipeline
 
     def apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:

@@ -26,13 +26,12 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import TransportError
+from switchsum.switch.queues import PORTS, Queues
 
 Addresses = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint32]
 Counters = npt.NDArray[np.int64]
 
-PORTS: Final = 512
-"""Port numbers are 9 bits wide."""
 CPU_PORT: Final = 255
 DROP_PORT: Final = 511
 """Where v1model sends what it drops."""
@@ -97,8 +96,10 @@ class PortInfo:
 class PortTable:
     """Which port numbers are in use, and their counters; one for all groups of a switch."""
 
-    def __init__(self, reserved: Collection[int] = (CPU_PORT, DROP_PORT)) -> None:
+    def __init__(self, reserved: Collection[int] = (CPU_PORT, DROP_PORT), queues: Queues | None = None) -> None:
         """Keep the numbers `reserved` free of ports."""
+        self.queues = queues or Queues()
+        """What frames wait in where a port does not take them at once."""
         self._reserved = frozenset(reserved)
         self.counters: Counters = np.zeros((PORTS, len(Counter)), np.int64)
         """`[PORTS, len(Counter)]`; a number that is used again goes on counting."""
@@ -146,6 +147,10 @@ class PortGroup(ABC):
     @abstractmethod
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames to ports of this group, in order, copying them; drop and count what finds no room."""
+
+    def enqueue(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
+        """Send frames as `transmit` does, each by way of one of its port's queues, where the group has any."""
+        self.transmit(ports, addresses, lengths)
 
     @abstractmethod
     def descriptors(self) -> list[int]:

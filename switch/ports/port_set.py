@@ -11,11 +11,14 @@ import numpy as np
 
 from switchsum.switch.ports.base import DROP_PORT, Addresses, Batch, Counter, PortGroup, PortInfo, PortTable, Words
 from switchsum.switch.ports.taps import Tap
+from switchsum.switch.v1model import QUEUE_SHIFT
 
 BATCH_FRAMES: Final = 256
 """Frames that one poll returns at most."""
 POLLS_PER_SERVICE: Final = 64
 """A switch that never sleeps looks this often for ports that come or go."""
+
+_PORT_MASK: Final = np.uint32((1 << QUEUE_SHIFT) - 1)
 
 
 class PortSet:
@@ -58,18 +61,24 @@ class PortSet:
             group.done()
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames in order; what finds no room or no port is dropped and counted (the latter at `DROP_PORT`)."""
+        """Send frames in order; what finds no room or no port is dropped and counted (the latter at `DROP_PORT`).
+
+        Above QUEUE_SHIFT, `ports` say by which of its port's queues each frame is to go.
+        """
+        queues: Words = ports >> np.uint32(QUEUE_SHIFT)
+        ports = ports & _PORT_MASK
         for tap in self._taps:
             tap.sent(ports, addresses, lengths)
         ports = np.minimum(ports, DROP_PORT)
         for group in self.groups:
             mine = group.owned[ports]
             if mine.all():  # the usual case: no need to pick
-                group.transmit(ports, addresses, lengths)
+                group.enqueue(ports, queues, addresses, lengths)
                 return
             if mine.any():
-                group.transmit(ports[mine], addresses[mine], lengths[mine])
-                ports, addresses, lengths = ports[~mine], addresses[~mine], lengths[~mine]
+                group.enqueue(ports[mine], queues[mine], addresses[mine], lengths[mine])
+                ports, queues = ports[~mine], queues[~mine]
+                addresses, lengths = addresses[~mine], lengths[~mine]
         self.table.counters[DROP_PORT, Counter.TX_DROPS] += len(ports)
 
     def wait(self, timeout_s: float) -> None:

@@ -17,7 +17,8 @@ from switchsum.protocol.ring import BROKEN, LINK_FIELDS, fill_link, lend_rows
 from switchsum.protocol.shm import MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
 from switchsum.switch.ports import shm_kernels
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, PORTS, Addresses, Batch, PortGroup, PortTable, Words
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
+from switchsum.switch.queues import PORTS
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
 """Locally administered; the port's number is added."""

@@ -14,6 +14,7 @@ import pytest
 
 from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
 from switchsum.switch.p4runtime import stream
+from switchsum.switch.p4runtime.device_config import program_of
 from switchsum.switch.pipeline import Pipeline
 
 from . import p4runtime_rig
@@ -120,6 +121,19 @@ def test_config_is_read_back(primary: Client, response_type: str, fields: set[st
     whole = config(cookie={"cookie": 11})
     assert {field.name for field, _ in got.ListFields()} == fields
     assert all(getattr(got, name) == getattr(whole, name) for name in fields)
+
+
+def test_config_may_be_wrapped_as_older_clients_do(primary: Client) -> None:
+    program = PROGRAM.read_bytes()
+    size = bytes([len(program) & 0x7F | 0x80, len(program) >> 7 & 0x7F | 0x80, len(program) >> 14])
+    wrapped = b"\x08\x01" + b"\x12\x02\x0a\x00" + b"\x1a" + size + program  # reassign, extras, device_data
+    primary.set_config(config=config(p4_device_config=wrapped))
+    assert primary.call("GetForwardingPipelineConfig").config.p4_device_config == wrapped
+
+
+@pytest.mark.parametrize("wrapped", [b"", b"\x08", b"\x1a\x05{}", b"\x1d{}", b" {}", b"\x08\x01"])
+def test_what_wraps_nothing_is_taken_as_it_is(wrapped: bytes) -> None:
+    assert program_of(wrapped) == wrapped
 
 
 def test_config_without_cookie_has_none(rig: Rig) -> None:
