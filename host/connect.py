@@ -70,7 +70,7 @@ def connect(
             frame_bytes=FRAME_BYTES + payload_bytes(membership.reply.lanes),
             switch=membership.switch,
         )
-        warm_up()
+        warm_up(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
         engine = _admit(membership, transport, world_size, timeout_s)
     except BaseException:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
 
 from switchsum.host.engine import Engine
 from switchsum.host.events import Event
+from switchsum.host.machine import RETRY_S
 from switchsum.host.shm_loop import ShmLoop
+from switchsum.host.socket_loop import SocketLoop
 from switchsum.host.transport.base import Transport
 from switchsum.host.transport.shm import ShmTransport
-
-RETRY_S: Final = 0.0005
-"""Pause before a full transport is offered the rest again."""
+from switchsum.host.transport.sockets import SocketTransport
 
 
 class Driver:
@@ -56,8 +55,13 @@ class Driver:
             transport.wait(min(most_s, self._pause(now)))
         return events
 
-    def _loop_of_its_own(self) -> ShmLoop | None:
-        return ShmLoop(self.engine, self.transport.end()) if isinstance(self.transport, ShmTransport) else None
+    def _loop_of_its_own(self) -> ShmLoop | SocketLoop | None:
+        match self.transport:
+            case ShmTransport():
+                return ShmLoop(self.engine, self.transport.end())
+            case SocketTransport():
+                return SocketLoop(self.engine, self.transport.end())
+        return None
 
     def _transmit(self) -> int:
         rows, lengths = self.engine.outgoing()

@@ -300,11 +300,7 @@ class Engine:
     def sent(self, count: int) -> None:
         """Note that the transport took the first `count` frames of `outgoing`."""
         if count:
-            core = self._state.core[0]
-            rest = int(core["queued"]) - count
-            queue = self._state.queue
-            queue[:, :rest] = queue[:, count : count + rest]
-            core["queued"] = rest
+            machine.sent(self._state, count)
 
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""

@@ -38,6 +38,9 @@ from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 
+RETRY_S: Final = 0.0005
+"""Pause before a full transport, or a row that it still reads, is looked at again."""
+
 _ROUNDS: Final = int(Count.ROUNDS)
 _HELD: Final = int(Count.HELD)
 _REJECTED: Final = int(Count.REJECTED)
@@ -95,6 +98,23 @@ def wake_at(state: State) -> float:
     core = state.core[0]
     at: Scalar = core.probe_at if core.waiting > 0 else np.inf
     return min(at, core.owed_at) if core.owed > 0 else at  # type: ignore[no-any-return]
+
+
+@kernel
+def look_again_at(state: State, now: float) -> float:
+    """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
+    core = state.core[0]
+    return now + RETRY_S if core.blocked > 0 or core.queued > 0 else wake_at(state)
+
+
+@kernel
+def sent(state: State, count: int) -> None:
+    """Note that the transport took the first `count` frames of the queue."""
+    core = state.core[0]
+    core.queued -= count
+    for place in range(core.queued if count > 0 else 0):
+        state.queue[0, place] = state.queue[0, place + count]
+        state.queue[1, place] = state.queue[1, place + count]
 
 
 @kernel

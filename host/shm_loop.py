@@ -20,10 +20,6 @@ from switchsum.protocol.kernels import kernel
 from switchsum.protocol.ring import Link
 from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell
 
-RETRY_S: Final = 0.0005
-"""Pause before a full ring, or a row that the switch still reads, is looked at again."""
-
-
 _TIME: Final = 0
 """The loop returned for the clock said so."""
 _EVENT: Final = 1
@@ -88,39 +84,27 @@ def _run(
             return _EVENT
         if now >= until:
             return _TIME
-        if moved == 0 and not _rest(state, link, watched_address, watched, spins, min(until, _wake_at(state, now))):
-            return _HUNG_UP
+        if moved == 0:
+            wake_at = min(until, machine.look_again_at(state, now))
+            if not _rest(link, watched_address, watched, spins, wake_at):
+                return _HUNG_UP
 
 
 @kernel
 def _push(state: State, link: Link, switch_bell: int) -> int:
     """Hand over what the engine has queued, as far as there is room; return how many frames."""
-    core = state.core[0]
-    queued = core.queued
+    queued = state.core[0].queued
     if queued == 0:
         return 0
     count, asleep = ring.push(link, state.queue[0, :queued], state.queue[1, :queued])
     if asleep:
         ring_bell(switch_bell)
-    if count > 0:
-        for place in range(queued - count):
-            state.queue[0, place] = state.queue[0, place + count]
-            state.queue[1, place] = state.queue[1, place + count]
-        core.queued = queued - count
+    machine.sent(state, count)
     return count
 
 
 @kernel
-def _wake_at(state: State, now: float) -> float:
-    """Return when there is something to do if no frame comes."""
-    core = state.core[0]
-    if core.blocked > 0 or core.queued > 0:
-        return now + RETRY_S
-    return machine.wake_at(state)
-
-
-@kernel
-def _rest(state: State, link: Link, watched_address: int, watched: Watched, spins: int, until: float) -> bool:
+def _rest(link: Link, watched_address: int, watched: Watched, spins: int, until: float) -> bool:
     """Look for frames for a short while, then sleep until the switch rings or the clock says so; False: hung up."""
     if not ring.fall_asleep(link, spins):
         return True

@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import socket
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.system import last_error, receive_many, send_many
 
 Addresses = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int32]
 
 BATCH_DATAGRAMS: Final = 64
 """Datagrams per system call: beyond this, its own cost no longer shows."""
@@ -32,12 +35,31 @@ _MMSGHDR: Final = np.dtype(
     }
 )
 _IOVEC: Final = np.dtype([("base", "u8"), ("length", "u8")])
+_FLAGS_WORD: Final = 6
+"""Word of a message header whose low half is the flags."""
+_LENGTH_WORD: Final = 7
+_EAGAIN: Final = errno.EAGAIN
+_EINTR: Final = errno.EINTR
+_ENOBUFS: Final = errno.ENOBUFS
+_ECONNREFUSED: Final = errno.ECONNREFUSED
+_MSG_TRUNC: Final = int(socket.MSG_TRUNC)
 _SO_SNDBUFFORCE: Final = 32
 _SO_RCVBUFFORCE: Final = 33
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.sendmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int]
 _libc.recvmmsg.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_uint, ctypes.c_int, ctypes.c_void_p]
+
+
+class MessageWords(NamedTuple):
+    """Message headers as 64-bit words; whoever uses them keeps their sender or receiver alive."""
+
+    headers: npt.NDArray[np.int64]
+    """`[BATCH_DATAGRAMS, 8]`."""
+    pieces: npt.NDArray[np.int64]
+    """Address and length of each one's memory, `[BATCH_DATAGRAMS, 2]`."""
+    address: int
+    """Of the first header."""
 
 
 class _Messages:
@@ -53,6 +75,11 @@ class _Messages:
             self.headers["name"] = _addresses_of(self.names)
             self.headers["name_bytes"] = name_bytes
         self.pointer = self.headers.ctypes.data
+
+    def words(self) -> MessageWords:
+        """Return the same memory as kernels take it."""
+        pieces = self.pieces.view(np.int64).reshape(-1, 2)
+        return MessageWords(self.headers.view(np.int64).reshape(-1, 8), pieces, self.pointer)
 
 
 NO_NAMES: Final = np.zeros((0, 0), np.uint8)
@@ -95,6 +122,10 @@ class BatchSender:
                 sent += 1
         return sent
 
+    def words(self) -> MessageWords:
+        """Return what `send_rows` takes."""
+        return self._messages.words()
+
 
 class BatchReceiver:
     """Receives datagrams into rows of its own; each call overwrites what the last one brought."""
@@ -123,6 +154,10 @@ class BatchReceiver:
         # Nothing there, or the report that an earlier datagram found no receiver or that an interface went down.
         return max(count, 0)
 
+    def words(self) -> MessageWords:
+        """Return what `receive_rows` takes."""
+        return self._messages.words()
+
     @property
     def names(self) -> npt.NDArray[np.uint8]:
         """Return the sources' socket addresses, `[BATCH_DATAGRAMS, name_bytes]`."""
@@ -139,6 +174,47 @@ class BatchReceiver:
         lengths = headers["length"].astype(np.int32) + self._skip
         lengths[(headers["flags"] & socket.MSG_TRUNC) != 0] = 0
         return lengths
+
+
+@kernel
+def send_rows(
+    descriptor: int, messages: MessageWords, first: int, stride: int, rows: Indices, lengths: Indices, skip: int
+) -> tuple[int, int]:
+    """Send the frames in `rows`, without their first `skip` bytes, in order until the socket is full.
+
+    `first` is the address of the first row's frame, behind what is skipped.  Returns how many went, and how many of
+    these the socket refused.
+    """
+    sent = failed = 0
+    while sent < len(rows):
+        count = min(BATCH_DATAGRAMS, len(rows) - sent)
+        for i in range(count):
+            messages.pieces[i, 0] = first + rows[sent + i] * stride
+            messages.pieces[i, 1] = lengths[sent + i] - skip
+        went = send_many(descriptor, messages.address, count)
+        if went > 0:
+            sent += went
+            continue
+        error = last_error()
+        if error in (_EAGAIN, _ENOBUFS):
+            break
+        if error not in (_EINTR, _ECONNREFUSED):
+            failed += 1
+            sent += 1
+    return sent, failed
+
+
+@kernel
+def receive_rows(descriptor: int, messages: MessageWords, lengths: Indices, skip: int) -> int:
+    """Receive datagrams into rows that `messages` names, at most `BATCH_DATAGRAMS`; return how many came.
+
+    `lengths` are the frames', including what was skipped; 0 for a datagram too long for its row.
+    """
+    count = receive_many(descriptor, messages.address, BATCH_DATAGRAMS)
+    for i in range(count):
+        cut = messages.headers[i, _FLAGS_WORD] & _MSG_TRUNC
+        lengths[i] = 0 if cut else (messages.headers[i, _LENGTH_WORD] & 0xFFFF_FFFF) + skip
+    return max(count, 0)
 
 
 def grow_buffers(link: socket.socket, *, sending: bool = True) -> None:

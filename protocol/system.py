@@ -1,4 +1,4 @@
-"""What drivers' kernels ask of the operating system: the time, sleep until a descriptor is readable, eventfds as bells.
+"""What kernels of drivers ask of the operating system: the time, sleep, eventfds as bells, and many messages at a time.
 
 The functions of the C library are called by name, so that compiled kernels can be kept on disk.  All of them are called
 without the GIL, as kernels are; descriptors are int64, times seconds of the clock that `time.monotonic` reads.
@@ -20,8 +20,9 @@ _BYTE: Final = ir.IntType(8).as_pointer()
 _INT: Final = ir.IntType(32)
 _LONG: Final = ir.IntType(64)
 _TIMESPEC: Final = ir.ArrayType(_LONG, 2)
+_MSG_DONTWAIT: Final = 0x40
 _CLOCK_MONOTONIC: Final = 1
-"""Linux's number of the clock."""
+"""Numbers that Linux gives them."""
 
 Watched = npt.NDArray[np.int32]
 """Descriptors to sleep on, `[n, 2]`: `struct pollfd` as two words."""
@@ -83,6 +84,38 @@ def _read_bell(_context: Any, descriptor: Any) -> Any:
 
     return types.void(types.int64), generate
 
+
+def _many(name: str, *rest: Any) -> Callable[..., Any]:
+    """Return what declares sendmmsg or recvmmsg; `rest` are arguments behind the flags."""
+
+    def declare(_context: Any, descriptor: Any, messages: Any, count: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            descriptor, messages, count = arguments
+            values = [builder.trunc(descriptor, _INT), builder.inttoptr(messages, _BYTE), builder.trunc(count, _INT)]
+            flags = ir.Constant(_INT, _MSG_DONTWAIT)
+            return builder.sext(_call(builder, name, _INT, [*values, flags, *rest]), _LONG)
+
+        return types.int64(types.int64, types.int64, types.int64), generate
+
+    return declare
+
+
+def _last_error(_context: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        place = _call(builder, "__errno_location", _INT.as_pointer(), [])
+        return builder.sext(builder.load(place), _LONG)
+
+    return types.int64(), generate
+
+
+send_many: Callable[[int, int, int], int] = intrinsic(_many("sendmmsg"))
+"""Send messages (address of their headers, how many) to a socket without waiting; return how many went, or -1."""
+
+receive_many: Callable[[int, int, int], int] = intrinsic(_many("recvmmsg", ir.Constant(_BYTE, None)))
+"""Receive messages likewise."""
+
+last_error: Callable[[], int] = intrinsic(_last_error)
+"""Return errno, right after a call that failed."""
 
 monotonic: Callable[[], float] = intrinsic(_monotonic)
 """Return the time, in seconds."""

@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import select
 import socket
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from switchsum.host.transport.base import Frames, Indices, Received, milliseconds
-from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, BatchReceiver, BatchSender, grow_buffers
+from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, BatchReceiver, BatchSender, MessageWords, grow_buffers
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.wire import Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketEnd:
+    """What kernels need of a socket."""
+
+    descriptor: int
+    skip: int
+    """Bytes at the start of each frame that do not travel."""
+    first: int
+    """Address of the first row that is sent, behind its lead and what is skipped."""
+    stride: int
+    """Bytes from one of these rows to the next."""
+    sending: MessageWords
+    receiving: MessageWords
+    answers: Frames
+    """The rows that are received into."""
+    lower: npt.NDArray[np.uint8]
+    """Headers that are put in front of what comes, or nothing."""
+    failed: npt.NDArray[np.int64]
+    """One number, of frames that the socket refused."""
 
 
 class SocketTransport:
@@ -39,6 +62,8 @@ class SocketTransport:
         self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
         self._first = np.uint64(self.tx_frames.ctypes.data + LEAD_BYTES + skip)
         self._stride = np.uint64(self.tx_frames.strides[0])
+        self._failed = np.zeros(1, np.int64)
+        self._lower = np.zeros(0, np.uint8)
 
     @property
     def consumed(self) -> int:
@@ -48,7 +73,21 @@ class SocketTransport:
     @property
     def failed(self) -> int:
         """Return how many frames the kernel refused to send."""
-        return self._sender.failed
+        return self._sender.failed + int(self._failed[0])
+
+    def end(self) -> SocketEnd:
+        """Return what a loop that is a kernel works on instead of calling `receive`, `send` and `wait`."""
+        return SocketEnd(
+            descriptor=self._descriptor,
+            skip=self._skip,
+            first=int(self._first),
+            stride=int(self._stride),
+            sending=self._sender.words(),
+            receiving=self._receiver.words(),
+            answers=self._receiver.rows,
+            lower=self._lower,
+            failed=self._failed,
+        )
 
     def send(self, rows: Indices, lengths: Indices) -> int:
         """Send the frames in `rows`, as many as the socket takes."""

@@ -40,11 +40,11 @@ class UdpTransport(SocketTransport):
         ip = parse_ip(ip_text)
         address = Address(mac=made_up_mac(ip), ip=ip, port=own_port)
         super().__init__(link, address, rows=rows, frame_bytes=frame_bytes, skip=LOWER_BYTES)
-        self._headers = template(switch, address)
+        self._lower = template(switch, address)
         self._complete(np.zeros(0, np.int32))  # has the kernel ready before the first frame
 
     def _complete(self, lengths: Indices) -> None:
-        wrap(self._receiver.rows, lengths, self._headers, _NO_SOURCES)
+        wrap(self._receiver.rows, lengths, self._lower, _NO_SOURCES)
 
 
 def _check_path(link: socket.socket, host: str, frame_bytes: int) -> None:

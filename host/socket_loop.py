@@ -1,0 +1,110 @@
+"""The driver's loop over a socket that delivers whole frames or datagrams, as one kernel; see shm_loop.py."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host import machine
+from switchsum.host.engine import Engine
+from switchsum.host.memory import address_of
+from switchsum.host.state import State
+from switchsum.host.transport.base import Frames, Indices
+from switchsum.host.transport.sockets import SocketEnd
+from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, MessageWords, receive_rows, send_rows
+from switchsum.protocol.encapsulation import wrap
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.system import monotonic, poll, watch
+
+NAP_ROUNDS: Final = 16
+"""With so many rounds in flight a worker that is woken sleeps on for a moment, so that it is not woken for each."""
+NAP_SHARE: Final = 1 / 16
+"""How long, as part of what a round takes."""
+NAP_S: Final = 0.0002
+"""At most."""
+
+_NO_SOURCES: Final = np.zeros((0, 0), np.uint8)
+
+
+class SocketLoop:
+    """The loop of one engine on one socket."""
+
+    def __init__(self, engine: Engine, end: SocketEnd) -> None:
+        rows, lengths = np.arange(BATCH_DATAGRAMS, dtype=np.int32), np.zeros(BATCH_DATAGRAMS, np.int32)
+        watched = watch([end.descriptor])
+        self._keep = (rows, watched)
+        self._arguments = (
+            *(engine.state, end.descriptor, address_of(watched), end.skip),
+            *(end.sending, end.first, end.stride, end.failed),
+            *(end.receiving, end.answers, address_of(end.answers), address_of(rows)),
+            *(lengths, address_of(lengths), end.lower, _NO_SOURCES),
+        )
+
+    def run(self, until: float) -> bool:
+        """Move frames until something has happened or the clock says `until`; True, for sockets outlive the switch."""
+        _run(*self._arguments, until)
+        return True
+
+
+@kernel
+def _run(
+    state: State,
+    descriptor: int,
+    watched: int,
+    skip: int,
+    sending: MessageWords,
+    first: int,
+    stride: int,
+    failed: npt.NDArray[np.int64],
+    receiving: MessageWords,
+    answers: Frames,
+    answers_address: int,
+    row_list: int,
+    lengths: Indices,
+    length_list: int,
+    lower: npt.NDArray[np.uint8],
+    no_sources: Frames,
+    until: float,
+) -> None:
+    core = state.core[0]
+    while True:
+        count = receive_rows(descriptor, receiving, lengths, skip)
+        now = monotonic()
+        if count > 0:
+            if len(lower) > 0:
+                wrap(answers, lengths[:count], lower, no_sources)
+            machine.receive(state, answers_address, answers.shape[1], row_list, length_list, count, now)
+        machine.poll(state, now)
+        moved = count + _send(state, descriptor, sending, first, stride, skip, failed)
+        if core.finished_count > 0 or core.failure != 0 or now >= until:
+            return
+        if moved == 0:
+            pause = min(until, machine.look_again_at(state, now)) - now
+            if poll(watched, 1, int(max(pause, 0.0) * 1e9)) > 0 and core.waiting >= NAP_ROUNDS:
+                poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+
+
+@kernel
+def _send(
+    state: State,
+    descriptor: int,
+    sending: MessageWords,
+    first: int,
+    stride: int,
+    skip: int,
+    failed: npt.NDArray[np.int64],
+) -> int:
+    """Send what the engine has queued, as far as the socket takes it; return how many frames went."""
+    core = state.core[0]
+    queued = core.queued
+    if queued == 0:
+        return 0
+    count, refused = send_rows(
+        descriptor, sending, first, stride, state.queue[0, :queued], state.queue[1, :queued], skip
+    )
+    failed[0] += refused
+    machine.sent(state, count)
+    core.consumed = core.sequence - core.queued  # the operating system has copied what went
+    return count
