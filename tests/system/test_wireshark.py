@@ -1,0 +1,117 @@
+"""The Wireshark dissector: its tables are the wire format's, and tshark reads with it what our own switch records."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scapy.layers.l2 import Ether
+from scapy.utils import wrpcap
+
+from switchsum.protocol.wire import FIELD_ORDER, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason, build_frame
+from switchsum.testing.rig import SWITCH, worker
+
+ROOT = Path(__file__).parent.parent.parent
+DISSECTOR = ROOT / "wireshark" / "switchsum.lua"
+TSHARK = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not on PATH")
+TRAINING = "import numpy as np, switchsum\nwith switchsum.connect() as c: c.allreduce(np.full(300, 7, np.int32))"
+
+
+def dissect(capture: Path, *options: str, home: Path) -> str:
+    """Run tshark with the dissector; an error in it would be on standard error."""
+    command = ["tshark", "-X", f"lua_script:{DISSECTOR}", "-r", str(capture), *options]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=50, check=True, env={**os.environ, "HOME": str(home)}
+    )
+    assert "Lua" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def fields(capture: Path, *names: str, home: Path) -> list[dict[str, list[str]]]:
+    """Return the wanted fields of each frame that is ours."""
+    wanted = [word for name in names for word in ("-e", name)]
+    text = dissect(capture, "-T", "json", *wanted, "-Y", "switchsum", home=home)
+    return [packet["_source"]["layers"] for packet in json.loads(text)]
+
+
+def test_the_dissectors_tables_are_current() -> None:
+    code = f"""
+import runpy, sys
+tool = runpy.run_path({str(ROOT / "tools" / "wireshark_tables.py")!r})
+text = tool["DISSECTOR"].read_text()
+sys.exit(tool["render"](text) != text or len(text) < 4000)
+"""
+    done = subprocess.run([sys.executable, "-c", code], timeout=50, check=False)
+    assert done.returncode == 0, "python tools/wireshark_tables.py"
+
+
+@TSHARK
+@pytest.mark.timeout(120)
+def test_what_our_switch_records_is_read(tmp_path: Path) -> None:
+    capture = tmp_path / "frames.pcapng"
+    command = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--lanes", "128", "--pcap", str(capture)]
+    done = subprocess.run(
+        [*command, "--timeout", "60", "--", sys.executable, "-c", TRAINING],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    names = [f"switchsum.{name}" for name in FIELD_ORDER]
+    found = fields(capture, *names, "switchsum.lane.int32", home=tmp_path)
+    kinds = [int(frame["switchsum.kind"][0]) for frame in found]
+    assert {Kind.HELLO, Kind.CONTRIBUTION, Kind.RESULT} <= set(kinds)
+    results = [frame for frame, kind in zip(found, kinds, strict=True) if kind == Kind.RESULT]
+    lanes = [frame["switchsum.lane.int32"] for frame in results if "switchsum.lane.int32" in frame]
+    assert lanes
+    assert {lane for frame in lanes for lane in frame} == {"14", "0"}
+    assert all(len(frame) == 128 for frame in lanes)
+    assert all(set(names) <= frame.keys() for frame in found)
+
+
+def specials() -> list[bytes]:
+    """Return frames of every sort that the dissector has something to say about."""
+    header: dict[str, Any] = {"kind": Kind.CONTRIBUTION, "job": 7}
+    made = {
+        "overflow": Header(kind=Kind.RESULT, flags=Flag.OVERFLOW),
+        "mismatch": Header(kind=Kind.RESULT, flags=Flag.MISMATCH),
+        "mark": Header(kind=Kind.RESULT, flags=Flag.MARK),
+        "repeat": Header(**header, flags=Flag.REPEAT),
+        "held": Header(kind=Kind.HELD, bitmap=5),
+        "reject": Header(kind=Kind.REJECT, reason=Reason.NOT_ADMITTED),
+        "version": Header(**header, version=9),
+        "length": Header(**header, flags=Flag.PAYLOAD),
+    }
+    return [build_frame(worker(0), SWITCH, value, bytes(4 * (name == "length"))) for name, value in made.items()]
+
+
+@TSHARK
+def test_what_is_wrong_is_expert_information(tmp_path: Path) -> None:
+    frames = specials()
+    frames.append(build_frame(worker(0), SWITCH, Header(kind=Kind.HELLO))[:70])
+    capture = tmp_path / "frames.pcap"
+    wrpcap(str(capture), [Ether(frame) for frame in frames])
+    names = ["overflow", "mismatch", "mark", "repeat", "held", "reject", "version", "length"]
+    found = fields(capture, *(f"switchsum.expert.{name}" for name in names), home=tmp_path)
+    assert [list(frame) for frame in found[:8]] == [[f"switchsum.expert.{name}"] for name in names]
+    text = dissect(capture, home=tmp_path).splitlines()
+    assert "reject (not_admitted)" in text[5]
+    assert "next none" in text[0]
+
+
+@TSHARK
+@pytest.mark.parametrize(("lane_format", "dtype"), list(zip(LaneFormat, (">i4", ">i2", ">i1"), strict=True)))
+def test_lanes_are_numbers_of_their_format(lane_format: LaneFormat, dtype: str, tmp_path: Path) -> None:
+    values = np.resize(np.array([-3, 0, 100, 5]), 512 // np.dtype(dtype).itemsize).astype(dtype)
+    header = Header(kind=Kind.RESULT, format=lane_format, flags=Flag.PAYLOAD, next_block=NO_BLOCK - 1, digest=0xABC)
+    capture = tmp_path / "frames.pcap"
+    wrpcap(str(capture), [Ether(build_frame(SWITCH, worker(0), header, values.tobytes()))])
+    lane = f"switchsum.lane.{lane_format.name.lower()}"
+    [found] = fields(capture, lane, "switchsum.next_block", "switchsum.digest", home=tmp_path)
+    assert [int(value) for value in found[lane]] == values.tolist()
+    assert (found["switchsum.next_block"], found["switchsum.digest"]) == ([str(NO_BLOCK - 1)], ["0x00000abc"])

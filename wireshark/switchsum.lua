@@ -1,0 +1,226 @@
+-- Wireshark and tshark dissector of switchsum's frames (docs/packets.md says how to install it).
+--
+-- Fields are `switchsum.NAME`; lanes are numbers of their format. What the switch reports (overflow, mismatch, a
+-- refusal) and what does not fit is expert information, `switchsum.expert.NAME`.
+
+-- Generated from protocol/wire.py by tools/wireshark_tables.py
+local WIRE_VERSION, AGGREGATION_PORT = 1, 21333
+local NO_BLOCK = 4294967295
+local HEADER = { -- name, offset, bytes
+  { "version", 0, 1 },
+  { "kind", 1, 1 },
+  { "operator", 2, 1 },
+  { "format", 3, 1 },
+  { "flags", 4, 1 },
+  { "reason", 5, 1 },
+  { "exponent", 6, 1 },
+  { "next_exponent", 7, 1 },
+  { "job", 8, 2 },
+  { "epoch", 10, 2 },
+  { "rank", 12, 2 },
+  { "tree", 14, 2 },
+  { "slot", 16, 4 },
+  { "number", 20, 4 },
+  { "block", 24, 4 },
+  { "next_block", 28, 4 },
+  { "digest", 32, 4 },
+  { "bitmap", 36, 4 },
+}
+local KINDS = {
+  [1] = "contribution",
+  [2] = "result",
+  [3] = "held",
+  [4] = "reject",
+  [5] = "hello",
+  [6] = "query",
+  [7] = "set",
+  [8] = "state",
+}
+local OPERATORS = {
+  [1] = "sum",
+  [2] = "max",
+  [3] = "min",
+  [4] = "or",
+}
+local FORMATS = {
+  [1] = "int32",
+  [2] = "int16",
+  [3] = "int8",
+}
+local FLAGS = { -- value, name
+  { 1, "payload" },
+  { 2, "overflow" },
+  { 4, "mismatch" },
+  { 8, "mark" },
+  { 16, "repeat" },
+}
+local REASONS = {
+  [0] = "none",
+  [1] = "truncated",
+  [2] = "length",
+  [3] = "version",
+  [4] = "kind",
+  [5] = "operator",
+  [6] = "format",
+  [7] = "checksum",
+  [8] = "not_admitted",
+  [9] = "slot",
+  [10] = "padding",
+  [11] = "stale",
+  [12] = "held",
+  [13] = "repeated",
+  [14] = "mismatch",
+  [15] = "overflow",
+  [16] = "spoofed",
+  [17] = "unknown_destination",
+  [18] = "lost_ingress",
+  [19] = "lost_egress",
+  [20] = "contributed",
+  [21] = "completed",
+}
+local PAYLOADS = { [512] = true, [1024] = true, [8192] = true }
+local PADDINGS = { [512] = true, [7680] = true }
+-- End of what is generated
+
+local switchsum = Proto("switchsum", "switchsum in-network allreduce")
+
+local HEADER_BYTES = 40
+local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32 }
+local NAMES = { kind = KINDS, operator = OPERATORS, format = FORMATS, reason = REASONS }
+local HEXADECIMAL = { flags = true, digest = true, bitmap = true }
+local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 } }
+
+local fields = {}
+for _, row in ipairs(HEADER) do
+  local name, bytes = row[1], row[3]
+  local shown = HEXADECIMAL[name] and base.HEX or base.DEC
+  fields[name] = ProtoField.new(name:gsub("_", " "), "switchsum." .. name, TYPES[bytes], NAMES[name], shown)
+end
+for _, flag in ipairs(FLAGS) do
+  fields["flags." .. flag[2]] = ProtoField.bool("switchsum.flags." .. flag[2], flag[2], 8, nil, flag[1])
+end
+for format, lane in pairs(LANES) do
+  fields["lane." .. format] = ProtoField.new("lane", "switchsum.lane." .. format, lane[1])
+end
+fields.padding = ProtoField.bytes("switchsum.padding", "padding")
+switchsum.fields = fields
+
+local function expert_info(name, text, group, severity)
+  return ProtoExpert.new("switchsum.expert." .. name, text, expert.group[group], expert.severity[severity])
+end
+
+local experts = {
+  short = expert_info("short", "shorter than the header", "MALFORMED", "ERROR"),
+  version = expert_info("version", "another wire version", "PROTOCOL", "ERROR"),
+  length = expert_info("length", "no build of the program has a payload of this length", "MALFORMED", "ERROR"),
+  reject = expert_info("reject", "the switch refused a contribution", "RESPONSE_CODE", "ERROR"),
+  mismatch = expert_info("mismatch", "members contributed different operations", "PROTOCOL", "ERROR"),
+  overflow = expert_info("overflow", "a partial sum overflowed its lane", "PROTOCOL", "WARN"),
+  mark = expert_info("mark", "congestion was met on the way", "SEQUENCE", "NOTE"),
+  ["repeat"] = expert_info("repeat", "sent before", "SEQUENCE", "NOTE"),
+  held = expert_info("held", "the switch has this contribution already and waits for others", "SEQUENCE", "NOTE"),
+}
+switchsum.experts = experts
+
+local function add_header(tree, buffer)
+  local values = {}
+  for _, row in ipairs(HEADER) do
+    local name, range = row[1], buffer(row[2], row[3])
+    values[name] = range:uint()
+    local item = tree:add(fields[name], range)
+    if name == "flags" then
+      for _, flag in ipairs(FLAGS) do
+        item:add(fields["flags." .. flag[2]], range)
+        values[flag[2]] = bit.band(values.flags, flag[1]) ~= 0
+      end
+    elseif name == "next_block" and values[name] == NO_BLOCK then
+      item:append_text(" (none)")
+    end
+  end
+  return values
+end
+
+local function add_payload(tree, buffer, values)
+  local length, format = buffer:len(), FORMATS[values.format]
+  if values.payload then
+    if not PAYLOADS[length] then
+      tree:add_proto_expert_info(experts.length)
+    end
+    local lane = LANES[format]
+    if lane then
+      local lanes = tree:add(switchsum, buffer(), string.format("%d lanes of %s", math.floor(length / lane[2]), format))
+      for at = 0, length - lane[2], lane[2] do
+        lanes:add(fields["lane." .. format], buffer(at, lane[2]))
+      end
+    end
+  elseif length > 0 then
+    tree:add(fields.padding, buffer())
+    if not PADDINGS[length] then
+      tree:add_proto_expert_info(experts.length)
+    end
+  end
+end
+
+local function add_experts(tree, values, kind)
+  if values.version ~= WIRE_VERSION then
+    tree:add_proto_expert_info(experts.version, "wire version " .. values.version .. ", not " .. WIRE_VERSION)
+  end
+  if kind == "reject" then
+    tree:add_proto_expert_info(experts.reject, "refused: " .. (REASONS[values.reason] or values.reason))
+  elseif kind == "held" then
+    tree:add_proto_expert_info(experts.held)
+  end
+  for _, flag in ipairs(FLAGS) do
+    if values[flag[2]] and experts[flag[2]] then
+      tree:add_proto_expert_info(experts[flag[2]])
+    end
+  end
+end
+
+local function describe(values, kind)
+  local words = { kind or ("kind " .. values.kind) }
+  if kind == "reject" then
+    words[1] = words[1] .. " (" .. (REASONS[values.reason] or values.reason) .. ")"
+  end
+  words[#words + 1] = string.format("job %d.%d rank %d", values.job, values.epoch, values.rank)
+  if kind ~= "hello" then
+    words[#words + 1] = string.format("slot %d number %d block %d", values.slot, values.number, values.block)
+    words[#words + 1] = values.next_block == NO_BLOCK and "next none" or ("next " .. values.next_block)
+  end
+  for _, flag in ipairs(FLAGS) do
+    if values[flag[2]] then
+      words[#words + 1] = "[" .. flag[2] .. "]"
+    end
+  end
+  return table.concat(words, " ")
+end
+
+function switchsum.dissector(buffer, pinfo, root)
+  pinfo.cols.protocol = "switchsum"
+  local tree = root:add(switchsum, buffer())
+  if buffer:len() < HEADER_BYTES then
+    tree:add_proto_expert_info(experts.short)
+    return buffer:len()
+  end
+  local values = add_header(tree, buffer)
+  local kind = KINDS[values.kind]
+  local text = describe(values, kind)
+  pinfo.cols.info = text
+  tree:append_text(", " .. text)
+  add_experts(tree, values, kind)
+  if buffer:len() > HEADER_BYTES then
+    add_payload(tree, buffer(HEADER_BYTES):tvb(), values)
+  end
+  return buffer:len()
+end
+
+switchsum.prefs.port = Pref.uint("UDP port", AGGREGATION_PORT, "Where the switch listens (switchsum switch --udp)")
+
+local registered = AGGREGATION_PORT
+local ports = DissectorTable.get("udp.port")
+ports:add(registered, switchsum)
+function switchsum.prefs_changed()
+  ports:remove(registered, switchsum)
+  registered = switchsum.prefs.port
+  ports:add(registered, switchsum)
+end
