@@ -172,26 +172,23 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         self.lanes = lanes
         self.folder = run_folder()
         self.controller_address = f"unix:{self.folder}/{name}"
-        self.p4runtime = self.choose_p4runtime()
+        self.p4runtime = f"unix:{self.folder}/{name}.p4runtime"  # the same when the switch is started again
         self.running: Daemon | None = None
         self.controller: Daemon | None = None
 
-    def choose_p4runtime(self) -> str:
-        """Return the address of the P4Runtime server, which stays the same when the switch is started again."""
-        return f"unix:{self.folder}/{self.name}.p4runtime"
-
-    def switch_command(self, interfaces: list[str]) -> list[str]:
-        """Return what starts the switch on interfaces (PORT@INTERFACE)."""
-        options = [word for interface in interfaces for word in ("--interface", interface)]
-        return [str(BIN / "switchsum"), "switch", "--listen", self.p4runtime, *options]
+    def binary(self) -> list[str]:
+        """Return the switch's program, with its own options, if any, before those that BMv2 and we share."""
+        return [str(BIN / "switchsum-bmv2")]
 
     def start(self, _controllers: object = None) -> None:
         """Start the switch, and its controller unless it still runs: it then gives the switch its entries again."""
-        interfaces = [f"{port}@{interface.name}" for interface, port in self.ports.items() if interface.link]
-        for interface in self.ports:
+        command = [*self.binary(), "--no-p4", "--log-level", "off"]
+        for interface, port in self.ports.items():
             if interface.link:
                 self.prepare(interface.link)
-        self.running = Daemon(self.name, self.switch_command(interfaces), self.folder / f"{self.name}.log")
+                command += ["-i", f"{port}@{interface.name}"]
+        command += ["--", "--grpc-server-addr", self.p4runtime, "--cpu-port", "255"]
+        self.running = Daemon(self.name, command, self.folder / f"{self.name}.log")
         if self.controller is None:
             survey = Survey(self)
             mac, ip = survey.switch_address(self.name)
@@ -224,6 +221,17 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
             prepare_hosts(survey, adding)
         return switches
 
+    @classmethod
+    def batchShutdown(cls, switches: tuple[SwitchsumSwitch, ...]) -> tuple[SwitchsumSwitch, ...]:
+        """Stop all of Mininet's switches of this class; they end at the same time."""
+        for switch in switches:
+            for daemon in (switch.running, switch.controller):
+                if daemon is not None:
+                    daemon.process.terminate()
+        for switch in switches:
+            switch.stop()
+        return switches
+
     def stop(self, deleteIntfs: bool = True) -> None:
         """Stop the switch; its controller too, unless the interfaces stay and it may be started again."""
         if self.running is not None:
@@ -242,18 +250,11 @@ class Bmv2Switch(SwitchsumSwitch):
         if shutil.which("simple_switch_grpc") is None:
             leave("simple_switch_grpc is not on PATH: `switchsum doctor` says how to install it")
         super().__init__(name, **params)
+        self.p4runtime = f"127.0.0.1:{free_port()}"
 
-    def choose_p4runtime(self) -> str:
-        """Return a TCP port that is free now: simple_switch_grpc takes nothing else."""
-        return f"127.0.0.1:{free_port()}"
-
-    def switch_command(self, interfaces: list[str]) -> list[str]:
-        """Return what starts the switch on interfaces (PORT@INTERFACE)."""
-        options = [word for interface in interfaces for word in ("-i", interface)]
-        return [
-            "simple_switch_grpc", "--no-p4", "--device-id", "0", *options, "--log-level", "off",
-            "--thrift-port", str(free_port()), "--", "--grpc-server-addr", self.p4runtime, "--cpu-port", "255",
-        ]  # fmt: skip
+    def binary(self) -> list[str]:
+        """Return BMv2, with a port for the Thrift server that it insists on."""
+        return ["simple_switch_grpc", "--thrift-port", str(free_port())]
 
 
 def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
@@ -410,10 +411,14 @@ def run_folder() -> Path:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a TCP port that nobody listens on now, and that this has not returned before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            number = int(probe.getsockname()[1])
+        if number not in _ports:
+            _ports.add(number)
+            return number
 
 
 def in_order(name: str) -> list[tuple[int, str]]:
@@ -422,6 +427,7 @@ def in_order(name: str) -> list[tuple[int, str]]:
 
 
 _folder: Path | None = None
+_ports: set[int] = set()
 switches = {"switchsum": SwitchsumSwitch, "bmv2": Bmv2Switch}
 topos = {name: make_topo(name) for name in topologies.SHAPES}
 tests = {"train": train}

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.root, pytest.mark.mininet, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.root, pytest.mark.mininet, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEADLINE_S = 100
+DEADLINE_S = 150
 WORKER = f"train,{sys.executable} tests/mininet/allreduce.py"
 # A network and process namespace for each Mininet: nothing of it meets, or outlives into, the machine's own.
 ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c")
@@ -124,8 +124,8 @@ mn=$!
 exec 9>$folder/stdin
 while ! grep -q 'Starting CLI' $folder/output; do kill -0 $mn && sleep 0.1 || { cat $folder/output; exit 1; }; done
 kill -9 $mn; wait $mn 2>/dev/null
-for _ in 1 2 3 4 5 6 7 8 9 10; do ps axo args | grep -q '[s]witchsum switch' && sleep 0.2; done
-echo "switches: $(ps axo args | grep -c '[s]witchsum switch')"
+for _ in 1 2 3 4 5 6 7 8 9 10; do ps axo args | grep -q '[s]witchsum-bmv2' && sleep 0.2; done
+echo "switches: $(ps axo args | grep -c '[s]witchsum-bmv2')"
 "$@" --test pingall >$folder/refused 2>&1
 echo "exit code: $?"; tail -n 1 $folder/refused
 eval "$(sed -n 's/.*remove this with: //p' $folder/refused | sed 's/sudo //g')"
