@@ -12,6 +12,7 @@ from switchsum.switch.errors import (
     StateError,
     TableFull,
 )
+from switchsum.switch.meters import Meter, MeterRates, MeterUnit
 from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
 from switchsum.switch.tables import (
@@ -43,6 +44,9 @@ __all__ = [
     "Lpm",
     "Match",
     "MatchKind",
+    "Meter",
+    "MeterRates",
+    "MeterUnit",
     "Multicast",
     "Output",
     "ParamSpec",

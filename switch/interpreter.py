@@ -53,7 +53,10 @@ class Interpreter:
         ]
         self._registers = [state.registers[register.name] for register in program.registers]
         self._counters = [state.counters[counter.name] for counter in program.counters]
+        self._meters = [state.meters[meter.name] for meter in program.meters]
         self._state = state
+        self.now_us = 0
+        """Time of the packet at hand, in microseconds."""
 
     def run(self, packet: Packet, graph: ir.Graph) -> None:
         """Run one of the program's graphs on a packet."""
@@ -96,6 +99,9 @@ class Interpreter:
         action, packet.found[apply.table] = table.action_of(row)
         if table.spec.has_counters:
             table.counts[row] += np.array([1, len(packet.data)], np.uint64)
+        colour = self._program.tables[apply.table].colour
+        if row and colour is not None and table.meter is not None:
+            packet.set(colour, table.meter.execute(row, len(packet.data), self.now_us))
         return (apply.on_hit if row else apply.on_miss)[self._actions[apply.table][action]]
 
     def _value(self, packet: Packet, value: ir.Expr) -> int:
@@ -159,6 +165,12 @@ class Interpreter:
         index = self._value(packet, statement.index)
         if index < counter.size:
             counter.counts[index] += np.array([1, len(packet.data)], np.uint64)
+
+    def _execute_meter(self, packet: Packet, statement: ir.ExecuteMeter) -> None:
+        meter = self._meters[statement.meter]
+        index = self._value(packet, statement.index)
+        if index < meter.size:
+            packet.set(statement.slot, meter.execute(index, len(packet.data), self.now_us))
 
     def _random(self, packet: Packet, statement: ir.Random) -> None:
         low, high = self._value(packet, statement.low), self._value(packet, statement.high)
@@ -262,6 +274,7 @@ _STATEMENTS: dict[type, Callable[[Interpreter, Packet, Any], None]] = {
     ir.ReadRegister: Interpreter._read_register,
     ir.WriteRegister: Interpreter._write_register,
     ir.Count: Interpreter._count,
+    ir.ExecuteMeter: Interpreter._execute_meter,
     ir.Random: Interpreter._random,
 }
 _EXPRESSIONS: dict[type, Callable[[Interpreter, Packet, Any], int]] = {

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from switchsum.switch.meters import MeterUnit
 from switchsum.switch.tables import Entry, TableSpec
 from switchsum.switch.v1model import DROP_PORT
 
@@ -256,6 +257,15 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecuteMeter:
+    """Pass the packet through a meter and write its colour to a field; beyond the meter's end nothing happens."""
+
+    slot: int
+    meter: int
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class Random:
     """Write a number between `low` and `high` (64 bits each) to a field, evenly; nothing where low exceeds high."""
 
@@ -275,6 +285,7 @@ Statement = (
     | ReadRegister
     | WriteRegister
     | Count
+    | ExecuteMeter
     | Random
 )
 
@@ -362,16 +373,20 @@ class TableInfo:
     """Action and parameters that the program gives as default."""
     entries: tuple[Entry, ...]
     """Entries that the program declares."""
+    colour: int | None = None
+    """Field that gets the colour of the direct meter of the entry that matched; a miss leaves it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayInfo:
-    """A register or counter array."""
+    """A register, counter or meter array."""
 
     name: str
     size: int
     width: int
-    """Bits of a cell; 0 for counters."""
+    """Bits of a cell; 0 for counters and meters."""
+    unit: MeterUnit | None = None
+    """What a meter measures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,6 +433,7 @@ class Program:
     tables: tuple[TableInfo, ...]
     registers: tuple[ArrayInfo, ...]
     counters: tuple[ArrayInfo, ...]
+    meters: tuple[ArrayInfo, ...] = ()
     intrinsics: Intrinsics
     parser: Graph
     verify: Graph

@@ -302,6 +302,10 @@ class Array:
     """Bits of a register's cell, else 0."""
     direct: bool
     source: Source | None
+    unit: str = ""
+    """What a meter counts: bytes or packets."""
+    target: FieldName | None = None
+    """Where a direct meter puts its colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

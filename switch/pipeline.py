@@ -15,6 +15,7 @@ from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_AL
 from switchsum.switch.errors import ProgramError, StateError
 from switchsum.switch.lock import StateLock
 from switchsum.switch.lower import lower
+from switchsum.switch.meters import Meter
 from switchsum.switch.passes.analysis import assigned
 from switchsum.switch.queues import Queues
 from switchsum.switch.reader import read_program
@@ -56,6 +57,7 @@ class Pipeline:
         self.tables: dict[str, Table] = dict(state.tables)
         self.counters: dict[str, Counter] = dict(state.counters)
         self.registers: dict[str, Register] = dict(state.registers)
+        self.meters: dict[str, Meter] = dict(state.meters)
         self.multicast: Multicast = state.multicast
         self.clones: CloneSessions = state.clones
         self._engine = engine
@@ -165,6 +167,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> State:
             register.name: Register(register.name, register.size, register.width, lock)
             for register in program.registers
         },
+        meters={meter.name: Meter(meter.name, meter.size, meter.unit, lock) for meter in program.meters if meter.unit},
         multicast=Multicast(lock),
         clones=CloneSessions(lock),
         queues=queues or Queues(program.queues),

@@ -300,6 +300,8 @@ def _array(node: _Node) -> model.Array:
         size=size.natural() if size else 0,
         width=width.natural() if width else 0,
         direct=node.truth("is_direct"),
+        unit=node.text_or_none("type") or "",
+        target=_field_name(target) if (target := node.get("result_target")) else None,
         source=node.source(),
     )
 

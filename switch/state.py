@@ -12,6 +12,7 @@ import numpy as np
 
 from switchsum.switch.errors import BadEntry, EntryMissing
 from switchsum.switch.lock import StateLock
+from switchsum.switch.meters import Meter
 from switchsum.switch.queues import Queues
 from switchsum.switch.tables import Table
 
@@ -231,6 +232,7 @@ class State:
     tables: Mapping[str, Table]
     counters: Mapping[str, Counter]
     registers: Mapping[str, Register]
+    meters: Mapping[str, Meter]
     multicast: Multicast
     clones: CloneSessions
     queues: Queues = field(default_factory=Queues)

@@ -16,6 +16,7 @@ import numpy as np
 
 from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
 from switchsum.switch.lock import StateLock
+from switchsum.switch.meters import Meter, MeterRates, MeterUnit
 
 
 class MatchKind(Enum):
@@ -108,6 +109,8 @@ class TableSpec:
     """The default action cannot be changed."""
     has_counters: bool = False
     """Each entry, and the default action, counts its packets and bytes."""
+    meter: MeterUnit | None = None
+    """What each entry's own meter measures, where entries have one."""
 
     def action(self, name: str) -> ActionSpec:
         """Return the action of that name; raises BadEntry."""
@@ -176,6 +179,8 @@ class Table:
         self._mirror: Mirror | None = None
         self.counts = np.zeros((spec.size + 1 if spec.has_counters else 0, 2), dtype=np.uint64)
         """Direct counters: packets and bytes by row."""
+        self.meter = Meter(spec.name, spec.size + 1, spec.meter, lock) if spec.meter else None
+        """Direct meters, by row; that of the default action, row 0, is never used."""
 
     def attach(self, mirror: Mirror) -> None:
         """Let a native engine follow this table from its present state on."""
@@ -259,6 +264,18 @@ class Table:
         with self._lock:
             self.counts[self._counted_row(entry)] = packets, count_bytes
 
+    def direct_meter(self, entry: Entry) -> MeterRates | None:
+        """Return how an entry's meter is configured; raises EntryMissing or BadEntry."""
+        with self._lock:
+            meter, row = self._metered_row(entry)
+            return meter.rates(row)
+
+    def set_direct_meter(self, entry: Entry, rates: MeterRates | None) -> None:
+        """Configure an entry's meter; raises EntryMissing or BadEntry."""
+        with self._lock:
+            meter, row = self._metered_row(entry)
+            meter.configure(row, rates)
+
     def lookup(self, key: tuple[int, ...]) -> int:
         """Return the row that matches a key, 0 for none."""
         if self._exact:
@@ -306,6 +323,11 @@ class Table:
             raise BadEntry(f"table {self.spec.name} has no direct counter")
         return self._find(entry.match, entry.priority) if entry else 0
 
+    def _metered_row(self, entry: Entry) -> tuple[Meter, int]:
+        if self.meter is None:
+            raise BadEntry(f"table {self.spec.name} has no direct meter")
+        return self.meter, self._find(entry.match, entry.priority)
+
     def _add(self, entry: Entry) -> None:
         key = (entry.match, entry.priority)
         if key in self._rows:
@@ -317,6 +339,8 @@ class Table:
         self._entries[row] = entry
         if self.spec.has_counters:
             self.counts[row] = 0
+        if self.meter:
+            self.meter.configure(row, None)
         if self._mirror:
             self._mirror.put(row, entry)
         if self._exact:

@@ -50,6 +50,7 @@ class InterpretedSwitch:
 
     def process(self, port: int, frame: bytes, now_us: int) -> list[Output]:
         """Run a frame that came in on `port` through the switch; return what goes out, as (port, frame)."""
+        self._interpreter.now_us = now_us
         return _Passage(self._program, self._state, self._interpreter, port, now_us).run(frame)
 
 

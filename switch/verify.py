@@ -56,6 +56,9 @@ class _Checker:
                 _require(0 <= table < len(self._program.tables), f"no table {table}")
                 actions = len(self._program.tables[table].spec.actions)
                 _require(len(on_hit) == len(on_miss) == actions, "a block for each action")
+                info = self._program.tables[table]
+                _require(info.colour is None or self._field(info.colour) <= 64, "a narrow field for the colour")
+                _require((info.colour is None) == (info.spec.meter is None), "a field for the colour of each meter")
                 for key, spec in zip(
                     self._program.tables[table].keys, self._program.tables[table].spec.keys, strict=True
                 ):
@@ -94,6 +97,10 @@ class _Checker:
                 self._expression(value, program.registers[register].width, peekable)
             case ir.Count(counter, index):
                 _require(0 <= counter < len(program.counters), f"no counter {counter}")
+                self._expression(index, index.width, peekable)
+            case ir.ExecuteMeter(slot, meter, index):
+                self._field(slot)
+                _require(0 <= meter < len(program.meters), f"no meter {meter}")
                 self._expression(index, index.width, peekable)
             case ir.Random(slot, low, high):
                 self._field(slot)

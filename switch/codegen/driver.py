@@ -25,7 +25,7 @@ from switchsum.switch.codegen.around import (
 from switchsum.switch.codegen.egress import Egress
 from switchsum.switch.codegen.emitter import I32, I64, POINTER, VOID, Emitter, Unit, Value, constant
 from switchsum.switch.codegen.graphs import graph_function
-from switchsum.switch.codegen.layout import ALIGN, COPIES, DIRECTORY, LEVELS, TEMPLATE, WAITING
+from switchsum.switch.codegen.layout import ALIGN, COPIES, DIRECTORY, LEVELS, TEMPLATE, TIME, WAITING
 from switchsum.switch.passes.analysis import GRAPHS
 from switchsum.switch.state import MAX_GROUP
 from switchsum.switch.v1model import INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
@@ -67,7 +67,7 @@ class Driver:
         build = emit.build
         context, addresses, lengths, ports, count, now, *outputs, rows, result = function.args
         batch = emit.stack(I64, BATCH_WORDS, 8)
-        self._begin(emit, batch, now, outputs, rows)
+        self._begin(emit, context, batch, now, outputs, rows)
         before = build.block
         head, room, body, done = (function.append_basic_block(name) for name in ("head", "room", "body", "done"))
         build.branch(head)
@@ -93,7 +93,9 @@ class Driver:
             emit.store(around.word(emit, batch, which), emit.at(result, offset), 8)
         build.ret(index)
 
-    def _begin(self, emit: Emitter, batch: Value, now: Value, outputs: Sequence[Value], rows: Value) -> None:
+    def _begin(
+        self, emit: Emitter, context: Value, batch: Value, now: Value, outputs: Sequence[Value], rows: Value
+    ) -> None:
         around = self._around
         arena, arena_bytes, ports, addresses, lengths = outputs
         none = constant(64, 0)
@@ -113,6 +115,7 @@ class Driver:
         ]
         for which, value in enumerate(words):
             around.set_word(emit, batch, which, value)
+        emit.store(now, emit.at(context, 8 * TIME), 8)
 
     def _fits(self, emit: Emitter, context: Value, batch: Value, length: Value) -> Value:
         """Return whether the copies that `room` allows a frame find room."""

@@ -30,6 +30,7 @@ from switchsum.switch.codegen.layout import (
     Layout,
     context_words,
     counter_word,
+    meter_word,
     register_word,
     table_word,
     waiting_layout,
@@ -158,6 +159,8 @@ class Native:
             context[register_word(number)] = state.registers[register.name].memory.ctypes.data
         for number, counter in enumerate(program.counters):
             context[counter_word(program, number)] = state.counters[counter.name].counts.ctypes.data
+        for number, meter in enumerate(program.meters):
+            context[meter_word(program, number)] = state.meters[meter.name].cells.ctypes.data
         for number, info in enumerate(program.tables):
             first = table_word(program, number, 0)
             TableRows(state.tables[info.spec.name], context[first : first + TABLE_WORDS], self._stale)

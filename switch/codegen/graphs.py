@@ -24,16 +24,21 @@ from switchsum.switch.codegen.emitter import (
 from switchsum.switch.codegen.layout import (
     COUNTS,
     DUMP,
+    METERS,
     RANDOM,
+    TIME,
     ZEROS,
     Narrow,
     counter_word,
+    meter_word,
     register_word,
     table_word,
 )
 from switchsum.switch.codegen.lookups import Lookup, row_address
+from switchsum.switch.codegen.meters import colour_of
 from switchsum.switch.codegen.values import Values
 from switchsum.switch.codegen.wide import WideFields
+from switchsum.switch.meters import CELL_WORDS, MeterUnit
 from switchsum.switch.passes.analysis import (
     GRAPHS,
     is_wide,
@@ -129,6 +134,8 @@ class GraphEmitter:
         if info.spec.has_counters:
             counts = self._emit.context_word(context, table_word(self._program, apply.table, COUNTS))
             self._add_counts(self._emit.at(counts, build.mul(self._emit.resize(row, 64), constant(64, 16))))
+        if info.colour is not None:
+            self._measure(apply.table, info.colour, row)
         action = self._emit.load(I32, address, 8)
         if apply.on_hit == apply.on_miss or not info.keys:
             self._choose(action, apply.on_miss)
@@ -138,6 +145,19 @@ class GraphEmitter:
         for block, targets in ((hit, apply.on_hit), (miss, apply.on_miss)):
             build.position_at_end(block)
             self._choose(action, targets)
+
+    def _measure(self, table: int, colour: int, row: Value) -> None:
+        """Pass the packet through the direct meter of the entry that matched, if one did."""
+        build, spec = self._emit.build, self._program.tables[table].spec
+        assert spec.meter is not None
+        with build.if_then(build.icmp_unsigned("!=", row, constant(32, 0))):
+            cells = self._emit.context_word(self._packet.context, table_word(self._program, table, METERS))
+            cell = self._emit.at(cells, build.mul(self._emit.resize(row, 64), constant(64, 8 * CELL_WORDS)))
+            self._fields.store(colour, self._colour(cell, spec.meter, self._program.fields[colour].width))
+
+    def _colour(self, cell: Value, unit: MeterUnit, width: int) -> Value:
+        now = self._emit.load(I64, self._emit.at(self._packet.context, 8 * TIME), 8)
+        return self._emit.resize(colour_of(self._emit, cell, unit, self._packet.length, now), width)
 
     def _choose(self, action: Value, targets: tuple[int, ...]) -> None:
         """Go on with the block of an action; rows only ever name the table's own actions."""
@@ -279,6 +299,17 @@ class GraphEmitter:
         size = self._program.counters[statement.counter].size
         self._add_counts(self._cell(counter_word(self._program, statement.counter), statement.index, size, 16, DUMP))
 
+    def _execute_meter(self, statement: ir.ExecuteMeter) -> None:
+        info = self._program.meters[statement.meter]
+        build, width = self._emit.build, self._program.fields[statement.slot].width
+        assert info.unit is not None
+        number, inside = self._values.index(statement.index, info.size)
+        start = self._emit.context_word(self._packet.context, meter_word(self._program, statement.meter))
+        cell = self._emit.at(start, build.mul(number, constant(64, 8 * CELL_WORDS)))
+        cell = build.select(inside, cell, self._emit.context_word(self._packet.context, DUMP))
+        old = self._values.integer(ir.Field(width, statement.slot))
+        self._store(statement.slot, build.select(inside, self._colour(cell, info.unit, width), old))
+
     def _add_counts(self, address: Value) -> None:
         for offset, amount in ((0, constant(64, 1)), (8, self._packet.length)):
             place = self._emit.at(address, offset)
@@ -322,5 +353,6 @@ _STATEMENTS: dict[type, Callable[[GraphEmitter, Any], None]] = {
     ir.ReadRegister: GraphEmitter._read_register,
     ir.WriteRegister: GraphEmitter._write_register,
     ir.Count: GraphEmitter._count,
+    ir.ExecuteMeter: GraphEmitter._execute_meter,
     ir.Random: GraphEmitter._random,
 }

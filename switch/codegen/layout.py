@@ -17,14 +17,16 @@ from switchsum.switch import ir
 from switchsum.switch.passes.analysis import GRAPHS, is_wide, used_by
 from switchsum.switch.tables import MatchKind, TableSpec
 
-RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES = range(10)
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME = range(11)
 """Words of the context: generator; multicast directory and clone sessions; the most copies that `room` allows a frame;
 a cell of zeros, and one that takes writes beyond an array's end; hot memory of a new packet; memory of packets, and of
-those that wait to enter ingress again; how each port's queues are."""
-FIRST_ARRAY: Final = 10
-TABLE_WORDS: Final = 4
-ROWS, INDEX, INDEX_SIZE, COUNTS = range(TABLE_WORDS)
-"""Words of a table: its rows; hash slots, or the order of rows; their number (of slots, less 1); direct counters."""
+those that wait to enter ingress again; how each port's queues are; the time of
+the batch in microseconds, which native code itself writes."""
+FIRST_ARRAY: Final = 11
+TABLE_WORDS: Final = 5
+ROWS, INDEX, INDEX_SIZE, COUNTS, METERS = range(TABLE_WORDS)
+"""Words of a table: its rows; hash slots, or the order of rows; their number (of slots, less 1); direct counters and
+meters."""
 
 ALIGN: Final = 64
 
@@ -241,7 +243,8 @@ def words(width: int) -> int:
 
 def context_words(program: ir.Program) -> int:
     """Return the length of the context."""
-    return FIRST_ARRAY + len(program.registers) + len(program.counters) + TABLE_WORDS * len(program.tables)
+    arrays = len(program.registers) + len(program.counters) + len(program.meters)
+    return FIRST_ARRAY + arrays + TABLE_WORDS * len(program.tables)
 
 
 def register_word(register: int) -> int:
@@ -254,6 +257,11 @@ def counter_word(program: ir.Program, counter: int) -> int:
     return FIRST_ARRAY + len(program.registers) + counter
 
 
+def meter_word(program: ir.Program, meter: int) -> int:
+    """Return the context word that holds a meter's address."""
+    return counter_word(program, len(program.counters)) + meter
+
+
 def table_word(program: ir.Program, table: int, which: int) -> int:
     """Return one of a table's context words."""
-    return counter_word(program, len(program.counters)) + TABLE_WORDS * table + which
+    return meter_word(program, len(program.meters)) + TABLE_WORDS * table + which

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.switch.codegen.layout import COUNTS, INDEX, INDEX_SIZE, ROWS, RowLayout, words
+from switchsum.switch.codegen.layout import COUNTS, INDEX, INDEX_SIZE, METERS, ROWS, RowLayout, words
 from switchsum.switch.codegen.lookups import hash_key
 from switchsum.switch.tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
 
@@ -35,6 +35,7 @@ class TableRows:
         context[INDEX] = self._index.ctypes.data
         context[INDEX_SIZE] = len(self._index) - 1 if self._layout.exact else 0
         context[COUNTS] = table.counts.ctypes.data
+        context[METERS] = table.meter.cells.ctypes.data if table.meter else 0
         table.attach(self)
 
     def put(self, row: int, entry: Entry) -> None:

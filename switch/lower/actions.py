@@ -243,6 +243,14 @@ def _count(scope: Scope, counter: model.Operand, index: model.Operand) -> list[i
     return [ir.Count(scope.symbols.counter(counter.name), unsigned(scope, index))]
 
 
+def _execute_meter(
+    scope: Scope, meter: model.Operand, index: model.Operand, target: model.Operand
+) -> list[ir.Statement]:
+    if not isinstance(meter, model.Named):
+        raise scope.refuse(f"{meter} as a meter")
+    return [ir.ExecuteMeter(_target(scope, target), scope.symbols.meter(meter.name), unsigned(scope, index))]
+
+
 def _random(scope: Scope, target: model.Operand, low: model.Operand, high: model.Operand) -> list[ir.Statement]:
     return [ir.Random(_target(scope, target), low_bits(scope, low, 64), low_bits(scope, high, 64))]
 
@@ -313,6 +321,7 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "register_read": _register_read,
     "register_write": _register_write,
     "count": _count,
+    "execute_meter": _execute_meter,
     "modify_field_rng_uniform": _random,
     "modify_field_with_hash_based_offset": _hash,
     "clone_ingress_pkt_to_egress": _clone,

@@ -9,7 +9,7 @@ from switchsum.switch.ir import Op
 from switchsum.switch.lower.actions import ActionLowering
 from switchsum.switch.lower.expressions import Scope, truth
 from switchsum.switch.lower.graph import GraphBuilder
-from switchsum.switch.lower.symbols import Symbols
+from switchsum.switch.lower.symbols import Symbols, meter_unit
 from switchsum.switch.model import refusal
 from switchsum.switch.tables import (
     ActionSpec,
@@ -122,8 +122,6 @@ class ControlLowering:
     def _refuse_features(self, table: model.Table) -> None:
         if table.kind != "simple":
             raise refusal(f"the implementation of table {table.name} ({table.kind}) is not supported", table.source)
-        if table.meter:
-            raise refusal(f"the direct meter of table {table.name} is not supported", table.source)
         if table.timeout:
             raise refusal(f"idle timeouts (table {table.name}) are not supported", table.source)
 
@@ -137,6 +135,7 @@ class ControlLowering:
             keys.append(value)
             specs.append(KeySpec(name=key.name, width=value.width, kind=_KINDS[key.kind]))
         assert table.default is not None
+        meter = self._direct_meter(table)
         spec = TableSpec(
             name=table.name,
             keys=tuple(specs),
@@ -145,12 +144,25 @@ class ControlLowering:
             const_entries=table.const_entries,
             const_default=table.default.const,
             has_counters=table.counters,
+            meter=meter_unit(meter) if meter else None,
         )
         lowest = max((entry.priority for entry in table.entries), default=0)
         entries = tuple(self._entry(spec, entry, lowest) for entry in table.entries)
         return ir.TableInfo(
-            spec=spec, keys=tuple(keys), default=(default.name, table.default.arguments), entries=entries
+            spec=spec,
+            keys=tuple(keys),
+            default=(default.name, table.default.arguments),
+            entries=entries,
+            colour=symbols.slot(meter.target.header, meter.target.field) if meter and meter.target else None,
         )
+
+    def _direct_meter(self, table: model.Table) -> model.Array | None:
+        if table.meter is None:
+            return None
+        meter = self._symbols.direct_meters.get(table.meter)
+        if meter is None or not meter.unit or meter.target is None:
+            raise refusal(f"no BMv2 program: table {table.name} has no proper direct meter", table.source)
+        return meter
 
     def _entry(self, spec: TableSpec, entry: model.TableEntry, lowest: int) -> Entry:
         """Turn a declared entry around to P4Runtime's priorities, where the larger wins and 0 is none."""

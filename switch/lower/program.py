@@ -27,6 +27,7 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -
         tables=tuple(controls.tables),
         registers=symbols.registers,
         counters=symbols.counters,
+        meters=symbols.meters,
         intrinsics=symbols.intrinsics,
         parser=parser,
         verify=_checksums(symbols, [checksum for checksum in program.checksums if checksum.verify], True),

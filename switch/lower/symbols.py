@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from switchsum.switch import ir, model
 from switchsum.switch.errors import ProgramError
+from switchsum.switch.meters import MeterUnit
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -78,6 +79,8 @@ class Symbols:
         self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))
         self.registers, self._register_index = _arrays(program.registers)
         self.counters, self._counter_index = _arrays(program.counters)
+        self.meters, self._meter_index = _arrays(program.meters)
+        self.direct_meters = {meter.name: meter for meter in program.meters if meter.direct}
         self.calculations = {calculation.name: calculation for calculation in program.calculations}
 
     def header(self, name: str) -> int:
@@ -119,6 +122,10 @@ class Symbols:
     def counter(self, name: str) -> int:
         """Return a counter's index."""
         return _find(self._counter_index, "counter", name)
+
+    def meter(self, name: str) -> int:
+        """Return a meter array's index."""
+        return _find(self._meter_index, "meter", name)
 
     def list_number(self, identifier: int) -> int:
         """Return the number of a field list; a list that the program does not define is empty, as in BMv2."""
@@ -170,8 +177,18 @@ class Symbols:
 
 def _arrays(arrays: tuple[model.Array, ...]) -> tuple[tuple[ir.ArrayInfo, ...], dict[str, int]]:
     kept = [array for array in arrays if not array.direct]
-    made = tuple(ir.ArrayInfo(name=array.name, size=array.size, width=array.width) for array in kept)
+    made = tuple(
+        ir.ArrayInfo(name=array.name, size=array.size, width=array.width, unit=meter_unit(array)) for array in kept
+    )
     return made, {array.name: index for index, array in enumerate(made)}
+
+
+def meter_unit(array: model.Array) -> MeterUnit | None:
+    """Return what a meter array measures; None for other arrays."""
+    try:
+        return MeterUnit(array.unit) if array.unit else None
+    except ValueError:
+        raise model.refusal(f"no BMv2 program: meter {array.name} measures {array.unit}", array.source) from None
 
 
 def _find(among: dict[_K, _V], what: str, name: _K) -> _V:

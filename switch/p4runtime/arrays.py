@@ -1,4 +1,4 @@
-"""Indexed counters and registers: CounterEntry and RegisterEntry (P4Runtime specification, 9.4.2 and 9.8).
+"""Indexed counters, meters and registers: CounterEntry, MeterEntry and RegisterEntry (P4Runtime, 9.4 to 9.8).
 
 simple_switch_grpc answers UNIMPLEMENTED for registers; this switch reads and writes them.
 """
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from switchsum.protocol.p4runtime import Code, v1
 from switchsum.switch.p4runtime.refusal import Refused, invalid
 from switchsum.switch.p4runtime.schema import Schema, lookup
-from switchsum.switch.p4runtime.tables import MODIFY, Undo, decode_counts, encode_counts
-from switchsum.switch.p4runtime.translate import decode_register, encode_register
+from switchsum.switch.p4runtime.tables import MODIFY, Undo, decode_counts, encode_counts, refuse_meter_counts
+from switchsum.switch.p4runtime.translate import decode_rates, decode_register, encode_rates, encode_register
 
 Array = TypeVar("Array")
 
@@ -43,6 +43,40 @@ class Counters:
             for index in _cells(query, counter.size, counter.name):
                 message = v1.CounterEntry(counter_id=identifier, data=encode_counts(*counter.read(index)))
                 message.index.index = index
+                yield message
+
+
+class Meters:
+    """The indexed meters of one program; every method is called under the program's lock."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._meters = schema.meters
+
+    def write(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a MeterEntry; without an index, of all cells, without a config, to always green."""
+        _require_modify("meters", kind)
+        meter = lookup("meter", self._meters, message.meter_id)
+        refuse_meter_counts(message)
+        cells = _cells(message, meter.size, meter.name)
+        rates = decode_rates(message.config) if message.HasField("config") else None
+        memory = meter.cells[cells.start : cells.stop]
+        old = memory.copy()
+        for index in cells:
+            meter.configure(index, rates)
+
+        def undo() -> None:
+            memory[:] = old
+
+        return undo
+
+    def read(self, query: Any) -> Iterator[Any]:
+        """Yield the meter cells that a MeterEntry selects; a cell that is not configured has no config."""
+        for identifier, meter in _selected("meter", self._meters, query.meter_id, query):
+            for index in _cells(query, meter.size, meter.name):
+                message = v1.MeterEntry(meter_id=identifier)
+                message.index.index = index
+                if (rates := meter.rates(index)) is not None:
+                    message.config.CopyFrom(encode_rates(rates))
                 yield message
 
 

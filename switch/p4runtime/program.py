@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from switchsum.protocol.p4runtime import Code, Outcome, v1
-from switchsum.switch.p4runtime.arrays import Counters, Registers
+from switchsum.switch.p4runtime.arrays import Counters, Meters, Registers
 from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
 from switchsum.switch.p4runtime.replication import ReplicationEngine
 from switchsum.switch.p4runtime.schema import bind
@@ -28,10 +28,13 @@ class Program:
         self.state = state
         self.schema = bind(config.p4info, state)
         tables, counters = TableEntries(self.schema), Counters(self.schema)
+        meters = Meters(self.schema)
         registers, replication = Registers(self.schema), ReplicationEngine(state)
         self._handlers: dict[str, tuple[Writer, Reader]] = {
             "table_entry": (tables.write, tables.read),
             "direct_counter_entry": (tables.write_counter, tables.read_counter),
+            "direct_meter_entry": (tables.write_meter, tables.read_meter),
+            "meter_entry": (meters.write, meters.read),
             "counter_entry": (counters.write, counters.read),
             "register_entry": (registers.write, registers.read),
             "packet_replication_engine_entry": (replication.write, replication.read),

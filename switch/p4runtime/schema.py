@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from switchsum.protocol.p4runtime import config
+from switchsum.switch.meters import Meter, MeterUnit
 from switchsum.switch.p4runtime.packet_io import ControllerHeader
 from switchsum.switch.p4runtime.refusal import invalid
 from switchsum.switch.state import Counter, Register, State
@@ -24,6 +25,7 @@ _KINDS: Final = {
     MatchType.RANGE: MatchKind.RANGE,
     MatchType.OPTIONAL: MatchKind.TERNARY,
 }
+_UNITS: Final = {MeterUnit.BYTES: config.MeterSpec.BYTES, MeterUnit.PACKETS: config.MeterSpec.PACKETS}
 
 Found = TypeVar("Found")
 
@@ -94,6 +96,7 @@ class Schema:
 
     tables: Mapping[int, TableSchema]
     counters: Mapping[int, Counter]
+    meters: Mapping[int, Meter]
     registers: Mapping[int, RegisterSchema]
     packet_in: ControllerHeader
     packet_out: ControllerHeader
@@ -115,6 +118,7 @@ def bind(p4info: Any, state: State) -> Schema:
     return Schema(
         tables=_by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, state.tables)),
         counters=_by_id("counter", p4info.counters, lambda info: _array("counter", info, state.counters)),
+        meters=_by_id("meter", p4info.meters, lambda info: _meter(info, state.meters)),
         registers=_by_id("register", p4info.registers, lambda info: _register(info, state.registers)),
         packet_in=ControllerHeader.named(p4info, "packet_in"),
         packet_out=ControllerHeader.named(p4info, "packet_out"),
@@ -122,7 +126,7 @@ def bind(p4info: Any, state: State) -> Schema:
 
 
 def _refuse_unsupported(p4info: Any) -> None:
-    for kind in ("action_profiles", "meters", "direct_meters", "value_sets", "digests", "externs"):
+    for kind in ("action_profiles", "value_sets", "digests", "externs"):
         for item in getattr(p4info, kind):
             name = item.preamble.name if kind != "externs" else item.extern_type_name
             raise invalid(f"P4Info: {kind} are not supported ({name})")
@@ -156,6 +160,11 @@ def _table(info: Any, p4info: Any, actions: Mapping[int, Any], tables: Mapping[s
         raise invalid(f"P4Info: match fields of table {name} share an id")
     if any(counter.direct_table_id == info.preamble.id for counter in counters) != spec.has_counters:
         raise invalid(f"table {name} has a direct counter in {'the program' if spec.has_counters else 'P4Info'} alone")
+    meters = [meter for meter in p4info.direct_meters if meter.direct_table_id == info.preamble.id]
+    if bool(meters) != (spec.meter is not None):
+        raise invalid(f"table {name} has a direct meter in {'the program' if spec.meter else 'P4Info'} alone")
+    if spec.meter:
+        _check_meter(f"the direct meter of table {name}", meters[0].spec, spec.meter)
     return TableSchema(
         identifier=info.preamble.id,
         table=table,
@@ -205,7 +214,7 @@ def _action(table: Table, ref: Any, actions: Mapping[int, Any]) -> ActionSchema:
     )
 
 
-ArrayType = TypeVar("ArrayType", Counter, Register)
+ArrayType = TypeVar("ArrayType", Counter, Meter, Register)
 
 
 def _array(what: str, info: Any, arrays: Mapping[str, ArrayType]) -> ArrayType:
@@ -213,6 +222,19 @@ def _array(what: str, info: Any, arrays: Mapping[str, ArrayType]) -> ArrayType:
     if info.size != array.size:
         raise invalid(f"{what} {array.name} has {info.size} cells in P4Info, {array.size} in the program")
     return array
+
+
+def _meter(info: Any, meters: Mapping[str, Meter]) -> Meter:
+    meter = _array("meter", info, meters)
+    _check_meter(f"meter {meter.name}", info.spec, meter.unit)
+    return meter
+
+
+def _check_meter(what: str, spec: Any, unit: MeterUnit) -> None:
+    if spec.type != config.MeterSpec.TWO_RATE_THREE_COLOR:
+        raise invalid(f"P4Info: {what} has not two rates and three colours")
+    if spec.unit != _UNITS[unit]:
+        raise invalid(f"{what} measures {unit.value} in the program and something else in P4Info")
 
 
 def _register(info: Any, registers: Mapping[str, Register]) -> RegisterSchema:

@@ -1,4 +1,7 @@
-"""Table entries and direct counters: TableEntry and DirectCounterEntry (P4Runtime specification, 9.1 and 9.4)."""
+"""Table entries, direct counters and meters: TableEntry, DirectCounterEntry and DirectMeterEntry.
+
+P4Runtime specification, sections 9.1, 9.4 and 9.5.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.p4runtime import Code, v1
 from switchsum.switch.errors import ReadOnly
+from switchsum.switch.meters import MeterRates
 from switchsum.switch.p4runtime.refusal import Refused, invalid
 from switchsum.switch.p4runtime.schema import Schema, TableSchema, lookup
-from switchsum.switch.p4runtime.translate import decode_action, decode_key, encode_action, encode_key
+from switchsum.switch.p4runtime.translate import (
+    decode_action,
+    decode_key,
+    decode_rates,
+    encode_action,
+    encode_key,
+    encode_rates,
+)
 from switchsum.switch.tables import Entry, Match
 
 INSERT, MODIFY, DELETE = v1.Update.INSERT, v1.Update.MODIFY, v1.Update.DELETE
@@ -79,6 +91,8 @@ class TableEntries:
                 message = self._encode(schema, entry)
                 if query.HasField("counter_data") and schema.table.spec.has_counters:
                     message.counter_data.CopyFrom(encode_counts(*schema.table.direct_counter(entry)))
+                if query.HasField("meter_config") and entry and schema.table.meter:
+                    _put_rates(message.meter_config, schema.table.direct_meter(entry))
                 if _passes(message, query):
                     yield message
 
@@ -108,6 +122,31 @@ class TableEntries:
                 message.data.CopyFrom(encode_counts(*schema.table.direct_counter(entry)))
                 yield message
 
+    def write_meter(self, kind: int, message: Any) -> Undo:
+        """Carry out an update of a DirectMeterEntry; without a config the entry is always green."""
+        if kind != MODIFY:
+            raise invalid("direct meters can only be modified; they come and go with their entries")
+        refuse_meter_counts(message)
+        query = message.table_entry
+        schema = lookup("table", self._tables, query.table_id)
+        _require_meter(schema, query)
+        rates = decode_rates(message.config) if message.HasField("config") else None
+        return _set_rates(schema, schema.table.get(decode_key(schema, query.match), query.priority), rates)
+
+    def read_meter(self, query: Any) -> Iterator[Any]:
+        """Yield the direct meters that a DirectMeterEntry selects; without a match, those of whole tables."""
+        wanted = query.table_entry
+        for schema in self._selected(wanted):
+            if wanted.table_id:
+                _require_meter(schema, wanted)
+            elif schema.table.meter is None:
+                continue
+            entries = [self._one(schema, wanted)] if wanted.match else self._matching(schema, wanted)
+            for entry in filter(None, entries):
+                message = v1.DirectMeterEntry(table_entry=self._encode(schema, entry))
+                _put_rates(message.config, schema.table.direct_meter(entry))
+                yield message
+
     def _insert(self, schema: TableSchema, key: tuple[Match, ...], message: Any) -> Undo:
         if not message.HasField("action"):
             raise invalid("a new entry needs an action")
@@ -115,6 +154,12 @@ class TableEntries:
         entry = Entry(match=key, priority=message.priority, action=action, params=params)
         counts = decode_counts(message.counter_data)
         schema.table.insert(entry)
+        if message.HasField("meter_config"):
+            try:
+                schema.table.set_direct_meter(entry, decode_rates(message.meter_config))
+            except SwitchsumError:
+                schema.table.delete(key, message.priority)
+                raise
         if message.HasField("counter_data"):
             schema.table.set_direct_counter(entry, *counts)
         restore_note = self._note((schema.identifier, key, message.priority), message)
@@ -133,6 +178,9 @@ class TableEntries:
         if message.HasField("action"):
             action, params = decode_action(schema, message.action, as_default=False)
             decode_counts(message.counter_data)
+            rates = decode_rates(message.meter_config) if message.HasField("meter_config") else None
+            if schema.table.meter:
+                undo.append(_set_rates(schema, old, rates))
             schema.table.modify(replace(old, action=action, params=params))
             undo.append(lambda: schema.table.modify(old))
         if message.HasField("counter_data"):
@@ -146,6 +194,7 @@ class TableEntries:
         if old.is_const:
             raise ReadOnly(f"this entry of table {schema.name} is const")
         counts = table.direct_counter(old) if table.spec.has_counters else None
+        rates = table.direct_meter(old) if table.meter else None
         table.delete(key, priority)
         restore_note = self._note((schema.identifier, key, priority), Note())
 
@@ -153,6 +202,8 @@ class TableEntries:
             table.insert(old)
             if counts is not None:
                 table.set_direct_counter(old, *counts)
+            if table.meter:
+                table.set_direct_meter(old, rates)
             restore_note()
 
         return undo
@@ -243,8 +294,10 @@ class TableEntries:
 
 
 def _check_resources(schema: TableSchema, message: Any) -> None:
-    if message.HasField("meter_config") or message.HasField("meter_counter_data"):
-        raise invalid(f"table {schema.name} has no direct meter")
+    if message.HasField("meter_config"):
+        _require_meter(schema, message)
+    if message.HasField("meter_counter_data"):
+        raise Refused(Code.UNIMPLEMENTED, "meters do not count what they colour")
     if message.HasField("counter_data"):
         _require_counter(schema)
     if message.HasField("time_since_last_hit"):
@@ -257,6 +310,30 @@ def _check_idle(schema: TableSchema, message: Any) -> None:
         if schema.ages and not message.is_default_action:
             raise Refused(Code.UNIMPLEMENTED, "idle timeouts are not supported")
         raise invalid(f"table {schema.name} has no idle timeout")
+
+
+def refuse_meter_counts(message: Any) -> None:
+    """Raise Refused where a meter entry has counts."""
+    if message.HasField("counter_data"):
+        raise Refused(Code.UNIMPLEMENTED, "meters do not count what they colour")
+
+
+def _require_meter(schema: TableSchema, message: Any) -> None:
+    if schema.table.meter is None:
+        raise invalid(f"table {schema.name} has no direct meter")
+    if message.is_default_action:
+        raise invalid("the default action has no meter")
+
+
+def _set_rates(schema: TableSchema, entry: Entry, rates: MeterRates | None) -> Undo:
+    old = schema.table.direct_meter(entry)
+    schema.table.set_direct_meter(entry, rates)
+    return lambda: schema.table.set_direct_meter(entry, old)
+
+
+def _put_rates(message: Any, rates: MeterRates | None) -> None:
+    if rates is not None:
+        message.CopyFrom(encode_rates(rates))
 
 
 def _require_counter(schema: TableSchema) -> None:

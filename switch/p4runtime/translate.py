@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
+from switchsum.switch.meters import MeterRates
 from switchsum.switch.p4runtime.refusal import Refused, invalid
 from switchsum.switch.p4runtime.schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
 from switchsum.switch.tables import Exact, Lpm, Match, MatchKind, Range, Ternary
@@ -146,6 +147,20 @@ def encode_action(schema: TableSchema, name: str, params: Sequence[int]) -> Any:
     for identifier, value in zip(action.param_ids, params, strict=True):
         message.action.params.add(param_id=identifier, value=encode_uint(value))
     return message
+
+
+def decode_rates(message: Any) -> MeterRates:
+    """Read a MeterConfig of two rates; the meter itself looks at how they compare."""
+    if message.eburst:
+        raise invalid("eburst belongs to meters of a single rate")
+    return MeterRates(
+        committed=message.cir, committed_burst=message.cburst, peak=message.pir, peak_burst=message.pburst
+    )
+
+
+def encode_rates(rates: MeterRates) -> Any:
+    """Write a MeterConfig."""
+    return v1.MeterConfig(cir=rates.committed, cburst=rates.committed_burst, pir=rates.peak, pburst=rates.peak_burst)
 
 
 def decode_register(schema: RegisterSchema, data: Any) -> int:

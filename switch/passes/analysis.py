@@ -48,6 +48,8 @@ def values_of(statement: ir.Statement) -> tuple[ir.Expr, ...]:
             return (value,)
         case ir.Require(value) | ir.Advance(value) | ir.ReadRegister(_, _, value) | ir.Count(_, value):
             return (value,)
+        case ir.ExecuteMeter(_, _, index):
+            return (index,)
         case ir.WriteRegister(_, index, value):
             return index, value
         case ir.Random(_, low, high):
@@ -63,7 +65,7 @@ def reads(program: ir.Program, statement: ir.Statement) -> set[int]:
             found.update(program.headers[target].slots, program.headers[source].slots)
         case ir.SetValid(header):
             found.update(program.headers[header].slots)
-        case ir.Random(slot):
+        case ir.Random(slot) | ir.ExecuteMeter(slot):
             found.add(slot)
     return found
 
@@ -71,7 +73,7 @@ def reads(program: ir.Program, statement: ir.Statement) -> set[int]:
 def written(program: ir.Program, statement: ir.Statement) -> set[int]:
     """Return the slots that a statement writes."""
     match statement:
-        case ir.Assign(slot) | ir.ReadRegister(slot) | ir.Random(slot):
+        case ir.Assign(slot) | ir.ReadRegister(slot) | ir.Random(slot) | ir.ExecuteMeter(slot):
             return {slot}
         case ir.CopyHeader(header) | ir.SetValid(header) | ir.Extract(header):
             return set(program.headers[header].slots)
@@ -81,16 +83,19 @@ def written(program: ir.Program, statement: ir.Statement) -> set[int]:
 def assigned(program: ir.Program) -> set[int]:
     """Return all slots that the program itself writes."""
     blocks = [block for name in GRAPHS for block in getattr(program, name)]
-    return set().union(*(written(program, statement) for block in blocks for statement in block.statements))
+    colours = {info.colour for info in program.tables if info.colour is not None}
+    return colours.union(*(written(program, statement) for block in blocks for statement in block.statements))
 
 
 def end_reads(program: ir.Program, end: ir.Terminator) -> set[int]:
-    """Return the slots that a terminator reads."""
+    """Return the slots that a terminator reads, or may write."""
     match end:
         case ir.Branch(condition):
             return set(fields_of(condition))
         case ir.Apply(table):
-            return {slot for key in program.tables[table].keys for slot in fields_of(key)}
+            info = program.tables[table]
+            read = {slot for key in info.keys for slot in fields_of(key)}
+            return read if info.colour is None else read | {info.colour}
     return set()
 
 

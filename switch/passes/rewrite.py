@@ -47,6 +47,8 @@ def rebuild_statement(statement: ir.Statement, change: Rewrite) -> ir.Statement:
             return ir.WriteRegister(register, rebuild(index, change), rebuild(value, change))
         case ir.Count(counter, index):
             return ir.Count(counter, rebuild(index, change))
+        case ir.ExecuteMeter(slot, meter, index):
+            return ir.ExecuteMeter(slot, meter, rebuild(index, change))
         case ir.Random(slot, low, high):
             return ir.Random(slot, rebuild(low, change), rebuild(high, change))
     return statement

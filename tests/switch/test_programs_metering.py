@@ -1,0 +1,119 @@
+"""Meters: two rates and three colours, by packets and by bytes, arrays and one for each table entry."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from switchsum.switch.errors import BadEntry, EntryMissing
+from switchsum.switch.meters import GREEN, MAX_BURST, MAX_RATE, MICRO, RED, YELLOW, MeterRates
+from switchsum.switch.pipeline import Pipeline
+from switchsum.switch.tables import Entry, Exact, Ternary
+
+from .conftest import PROGRAMS, Load
+
+RATES = MeterRates(committed=10, committed_burst=2, peak=20, peak_burst=5)
+UNTOUCHED = {"by_packets": 0, "by_bytes": 0, "by_station": 7, "by_group": 3}
+SECOND = 1_000_000
+
+
+def colours(pipeline: Pipeline, now_us: int, station: int = 0, cell: int = 0, size: int = 100) -> dict[str, int]:
+    [(_, frame)] = pipeline.process(1, bytes([station, cell]).ljust(size, b"\0"), now_us)
+    return dict(zip(UNTOUCHED, frame[2:6], strict=True))
+
+
+def test_meters_that_nobody_configured_are_green(load: Load) -> None:
+    assert colours(load("metering"), 0) == UNTOUCHED
+
+
+def test_a_burst_is_green_then_yellow_then_red_and_comes_back_with_time(load: Load) -> None:
+    pipeline = load("metering")
+    pipeline.meters["SwitchIngress.packets"].configure(3, RATES)
+    burst = [colours(pipeline, 5 * SECOND, cell=3)["by_packets"] for _ in range(7)]
+    assert burst == [GREEN] * 2 + [YELLOW] * 3 + [RED] * 2
+    assert colours(pipeline, 5 * SECOND + 49_999, cell=3)["by_packets"] == RED
+    assert colours(pipeline, 5 * SECOND + 50_000, cell=3)["by_packets"] == YELLOW  # the peak earns one in 50 ms
+    assert colours(pipeline, 5 * SECOND + 100_000, cell=3)["by_packets"] == GREEN  # the committed one in 100 ms
+    assert colours(pipeline, 5 * SECOND, cell=3)["by_packets"] == RED  # time does not go back
+    assert colours(pipeline, 5 * SECOND, cell=4)["by_packets"] == GREEN
+    assert pipeline.meters["SwitchIngress.packets"].rates(3) == RATES
+    pipeline.meters["SwitchIngress.packets"].configure(3, None)
+    assert colours(pipeline, 5 * SECOND, cell=3)["by_packets"] == GREEN
+    assert pipeline.meters["SwitchIngress.packets"].rates(3) is None
+
+
+def test_bytes_are_those_of_the_frame_as_it_came(load: Load) -> None:
+    pipeline = load("metering")
+    pipeline.meters["SwitchIngress.bytes"].configure(
+        1, MeterRates(committed=1000, committed_burst=150, peak=1000, peak_burst=250)
+    )
+    seen = [colours(pipeline, 0, cell=1, size=size)["by_bytes"] for size in (150, 60, 41, 40, 6)]
+    assert seen == [GREEN, YELLOW, RED, YELLOW, RED]
+
+
+def test_beyond_the_array_nothing_happens(load: Load) -> None:
+    pipeline = load("metering")
+    pipeline.meters["SwitchIngress.bytes"].configure(
+        3, MeterRates(committed=0, committed_burst=0, peak=0, peak_burst=0)
+    )
+    frame = bytes([0, 200, 9, 8, 0, 0])
+    assert pipeline.process(1, frame) == [(1, bytes([0, 200, 9, 8, 7, 3]))]
+    assert colours(pipeline, 0, cell=3)["by_bytes"] == RED
+
+
+def test_each_entry_has_a_meter_of_its_own(load: Load) -> None:
+    pipeline = load("metering")
+    stations, groups = pipeline.tables["SwitchIngress.stations"], pipeline.tables["SwitchIngress.groups"]
+    known = [Entry(match=(Exact(number),), action="SwitchIngress.known") for number in (1, 2)]
+    for entry in known:
+        stations.insert(entry)
+    stations.set_direct_meter(known[0], RATES)
+    group = Entry(match=(Ternary(0, 0xFE),), priority=1, action="SwitchIngress.grouped")
+    groups.insert(group)
+    groups.set_direct_meter(group, MeterRates(committed=1, committed_burst=200, peak=1, peak_burst=200))
+    first = [colours(pipeline, 0, station=1) for _ in range(3)]
+    assert [seen["by_station"] for seen in first] == [GREEN, GREEN, YELLOW]
+    assert [seen["by_group"] for seen in first] == [GREEN, GREEN, RED]
+    assert colours(pipeline, 0, station=2) == {**UNTOUCHED, "by_station": GREEN}
+    assert colours(pipeline, 0, station=3) == UNTOUCHED  # a miss leaves the fields alone
+    stations.delete((Exact(1),))
+    stations.insert(known[0])  # a new entry, though in the old row
+    assert stations.direct_meter(known[0]) is None
+    assert colours(pipeline, 0, station=1)["by_station"] == GREEN
+
+
+def test_engines_agree_to_the_last_packet() -> None:
+    draw = random.Random(7)
+    text = (PROGRAMS / "metering.json").read_bytes()
+    both = [Pipeline.load(text, engine="native"), Pipeline.load(text, engine="interpreter")]
+    limits = [10, 1000, MICRO, MAX_RATE]
+    for cell in range(4):
+        peak, burst = limits[cell], min(limits[-1 - cell] + 3, MAX_BURST)
+        rates = MeterRates(committed=draw.randint(0, peak), committed_burst=burst // 2, peak=peak, peak_burst=burst)
+        for pipeline, name in ((pipeline, name) for pipeline in both for name in ("packets", "bytes")):
+            pipeline.meters[f"SwitchIngress.{name}"].configure(cell, rates)
+    now = 0
+    for _ in range(400):
+        now += draw.choice([0, 1, 7, 10_000, 1 << 40])
+        cell, size = draw.randrange(5), draw.choice([6, 64, 1500])
+        seen = [colours(pipeline, now, cell=cell, size=size) for pipeline in both]
+        assert seen[0] == seen[1]
+    cells = [pipeline.meters["SwitchIngress.bytes"].cells.tolist() for pipeline in both]
+    assert cells[0] == cells[1]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"committed": 21}, {"peak": MAX_RATE + 1}, {"committed": -1}, {"peak_burst": MAX_BURST + 1}]
+)
+def test_rates_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
+    pipeline = Pipeline.load((PROGRAMS / "metering.json").read_bytes(), engine="interpreter")
+    rates = MeterRates(**{"committed": 10, "committed_burst": 2, "peak": 20, "peak_burst": 5, **wrong})
+    with pytest.raises(BadEntry):
+        pipeline.meters["SwitchIngress.packets"].configure(0, rates)
+    with pytest.raises(BadEntry):
+        pipeline.meters["SwitchIngress.packets"].configure(16, RATES)
+    with pytest.raises(EntryMissing):
+        pipeline.tables["SwitchIngress.stations"].set_direct_meter(
+            Entry(match=(Exact(9),), action="SwitchIngress.known"), RATES
+        )
