@@ -38,6 +38,7 @@ def connect(
     world_size: int | None = None,
     link: str | None = None,
     timeout_s: float | None = None,
+    switch_timeout_s: float | None = None,
 ) -> Communicator:
     """Join a job and return this rank's communicator, once every rank has joined.
 
@@ -45,7 +46,8 @@ def connect(
     controller, 127.0.0.1:9560 if not set either), SWITCHSUM_JOB (the job's name), SWITCHSUM_LINK (how to reach the
     switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and WORLD_SIZE, or what `mpirun` and `srun`
     have in their place.  `timeout_s` is how long to wait
-    for other ranks, here and in collectives; the job's own if not given.
+    for other ranks, here and in collectives; the job's own if not given.  `switch_timeout_s` is how long to wait for a
+    switch that answers nothing; `timeout_s` if not given.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
@@ -72,7 +74,7 @@ def connect(
         )
         warm_up(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
-        engine = _admit(membership, transport, world_size, timeout_s)
+        engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s)
     except BaseException:
         if transport is not None:
             transport.close()
@@ -84,12 +86,20 @@ def connect(
         rank=rank,
         world_size=world_size,
         connect_again=lambda rank, world_size: connect(
-            controller=controller, job=job, rank=rank, world_size=world_size, link=link, timeout_s=timeout_s
+            controller=controller,
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            link=link,
+            timeout_s=timeout_s,
+            switch_timeout_s=switch_timeout_s,
         ),
     )
 
 
-def _admit(membership: Membership, transport: Transport, world_size: int, timeout_s: float) -> Engine:
+def _admit(
+    membership: Membership, transport: Transport, world_size: int, timeout_s: float, switch_timeout_s: float | None
+) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
     reply = membership.reply
     ready = membership.admit(transport, timeout_s)
@@ -105,6 +115,7 @@ def _admit(membership: Membership, transport: Transport, world_size: int, timeou
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,
         timeout_s=timeout_s,
+        switch_timeout_s=switch_timeout_s,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 

@@ -79,6 +79,8 @@ class EngineConfig:
     """By how much frames may grow in the switch; None: no limit."""
     timeout_s: float = 10.0
     """Without progress for so long an operation fails."""
+    switch_timeout_s: float | None = None
+    """Without any answer for so long the switch is lost; None: `timeout_s`.  Shorter where late ranks may come."""
     probe_initial_s: float = 0.02
     """Time-out before any round has been timed."""
     probe_min_s: float = 0.001
@@ -114,6 +116,8 @@ class Engine:
         self._operations: dict[int, tuple[Operation, npt.NDArray[np.uint8] | None]] = {}
         self._rotation = 0
         self._silence_s = 0.0
+        self._unanswered_s = 0.0
+        self._received = 0
         self._polled_at = 0.0
         self._error: SwitchsumError | None = None
         self._told = False
@@ -226,7 +230,7 @@ class Engine:
         )
         self._rotation = (self._rotation + columns) % self._config.window_slots
         if not self._operations:
-            self._silence_s = 0.0
+            self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
         self._operations[serial] = (operation, marks)
         machine.submit(self._state, now)
@@ -258,9 +262,19 @@ class Engine:
             self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
             if self._silence_s >= self._config.timeout_s and self._error is None:
                 self._error = self._timeout()
+        self._listen(now)
         self._polled_at = now
         if core["failure"] and self._error is None:
             self._error = self._failure()
+
+    def _listen(self, now: float) -> None:
+        """Give the switch up when it answers nothing: it holds up a repeat even while it waits for others."""
+        limit_s, received = self._config.switch_timeout_s, int(self.counts[Count.FRAMES_RECEIVED])
+        self._unanswered_s += min(now - self._polled_at, LONGEST_STEP_S)
+        if received != self._received or not self._operations:
+            self._received, self._unanswered_s = received, 0.0
+        elif limit_s is not None and self._unanswered_s >= limit_s and self._error is None:
+            self._error = SwitchLost(f"no answer from the switch for {limit_s:g} s")
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""

@@ -21,6 +21,8 @@ from switchsum.protocol.errors import CollectiveTimeout, RankTaken, SwitchsumErr
 
 GROUP_SLOTS: Final = 64
 """Slots of a sub-group's job: a switch has 1,024, and the job of all ranks 256."""
+SWITCH_TIMEOUT_S: Final = 20.0
+"""torch waits half an hour for a rank that is late; a switch that answers nothing is not late."""
 RETRY_S: Final = 0.2
 _PLACE: Final = "switchsum/place"
 
@@ -112,6 +114,7 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
                 world_size=meeting.size,
                 link=link,
                 timeout_s=meeting.timeout_s,
+                switch_timeout_s=min(SWITCH_TIMEOUT_S, meeting.timeout_s),
             )
         except RankTaken:  # by an incarnation that was killed, until the controller finds it lost
             if time.monotonic() > deadline:

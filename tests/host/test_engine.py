@@ -375,6 +375,18 @@ def test_a_switch_that_never_answers_is_lost() -> None:
     assert cluster.clock.now_s < 2.5
 
 
+def test_a_switch_is_given_up_sooner_than_a_late_rank() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, timeout_s=100.0, switch_timeout_s=2.0), switch=Silent())
+    for rank in range(2):
+        cluster.submit(rank, np.ones(100, np.float32))
+    assert [type(error) for error in errors(cluster)] == [SwitchLost] * 2
+    assert cluster.clock.now_s < 2.5
+    cluster = Cluster(ClusterConfig(workers=2, timeout_s=20.0, switch_timeout_s=2.0))
+    cluster.submit(0, np.ones(100, np.float32))
+    assert type(errors(cluster)[0]) is CollectiveTimeout
+    assert cluster.clock.now_s > 19
+
+
 def test_a_switch_that_refuses_is_reported() -> None:
     switch = ReferenceSwitch(lanes=8)
     cluster = Cluster(ClusterConfig(workers=2, epoch=1), switch=switch)

@@ -36,6 +36,7 @@ class ClusterConfig:
     growth_bytes: int | None = None
     """By how much frames may grow in the switch; None: no limit."""
     timeout_s: float = 10.0
+    switch_timeout_s: float | None = None
     checksum: bool = False
     reading_s: float = 0.0
     """How long the transport goes on reading a row that was handed over; until then it must not be written."""
@@ -69,6 +70,7 @@ class ClusterConfig:
             first_number=self.first_number,
             growth_bytes=self.growth_bytes,
             timeout_s=self.timeout_s,
+            switch_timeout_s=self.switch_timeout_s,
             checksum=self.checksum,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from switchsum.host.pytorch.group import GroupStatistics, SwitchGroup
 from switchsum.host.pytorch.rendezvous import Meeting, Place, Services, meet, open_job, remove_job
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.services import LocalServices
+
+_generations: Counter[str] = Counter()
+"""How many groups of a name this process has made; ranks make the same ones in the same order."""
 
 
 @dataclass(slots=True)
@@ -38,7 +42,10 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     """
     if backend_options is not None:
         raise UsageError(f"the backend has no options: pg_options must be None, not {backend_options!r}")
-    store, rank, size, timeout = options.store, options.group_rank, options.group_size, options.timeout
+    _generations[options.group_id] += 1
+    # Names of groups come again after destroy_process_group, in the same store.
+    store = dist.PrefixStore(f"{_generations[options.group_id]}/", options.store)
+    rank, size, timeout = options.group_rank, options.group_size, options.timeout
     meeting = Meeting(store, rank, size, timeout.total_seconds())
     parent = _parent()
     if size == 1:

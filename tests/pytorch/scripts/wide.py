@@ -110,6 +110,8 @@ def check_sharded_training() -> None:
 
 if __name__ == "__main__":
     dist.init_process_group(sys.argv[1])
+    dist.destroy_process_group()
+    dist.init_process_group(sys.argv[1])  # in the same store, under the same names
     for check in (check_groups, check_tensors, check_sharded_training):
         check()
         if dist.get_rank() == 0:

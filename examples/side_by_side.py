@@ -1,0 +1,96 @@
+"""Train the same model twice, its gradients added by the switch and by gloo, and show both curves."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from rich.console import Console
+from rich.table import Table
+
+BARS = " ▁▂▃▄▅▆▇█"
+ROWS = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One training."""
+
+    losses: list[float]
+    """Mean over ranks, step by step."""
+    score: float
+    """Of the trained model; higher is better."""
+    seconds: float
+    megabytes: float | None
+    """Sent by rank 0 in all; None: nobody has counted."""
+
+
+def run(title: str, score: str, train: Callable[[int], Iterator[float]], *, steps: int, tolerance: float) -> int:
+    """Train on each backend; return the exit code, which is 1 where the curves differ by more than `tolerance`.
+
+    `train` takes a number of steps, yields this rank's loss of each, and at last the model's score.
+    """
+    parser = argparse.ArgumentParser(description=title)
+    parser.add_argument("--steps", type=int, default=steps)
+    parser.add_argument("--backends", nargs="+", default=["switchsum", "gloo"])
+    options = parser.parse_args()
+    curves = {backend: _curve(backend, train, options.steps) for backend in options.backends}
+    return 0 if _report(title, score, curves, tolerance) else 1
+
+
+def _curve(backend: str, train: Callable[[int], Iterator[float]], steps: int) -> Curve:
+    """Train once."""
+    dist.init_process_group(backend)
+    try:
+        started = time.perf_counter()
+        *losses, score = train(steps)
+        seconds = time.perf_counter() - started
+        everybody: list[list[float]] = [[]] * dist.get_world_size()
+        dist.all_gather_object(everybody, losses)
+        means = [sum(column) / len(column) for column in zip(*everybody, strict=True)]
+        return Curve(losses=means, score=score, seconds=seconds, megabytes=_megabytes())
+    finally:
+        dist.destroy_process_group()
+
+
+def _megabytes() -> float | None:
+    import switchsum.torch
+
+    if not isinstance(dist.group.WORLD, switchsum.torch.SwitchGroup):
+        return None
+    counts = switchsum.torch.statistics().switch
+    return None if counts is None else counts.bytes_sent / 1e6
+
+
+def _report(title: str, score: str, curves: dict[str, Curve], tolerance: float) -> bool:
+    """Print both curves; return whether they agree."""
+    table = Table(title=title)
+    table.add_column("step", justify="right")
+    for backend in curves:
+        table.add_column(f"loss, {backend}", justify="right")
+    count = len(next(iter(curves.values())).losses)
+    for step in sorted({0, count - 1, *range(0, count, max(1, count // ROWS))}):
+        table.add_row(str(step), *(f"{curve.losses[step]:.6f}" for curve in curves.values()))
+    table.add_section()
+    table.add_row(score, *(f"{curve.score:.4f}" for curve in curves.values()))
+    table.add_row("ms a step", *(f"{curve.seconds / count * 1e3:.1f}" for curve in curves.values()))
+    sent = [curve.megabytes for curve in curves.values()]
+    table.add_row("MB sent by rank 0", *("" if one is None else f"{one:.2f}" for one in sent))
+    table.add_row("", *(_bars(curve.losses) for curve in curves.values()))
+    pairs = zip(*(curve.losses for curve in curves.values()), strict=True)
+    worst = max((max(pair) - min(pair)) / max(1e-9, abs(pair[0])) for pair in pairs)
+    if os.environ["RANK"] == "0":
+        Console().print(table)
+        print(f"losses differ by at most {worst:.2%} (allowed: {tolerance:.2%})")
+    return worst <= tolerance
+
+
+def _bars(losses: list[float], width: int = 24) -> str:
+    """Draw a curve in one line."""
+    picked = [losses[index * len(losses) // width] for index in range(min(width, len(losses)))]
+    low, high = min(picked), max(picked)
+    return "".join(BARS[round((value - low) / max(high - low, 1e-12) * (len(BARS) - 1))] for value in picked)

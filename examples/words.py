@@ -1,0 +1,73 @@
+"""A word-level language model with a large sparse embedding: torchrun --nproc-per-node 4 examples/words.py.
+
+Only the rows of words that were in some rank's batch travel; on gloo whole rows with their indices do, of every rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+from side_by_side import run
+from text import share, words
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+VOCABULARY = 20_000
+WIDTH = 64
+CONTEXT = 8
+BATCH = 32
+
+
+class Model(nn.Module):
+    """Predicts a word out of the mean and the order of those before it, among 64 samples."""
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        self.known = nn.Embedding(vocabulary, WIDTH, sparse=True)
+        self.wanted = nn.Embedding(vocabulary, WIDTH, sparse=True)
+        self.mix = nn.Sequential(nn.Linear(CONTEXT * WIDTH, 128), nn.Tanh(), nn.Linear(128, WIDTH))
+        for embedding in (self.known, self.wanted):
+            nn.init.normal_(embedding.weight, std=0.1)
+
+    def forward(self, before: torch.Tensor, candidates: torch.Tensor) -> torch.Tensor:
+        """Return the logits `[batch, candidates]`."""
+        hidden = self.mix(self.known(before).flatten(1))
+        return torch.einsum("bw,bcw->bc", hidden, self.wanted(candidates))
+
+
+def train(steps: int) -> Iterator[float]:
+    """Yield the losses, and then how often the right one of 64 candidates is first."""
+    torch.manual_seed(1)
+    text, vocabulary = words(VOCABULARY)
+    own = share(text, dist.get_rank(), dist.get_world_size())
+    model = DistributedDataParallel(Model(vocabulary))
+    sparse = [*model.module.known.parameters(), *model.module.wanted.parameters()]
+    optimizers = [torch.optim.SparseAdam(sparse, 0.01), torch.optim.Adam(model.module.mix.parameters(), 0.003)]
+    generator = torch.Generator().manual_seed(100 + dist.get_rank())
+    right = torch.zeros(1)
+    for step in range(steps):
+        at = torch.randint(0, len(own) - CONTEXT - 1, (BATCH,), generator=generator)
+        windows = own[at[:, None] + torch.arange(CONTEXT + 1)]
+        others = own[torch.randint(0, len(own), (BATCH, 63), generator=generator)]
+        candidates = torch.cat([windows[:, -1:], others], 1)
+        logits = model(windows[:, :-1], candidates)
+        loss = cross_entropy(logits, torch.zeros(BATCH, dtype=torch.long))
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        if step >= steps // 2:
+            right += (logits.argmax(1) == 0).float().mean() / (steps - steps // 2)
+        yield loss.item()
+    dist.all_reduce(right)
+    yield right.item() / dist.get_world_size()
+
+
+if __name__ == "__main__":
+    raise SystemExit(
+        run("words of Python's help pages, sparse embedding", "accuracy", train, steps=300, tolerance=0.02)
+    )

@@ -1,0 +1,68 @@
+"""Trainings in which something goes wrong: `dies`, `late`, `absent`, `overflow`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def dies() -> None:
+    """Rank 1 dies in its backward pass; the others hear of it."""
+    model = DistributedDataParallel(nn.Linear(6, 2))
+    for step in range(3):
+        if step == 2 and dist.get_rank() == 1:
+            model.module.weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
+        model(torch.ones(4, 6)).sum().backward()
+
+
+def late() -> None:
+    """Rank 1 comes later than the group's time-out allows."""
+    if dist.get_rank() != 1:
+        dist.all_reduce(torch.ones(4))
+    else:
+        time.sleep(60)
+
+
+def overflow() -> None:
+    """A gradient of one rank is infinite: every rank skips that step. Then shapes change."""
+    model = DistributedDataParallel(nn.Linear(6, 2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for step in range(4):
+        before = model.module.weight.detach().clone()
+        scale = scaler.get_scale()
+        data = torch.ones(4 + step, 6)
+        if step == 1 and dist.get_rank() == 1:
+            data[0, 0] = float("inf")
+        optimizer.zero_grad()
+        scaler.scale(model(data).mean()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        is_skipped = step == 1
+        assert torch.equal(before, model.module.weight.detach()) == is_skipped
+        assert (scaler.get_scale() < scale) == is_skipped
+    for size in (3, 700, 1, 70_000):
+        tensor = torch.ones(size)
+        dist.all_reduce(tensor)
+        assert torch.equal(tensor, torch.full((size,), float(dist.get_world_size())))
+    print("every rank went on", flush=True)
+
+
+if __name__ == "__main__":
+    name, timeout_s = sys.argv[1], float(sys.argv[2])
+    try:
+        dist.init_process_group("switchsum", timeout=timedelta(seconds=timeout_s))
+        began = time.monotonic()
+        {"dies": dies, "late": late, "overflow": overflow}[name]()
+    except Exception as error:
+        print(f"{type(error).__name__} after {time.monotonic() - began:.0f} s: {error}", flush=True)
+        raise SystemExit(3) from error
+    dist.destroy_process_group()
