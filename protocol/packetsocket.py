@@ -18,7 +18,7 @@ SOL_PACKET: Final = 263
 PACKET_AUXDATA: Final = 8
 _PACKET_ADD_MEMBERSHIP: Final = 1
 _PACKET_MR_PROMISC: Final = 1
-_PACKET_IGNORE_OUTGOING: Final = 23
+PACKET_IGNORE_OUTGOING: Final = 23
 _SO_ATTACH_FILTER: Final = 26
 _SIOCGIFADDR: Final = 0x8915
 _SIOCGIFMTU: Final = 0x8921
@@ -52,7 +52,7 @@ def open_packet_socket(interface: str, *, program: Program = (), promiscuous: bo
     try:
         if program:
             attach_filter(link, program)
-        link.setsockopt(SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1)
+        link.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         if promiscuous:
             membership = struct.pack("iHH8s", socket.if_nametoindex(interface), _PACKET_MR_PROMISC, 0, b"")
             link.setsockopt(SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)

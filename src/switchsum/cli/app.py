@@ -13,6 +13,7 @@ from switchsum.cli import job, observe
 from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
+from switchsum.cli.packets import capture, send
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
 from switchsum.cli.switch import switch
@@ -31,6 +32,8 @@ app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)
 app.command("drop-probability")(observe.drop_probability)
+app.command()(send)
+app.command()(capture)
 app.command()(shell)
 app.command()(doctor)
 

@@ -1,0 +1,120 @@
+"""`switchsum send` and `switchsum capture`: single packets, with Scapy."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from switchsum.cli.controller import read_ip, read_mac
+from switchsum.cli.remote import CONTROLLER, ControllerOption
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address
+
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="All fields and lanes of every packet.")]
+PcapOption = Annotated[Path | None, typer.Option(help="Write the packets to this file as well.")]
+
+
+def send(
+    fields: Annotated[
+        list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="Header fields: kind=hello slot=3 flags=repeat.")
+    ] = None,
+    values: Annotated[str | None, typer.Option(help="Lanes, 1,-2,3, repeated until the payload is full.")] = None,
+    job: Annotated[str | None, typer.Option(help="Join this job first; without it nobody knows the sender.")] = None,
+    rank: Annotated[int, typer.Option(help="Rank to join as.")] = 0,
+    link: Annotated[
+        str, typer.Option(envvar="SWITCHSUM_LINK", help="udp:HOST, packet:INTERFACE, scapy:INTERFACE or shm:NAME.")
+    ] = "udp:127.0.0.1",
+    times: Annotated[int, typer.Option(help="Send it so many times.")] = 1,
+    wait_s: Annotated[float, typer.Option("--wait", help="Seconds to wait for answers each time.")] = 1.0,
+    lanes: Annotated[int, typer.Option(help="Without --job: 32-bit words in a payload.")] = 256,
+    mac: Annotated[str, typer.Option(help="Without --job: the switch's Ethernet address.")] = "02:00:00:00:00:fe",
+    ip: Annotated[str, typer.Option(help="Without --job: the switch's IPv4 address.")] = "10.0.0.254",
+    verbose: VerboseOption = False,
+    pcap: PcapOption = None,
+    controller: ControllerOption = CONTROLLER,
+) -> None:
+    """Send one packet, and show it and the answers to it.
+
+    With --job it joins the job as a member, and job, epoch, rank and number are right unless said otherwise. Without,
+    the switch refuses the sender, which is a way to see that as well.
+
+    switchsum send --job toy --values 1,2,3 slot=5 next_block=7
+    """
+    from switchsum.packets.craft import read_fields, read_values
+    from switchsum.packets.send import answers, anybody, member
+    from switchsum.packets.send import send as send_packet
+
+    if lanes not in LANE_BUILDS or times < 1:
+        raise UsageError(f"a payload has {', '.join(map(str, LANE_BUILDS))} lanes, and --times is at least 1")
+    wanted, numbers = read_fields(fields or ()), None if values is None else read_values(values)
+    switch = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
+    sender = anybody(link, switch, lanes) if job is None else member(link, controller, job, rank)
+    with Printer(verbose=verbose, pcap=pcap) as show, sender as place:
+        for _ in range(times):
+            show(send_packet(place, wanted, numbers))
+            before = show.count
+            for answer in answers(place, wait_s):
+                show(answer)
+            if show.count == before:
+                typer.echo(f"no answer within {wait_s:g} s (a round that others have not completed has none)")
+
+
+def capture(
+    interface: Annotated[str | None, typer.Option("--interface", "-i", help="Listen here; needs CAP_NET_RAW.")] = None,
+    read: Annotated[Path | None, typer.Option(help="Read this pcap or pcapng file instead.")] = None,
+    count: Annotated[int | None, typer.Option(help="Stop after so many packets.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
+    port: Annotated[int, typer.Option(help="The switch's UDP port, where another was given.")] = AGGREGATION_PORT,
+    verbose: VerboseOption = False,
+    pcap: PcapOption = None,
+) -> None:
+    """Show the packets of an interface or a capture file, one line each, until interrupted."""
+    from switchsum.packets.watch import from_file, from_interface, listen_at
+
+    if (interface is None) == (read is None):
+        raise UsageError("capture from where? --interface eth0, or --read frames.pcapng")
+    listen_at(port)
+    packets = from_file(read) if read is not None else from_interface(str(interface), seconds)
+    with Printer(verbose=verbose, pcap=pcap) as show, closing(packets):
+        for packet in islice(packets, count):
+            show(packet)
+
+
+class Printer:
+    """Prints packets with the time since the first, and writes them to a file."""
+
+    def __init__(self, *, verbose: bool, pcap: Path | None) -> None:
+        from scapy.utils import PcapWriter
+
+        self._verbose = verbose
+        self._first: float | None = None
+        self.count = 0
+        """Packets printed."""
+        try:
+            self._file = PcapWriter(str(pcap), linktype=1, sync=True) if pcap is not None else None
+        except OSError as error:
+            raise UsageError(f"{pcap}: {error.strerror}") from error
+
+    def __call__(self, packet: Any) -> None:
+        """Print one packet."""
+        from switchsum.packets.text import all_fields, one_line
+
+        now = float(packet.time)
+        self.count += 1
+        self._first = now if self._first is None else self._first
+        typer.echo(f"{now - self._first:11.6f}  {one_line(packet)}")
+        if self._verbose:
+            typer.echo(all_fields(packet))
+        if self._file is not None:
+            self._file.write(packet)
+
+    def __enter__(self) -> Printer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._file is not None:
+            self._file.close()

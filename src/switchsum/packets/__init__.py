@@ -1,0 +1,1 @@
+"""Single packets, crafted and decoded with Scapy, for teaching and for looking into trouble."""

@@ -1,0 +1,84 @@
+"""One packet over a link, and the answers to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet
+
+from switchsum.controller.rpc_client import ControllerClient
+from switchsum.host.join import Membership
+from switchsum.host.transport.base import Transport
+from switchsum.host.transport.links import open_transport
+from switchsum.packets.craft import craft
+from switchsum.protocol import rpc
+from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
+
+ROWS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where packets are sent from, and what they say unless told otherwise."""
+
+    transport: Transport
+    switch: Address
+    lanes: int
+    """32-bit words in a payload."""
+    fields: dict[str, int | str]
+    """Of a member: its job, epoch, rank and the slot's first number."""
+
+
+@contextmanager
+def anybody(link: str, switch: Address, lanes: int) -> Iterator[Place]:
+    """Open a link without asking anybody: the switch will know nothing of the sender."""
+    transport = open_transport(link, rows=ROWS, frame_bytes=FRAME_BYTES + payload_bytes(lanes), switch=switch)
+    try:
+        yield Place(transport=transport, switch=switch, lanes=lanes, fields={})
+    finally:
+        transport.close()
+
+
+@contextmanager
+def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
+    """Join a job as a rank, and leave it in the end; waits for the other ranks."""
+    with ControllerClient(controller) as client:
+        workers = client.show_job(rpc.JobRequest(job=job)).workers
+    membership = Membership(controller, job=job, rank=rank, world_size=workers)
+    reply = membership.reply
+    try:
+        with anybody(link, membership.switch, reply.lanes) as place:
+            ready = membership.admit(place.transport, reply.timeout_s)
+            known: dict[str, int | str] = {
+                "job": reply.job_number,
+                "epoch": reply.epoch,
+                "rank": rank,
+                "number": ready.first_number,
+            }
+            yield replace(place, fields=known)
+    finally:
+        membership.leave()
+
+
+def send(place: Place, fields: dict[str, int | str], values: list[int] | None) -> Packet:
+    """Send one packet; return it as it went out."""
+    packet = craft(place.transport.address, place.switch, place.fields | fields, values, lanes=place.lanes)
+    frame = bytes(packet)
+    transport = place.transport
+    transport.tx_frames[0, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
+    transport.send(np.zeros(1, np.int32), np.array([len(frame)], np.int32))
+    return packet
+
+
+def answers(place: Place, wait_s: float) -> Iterator[Packet]:
+    """Yield what comes from the switch, until nothing has come for `wait_s`."""
+    transport = place.transport
+    while transport.wait(wait_s):
+        received = transport.receive()
+        for row, length in zip(received.rows.tolist(), received.lengths.tolist(), strict=True):
+            yield Ether(received.frames[row, transport.lead : transport.lead + length].tobytes())
+        transport.release()

@@ -1,0 +1,73 @@
+"""Packets as text."""
+
+from __future__ import annotations
+
+from scapy.layers.inet import IP, UDP
+from scapy.packet import Packet
+
+from switchsum.host.transport.scapy_layer import LANES, Aggregation
+from switchsum.protocol.wire import FIELD_ORDER, NO_BLOCK, Kind, Reason
+
+FEW_LANES = 6
+LANES_PER_LINE = 8
+
+
+def one_line(packet: Packet) -> str:
+    """Write where a packet goes and what it says; it must have an `Aggregation` layer."""
+    layer = packet[Aggregation]
+    source, destination = (f"{packet[IP].src}:{packet[UDP].sport}", f"{packet[IP].dst}:{packet[UDP].dport}")
+    words = [f"{source} > {destination}", name_of(layer, "kind")]
+    if layer.kind == Kind.REJECT:
+        words.append(f"({name_of(layer, 'reason')})")
+    words.append(f"job {layer.job}.{layer.epoch} rank {layer.rank}")
+    if layer.kind != Kind.HELLO:
+        following = "none" if layer.next_block == NO_BLOCK else layer.next_block
+        words.append(f"slot {layer.slot} number {layer.number} block {layer.block} next {following}")
+    if layer.kind == Kind.HELD:
+        words.append(f"from {layer.bitmap:b}")
+    if int(layer.flags):
+        words.append(f"[{layer.flags}]".replace("+", " "))
+    if lanes := lanes_of(layer):
+        shown = ", ".join(map(str, lanes[:FEW_LANES]))
+        words.append(f"{name_of(layer, 'format')} {shown}{', ...' if len(lanes) > FEW_LANES else ''}")
+    return " ".join(words)
+
+
+def all_fields(packet: Packet) -> str:
+    """Write every field of the aggregation header on a line of its own, then the lanes."""
+    layer = packet[Aggregation]
+    lines = [f"    {name.replace('_', ' '):<14} {_value(layer, name)}" for name in FIELD_ORDER]
+    lanes = lanes_of(layer)
+    for first in range(0, len(lanes), LANES_PER_LINE):
+        row = " ".join(f"{lane:>11}" for lane in lanes[first : first + LANES_PER_LINE])
+        lines.append(f"    lane {first:<9} {row}")
+    if not lanes and len(layer.payload):
+        lines.append(f"    padding        {len(layer.payload)} bytes")
+    return "\n".join(lines)
+
+
+def lanes_of(layer: Packet) -> list[int]:
+    """Return the lanes behind an aggregation header, perhaps none."""
+    return list(layer.payload.lanes) if isinstance(layer.payload, tuple(LANES.values())) else []
+
+
+def name_of(layer: Packet, field: str) -> str:
+    """Return a field's name for its value, or the number."""
+    value = getattr(layer, field)
+    return str(layer.get_field(field).i2s.get(value, value))
+
+
+def _value(layer: Packet, field: str) -> str:
+    value = getattr(layer, field)
+    match field:
+        case "kind" | "operator" | "format":
+            return f"{value} ({name_of(layer, field)})"
+        case "reason":
+            return f"{value} ({name_of(layer, field)})" if value in list(Reason) else str(value)
+        case "flags":
+            return f"{int(value)} ({value})" if int(value) else "0"
+        case "next_block":
+            return "none" if value == NO_BLOCK else str(value)
+        case "digest" | "bitmap":
+            return f"0x{value:08x}"
+    return str(value)
