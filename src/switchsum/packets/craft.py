@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -49,8 +50,9 @@ def craft(
         / IP(src=format_ip(source.ip), dst=format_ip(destination.ip), flags="DF")
         / UDP(sport=source.port, dport=destination.port, chksum=0)
     )
+    wanted: dict[str, Any] = fields | {"flags": flags}
     try:
-        header = Aggregation(**(fields | {"flags": flags}))
+        header = Aggregation(**wanted)
         packet = lower / header if values is None else lower / header / _payload(header, values, lanes)
         return Ether(bytes(packet))
     except Exception as error:  # whatever Scapy and struct make of it; the first line names the field

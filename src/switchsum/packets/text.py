@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
 
@@ -54,7 +56,8 @@ def lanes_of(layer: Packet) -> list[int]:
 def name_of(layer: Packet, field: str) -> str:
     """Return a field's name for its value, or the number."""
     value = getattr(layer, field)
-    return str(layer.get_field(field).i2s.get(value, value))
+    described: Any = layer.get_field(field)
+    return str(described.i2s.get(value, value))
 
 
 def _value(layer: Packet, field: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any, cast
 
 from scapy.config import conf
 from scapy.error import Scapy_Exception
@@ -28,7 +29,7 @@ def listen_at(port: int) -> None:
         bind_bottom_up(UDP, Aggregation, sport=port)
 
 
-def from_interface(interface: str, seconds: float | None) -> Iterator[Packet]:
+def from_interface(interface: str, seconds: float | None) -> Generator[Packet, None, None]:
     """Yield frames of ours that an interface sends or receives; raises TransportError."""
     interface_mtu(interface)  # raises if there is none
     try:
@@ -53,10 +54,11 @@ def from_interface(interface: str, seconds: float | None) -> Iterator[Packet]:
         socket.close()
 
 
-def from_file(path: Path) -> Iterator[Packet]:
+def from_file(path: Path) -> Generator[Packet, None, None]:
     """Yield the frames of ours in a pcap or pcapng file; raises LocalError."""
     try:
-        with path.open("rb") as file, PcapReader(file) as reader:  # Scapy leaves one open that it does not like
+        # Scapy takes a file, which its types do not say, and leaves one open itself that it does not like.
+        with path.open("rb") as file, PcapReader(cast("Any", file)) as reader:
             for packet in reader:
                 if isinstance(packet, Ether) and Aggregation in packet:
                     yield packet
