@@ -52,16 +52,16 @@ def test_the_program_refuses_what_would_grow_too_far() -> None:
         assert bmv2.child.process.poll() is None
 
 
-def burst_survivors(bmv2: Bmv2) -> int:
+def burst_survivors(bmv2: Bmv2, burst: int = BURST) -> int:
     """Send a burst while BMv2 is stopped; return how many frames it then answers."""
     rig = Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
     rig.contribute(0, 1)
     pid = bmv2.child.process.pid
     os.kill(pid, signal.SIGSTOP)
-    for _ in range(BURST):
+    for _ in range(burst):
         bmv2.send(1, rig.contribution(0, 1))  # repeats: each is answered `held`
     os.kill(pid, signal.SIGCONT)
-    return len(bmv2.collect(lambda frames: len(frames) >= BURST, patience_s=2.0))
+    return len(bmv2.collect(lambda frames: len(frames) >= burst, patience_s=2.0))
 
 
 def test_the_receive_ring_holds_more_without_offloads() -> None:
@@ -71,6 +71,19 @@ def test_the_receive_ring_holds_more_without_offloads() -> None:
         without = burst_survivors(bmv2)
     assert 30 <= with_offloads < BURST  # the rest is lost, and nothing says so
     assert without == BURST
+
+
+def test_a_burst_that_fills_the_ring_survives_where_egress_queues_are_as_long() -> None:
+    with Bmv2(128) as bmv2:
+        ring_frames = bmv2.ring_frames()
+        assert ring_frames > 2 * BURST
+        bmv2.lengthen_queues(1)
+        with_short_queues = burst_survivors(bmv2, ring_frames)
+        bmv2.reset()
+        bmv2.lengthen_queues(ring_frames)
+        with_long_queues = burst_survivors(bmv2, ring_frames)
+    assert with_short_queues < ring_frames
+    assert with_long_queues == ring_frames
 
 
 def results_after_reload(bmv2: Bmv2, *, delete: bool) -> int:

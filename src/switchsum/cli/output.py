@@ -41,7 +41,9 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
 def log_daemon(*, verbose: bool) -> None:
     """Set up a daemon's log: what happens, when started by hand; only what goes wrong, under the launcher."""
     quiet = logging.WARNING if is_launched() else logging.INFO
-    logging.basicConfig(level=logging.DEBUG if verbose else quiet, format=LOG_FORMAT)
+    logging.basicConfig(level=quiet, format=LOG_FORMAT)
+    if verbose:  # ours alone: numba has megabytes to say while it compiles
+        logging.getLogger("switchsum").setLevel(logging.DEBUG)
 
 
 def greet(text: str) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-from switchsum.launch.children import Children
+from switchsum.launch.children import Child, Children
+from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import Wire
 from switchsum.protocol.errors import LocalError
 
@@ -16,43 +21,116 @@ PROGRAM: Final = "simple_switch_grpc"
 GROWTH_BYTES: Final = 512
 """BMv2 aborts when a frame grows by more than this."""
 PORT_FRAMES: Final = 32
-"""What a port surely holds: BMv2's receive ring drops the rest of a burst, and nothing counts it."""
+"""What a port surely holds, whatever was done to it; BMv2 drops the rest of a burst, and nothing counts it."""
+JSON_VERSION: Final = (2, 23)
+"""Version of BMv2's JSON format that the compiled program is in; BMv2 1.14.0 was the first to read it."""
+QUEUE_FRAMES: Final = 4096
+"""Frames that may wait in BMv2 for a port: more than its ring can bring, results and answers to repeats included."""
 CPU_PORT: Final = 255
 START_S: Final = 20.0
+ASK_S: Final = 10.0
 SEE_INTERFACES: Final = ("unshare", "--mount", "--", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh")
 """BMv2 looks at its ports in /sys, which shows the interfaces of the namespace that it was mounted in."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A BMv2 that runs, without a program."""
+
+    p4runtime: str
+    """Address of its P4Runtime server."""
+    port_frames: int
+    """How many frames each of its ports holds before it drops any."""
+
+
 def find(switch: str) -> str:
-    """Return the path of the binary that `--switch` means; raises LocalError."""
+    """Return the path of the binary that `--switch` means; raises LocalError when it is none that could serve."""
     path = shutil.which(PROGRAM if switch == "bmv2" else switch)
     if path is None:
         where = f"{PROGRAM} is not on PATH" if switch == "bmv2" else f"{switch} is no executable file"
-        raise LocalError(f"{where}: install BMv2, or leave --switch out")
+        beside = shutil.which("simple_switch") if switch == "bmv2" else None
+        if beside is not None:
+            where += f" ({beside} has no P4Runtime)"
+        raise LocalError(f"{where}: install BMv2 (switchsum doctor says how), or leave --switch out")
+    if "grpc-server-addr" not in _ask(path, "--help"):
+        sibling = Path(path).with_name(PROGRAM)
+        mend = f"--switch {sibling}" if sibling.is_file() and sibling != Path(path) else "--switch bmv2"
+        raise LocalError(f"{path} has no P4Runtime server, which takes a BMv2 built with gRPC: {mend}")
+    version = _ask(path, "--json-version").strip()
+    try:
+        major, minor = map(int, version.split("."))
+    except ValueError:
+        raise LocalError(f"{path} is no BMv2: asked for --json-version it says {version[:100]!r}") from None
+    if major != JSON_VERSION[0] or minor < JSON_VERSION[1]:
+        raise LocalError(
+            f"{path} reads BMv2 JSON {version}, the program is {JSON_VERSION[0]}.{JSON_VERSION[1]}: "
+            "install BMv2 1.14.0 or newer (switchsum doctor says how)"
+        )
     return path
 
 
-def start(children: Children, switch: str, wires: Sequence[Wire]) -> str:
-    """Start BMv2 on the wires, without a program; returns the address of its P4Runtime server."""
-    address = f"127.0.0.1:{free_port()}"
-    command = [find(switch), "--no-p4", "--device-id", "0"]
+def _ask(path: str, option: str) -> str:
+    """Return what a program prints; raises LocalError when it does not run."""
+    try:
+        done = subprocess.run([path, option], capture_output=True, text=True, timeout=ASK_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LocalError(f"{path} does not run: {error}") from error
+    if done.returncode != 0:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise LocalError(f"{path} does not run: {reason[0][:200]}")
+    return done.stdout
+
+
+def start(children: Children, path: str, wires: Sequence[Wire]) -> Running:
+    """Start the BMv2 at `path` on the wires, whose offloads are off, without a program; raises LocalError."""
+    address, thrift_port = f"127.0.0.1:{free_port()}", free_port()
+    command = [path, "--no-p4", "--device-id", "0"]
     for wire in wires:
         command += ["-i", f"{wire.port}@{wire.interface}"]
-    command += ["--thrift-port", str(free_port()), "--log-level", "off"]
+    command += ["--thrift-port", str(thrift_port), "--log-level", "off"]
     command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
     child = children.start("bmv2", [*SEE_INTERFACES, *command], prefix=True, quiet=True)
+    _await(child, path, address)
+    return Running(p4runtime=address, port_frames=_lengthen_queues(thrift_port, wires))
+
+
+def _lengthen_queues(thrift_port: int, wires: Sequence[Wire]) -> int:
+    """Make room for as many frames on the way out of each port as on the way in; return how many a port then holds.
+
+    With offloads off, libpcap cuts its 2 MiB for each port into frames of the MTU's size, otherwise into 32 of 64 KiB.
+    """
+    rings = ring_frames([wire.interface for wire in wires])
+    if not rings:
+        return PORT_FRAMES
+    try:
+        set_queue_depths(thrift_port, QUEUE_FRAMES)
+    except LocalError:  # built without Thrift
+        return PORT_FRAMES
+    # Half of it for repeats, which come on top of a window.
+    return max(PORT_FRAMES, min(rings) // 2)
+
+
+def ring_frames(interfaces: Sequence[str]) -> list[int]:
+    """Return how many frames the receive ring on each interface holds, as far as the kernel tells."""
+    sockets = subprocess.run(["ss", "-0", "-e", "-n", "-O"], capture_output=True, text=True, check=False).stdout
+    found = dict(re.findall(r":(\S+) .*ring_rx\(.*frm_nr:(\d+)", sockets))
+    return [int(found[name]) for name in interfaces if name in found]
+
+
+def _await(child: Child, path: str, address: str) -> None:
+    """Wait until something listens at an address; raises LocalError."""
     host, _, port = address.rpartition(":")
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         code = child.process.poll()
         if code is not None:
-            raise LocalError(f"{command[0]} ended with exit code {code}")
+            raise LocalError(f"{path} ended with exit code {code}")
         try:
             with socket.create_connection((host, int(port)), timeout=1.0):
-                return address
+                return
         except OSError:
             time.sleep(0.05)
-    raise LocalError(f"{command[0]} does not answer at {address}")
+    raise LocalError(f"{path} does not answer at {address}")
 
 
 def free_port() -> int:

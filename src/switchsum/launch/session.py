@@ -17,7 +17,7 @@ from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
 
 JOB = "run"
-READY_S = 60.0
+READY_S = 120.0
 """How long switch and controller may take to start; compiling the program cold takes seconds, more where it is busy."""
 
 
@@ -29,12 +29,13 @@ class Switch:
     """Address of its P4Runtime server."""
     link: str | None
     """How a worker reaches it, as `switchsum.connect` takes it; None: by the worker's own wire."""
-    growth_bytes: int | None
-    """By how much its frames may grow."""
+    limited: bmv2.Running | None = None
+    """What is special about it if it is a BMv2."""
 
 
 def run(options: RunOptions) -> int:
     """Run the job; returns the exit code of the first process that failed, or 0."""
+    path = "" if options.is_embedded else bmv2.find(options.switch)
     if options.links is Links.VETH:
         wires.enter_namespace()
     with tempfile.TemporaryDirectory(prefix="switchsum-") as scratch, Children() as children:
@@ -43,7 +44,7 @@ def run(options: RunOptions) -> int:
             laid = [
                 wires.lay(children, rank, lanes=options.lanes, rate=options.rate) for rank in range(options.workers)
             ]
-        switch = _start_switch(children, options, laid)
+        switch = _start_switch(children, options, laid, path)
         controller = _start_controller(children, options, switch, Path(scratch))
         with ControllerClient(controller) as client:
             client.create_job(
@@ -79,10 +80,11 @@ def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child
         os.close(reading)
 
 
-def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.Wire]) -> Switch:
-    if not options.is_embedded:
-        address = bmv2.start(children, options.switch, laid)
-        return Switch(p4runtime=address, link=None, growth_bytes=bmv2.GROWTH_BYTES)
+def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.Wire], path: str) -> Switch:
+    """Start the embedded switch, or the BMv2 at `path`."""
+    if path:
+        running = bmv2.start(children, path, laid)
+        return Switch(p4runtime=running.p4runtime, link=None, limited=running)
     command = ["switch", "--listen", "127.0.0.1:0"]
     if options.links is Links.SHM:
         command += ["--shm", f"switchsum-{os.getpid()}"]
@@ -94,14 +96,14 @@ def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.
         command.append("--verbose")
     _, facts = daemon(children, "switch", command)
     link = f"shm:switchsum-{os.getpid()}" if options.links is Links.SHM else None
-    return Switch(p4runtime=str(facts["p4runtime"]), link=link, growth_bytes=None)
+    return Switch(p4runtime=str(facts["p4runtime"]), link=link)
 
 
 def _start_controller(children: Children, options: RunOptions, switch: Switch, scratch: Path) -> str:
     command = ["controller", "--listen", f"unix:{scratch}/controller", "--switch", switch.p4runtime]
     command += ["--lanes", str(options.lanes)]
-    if switch.growth_bytes is not None:
-        command += ["--growth-bytes", str(switch.growth_bytes), "--port-frames", str(bmv2.PORT_FRAMES)]
+    if switch.limited is not None:
+        command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
     if options.verbose:
         command.append("--verbose")
     _, facts = daemon(children, "controller", command)

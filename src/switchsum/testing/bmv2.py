@@ -18,8 +18,9 @@ from switchsum import p4src
 from switchsum.controller.client import P4RuntimeClient, Pipeline
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.state import Entry, Group, Replica
-from switchsum.launch.bmv2 import SEE_INTERFACES
+from switchsum.launch.bmv2 import SEE_INTERFACES, ring_frames
 from switchsum.launch.children import Child, Children
+from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Address, Kind, Reason, parse_ip
@@ -41,6 +42,8 @@ PROBE = (
     + PROBER.mac.to_bytes(6) + PROBER.ip.to_bytes(4) + bytes(6) + SWITCH.ip.to_bytes(4)
 )  # fmt: skip
 START_S = 20.0
+THRIFT_PORT = 9090
+"""BMv2's default; nobody else is in its namespace."""
 FRAME_BYTES = 1 << 16
 CLONE_NEWNET = 0x4000_0000
 ETH_P_ALL = 3
@@ -166,6 +169,15 @@ class Bmv2:
                 raise TimeoutError("simple_switch_grpc did not start")
             time.sleep(0.02)
         self._client.connect()
+
+    def ring_frames(self) -> int:
+        """Return how many frames the ring of port 1 holds."""
+        [frames] = in_namespace(self._pid, lambda: ring_frames(["s1"]))
+        return frames
+
+    def lengthen_queues(self, frames: int) -> None:
+        """Have every egress queue hold `frames`."""
+        in_namespace(self._pid, lambda: set_queue_depths(THRIFT_PORT, frames))
 
     def load(self) -> None:
         """Load the program (again): tables, registers and counters start afresh, groups stay."""
