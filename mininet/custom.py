@@ -73,15 +73,20 @@ class Daemon:
             )
         os.close(writing)
 
-    def wait_ready(self, deadline_s: float) -> str:
-        """Wait until the daemon says that it is ready; return why it is not, or nothing."""
-        left_s = max(0.0, deadline_s - time.monotonic())
-        readable, _, _ = select.select([self.ready], [], [], left_s)
-        if readable and os.read(self.ready, 65536):
-            return ""
+    def is_ready(self, wait_s: float) -> bool:
+        """Whether the daemon has said that it is ready, or does so within a while."""
+        readable, _, _ = select.select([self.ready], [], [], wait_s)
+        return bool(readable and os.read(self.ready, 65536))
+
+    def has_ended(self) -> bool:
+        """Whether the process is no more."""
+        return self.process.poll() is not None
+
+    def explain(self) -> str:
+        """Say what is the matter with the daemon, with the last line of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
-        said = lines[-1] if lines else "it said nothing"
-        return f"{self.name} {'has ended' if readable else 'is not ready'}: {said}"
+        state = "has ended" if self.has_ended() else "is not ready"
+        return f"{self.name} {state}: {lines[-1] if lines else 'it said nothing'}"
 
     def stop(self) -> None:
         """End the process and wait for its end."""
@@ -182,6 +187,8 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
 
     def start(self, _controllers: object = None) -> None:
         """Start the switch, and its controller unless it still runs: it then gives the switch its entries again."""
+        if self.running is not None and not self.running.has_ended():
+            return
         command = [*self.binary(), "--no-p4", "--log-level", "off"]
         for interface, port in self.ports.items():
             if interface.link:
@@ -212,9 +219,13 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         """Wait for all of Mininet's switches of this class, which have been started one after another."""
         deadline_s = time.monotonic() + READY_S
         for switch in switches:
-            assert switch.controller is not None
-            if problem := switch.controller.wait_ready(deadline_s):
-                give_up(switch, problem)
+            running, controller = switch.running, switch.controller
+            assert running is not None
+            assert controller is not None
+            while not controller.is_ready(wait_s=0.1):
+                broken = [daemon for daemon in (running, controller) if daemon.has_ended()]
+                if broken or time.monotonic() > deadline_s:
+                    give_up(switch, [*broken, controller][0].explain())
         survey = Survey(switches[0])
         adding = survey.nodes[survey.root]
         if adding in switches:
@@ -250,7 +261,6 @@ class Bmv2Switch(SwitchsumSwitch):
         if shutil.which("simple_switch_grpc") is None:
             leave("simple_switch_grpc is not on PATH: `switchsum doctor` says how to install it")
         super().__init__(name, **params)
-        self.p4runtime = f"127.0.0.1:{free_port()}"
 
     def binary(self) -> list[str]:
         """Return BMv2, with a port for the Thrift server that it insists on."""

@@ -115,6 +115,17 @@ def test_mistakes_end_with_one_line(mn: Mn, options: tuple[str, ...], reason: st
     assert "Traceback" not in done.stdout
 
 
+def test_a_switch_that_cannot_start_ends_the_network_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "switchsum").symlink_to(Path(sys.executable).parent / "switchsum")
+    (tmp_path / "switchsum-bmv2").write_text("#!/bin/sh\necho no such luck >&2; exit 1\n")
+    (tmp_path / "switchsum-bmv2").chmod(0o755)
+    script = f'SWITCHSUM_BIN={tmp_path}; export SWITCHSUM_BIN; {ENTER}; echo "exit code: $?"; ip -br link; ps axo args'
+    done = alone(script, *command("--switch", "switchsum", "--topo", "linear,2", "--test", "none"))
+    assert "switchsum: s1 has ended: no such luck\nexit code: 1\n" in done.stdout
+    assert "eth" not in done.stdout.partition("exit code")[2]
+    assert "switchsum controller" not in done.stdout
+
+
 CRASH = r"""
 mount -t sysfs none /sys && ip link set lo up
 folder=$1; shift
