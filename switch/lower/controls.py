@@ -122,6 +122,7 @@ class ControlLowering:
     def _refuse_features(self, table: model.Table) -> None:
         if table.kind != "simple":
             raise refusal(f"the implementation of table {table.name} ({table.kind}) is not supported", table.source)
+        self._direct_meter(table)
         if table.timeout:
             raise refusal(f"idle timeouts (table {table.name}) are not supported", table.source)
 

@@ -294,7 +294,7 @@ class TableEntries:
 
 
 def _check_resources(schema: TableSchema, message: Any) -> None:
-    if message.HasField("meter_config"):
+    if message.HasField("meter_config") or message.HasField("meter_counter_data"):
         _require_meter(schema, message)
     if message.HasField("meter_counter_data"):
         raise Refused(Code.UNIMPLEMENTED, "meters do not count what they colour")
