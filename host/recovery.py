@@ -3,12 +3,14 @@
 A worker cannot know whether its contribution, somebody else's or the result was lost; it repeats its contribution and
 the switch answers with the result, or with `held` if others are missing.  Two rules say when:
 
-* *overtaken*: results of frames that were sent `threshold` or more later have passed.  A slot whose contribution the
-  switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time.
-* *probe*: nothing has come for a time-out (RFC 6298's estimate).  The two oldest frames are repeated; if the others
-  are missing too, results of those will overtake them.  Without any answer, twice as many after twice the time.  A
-  worker that waits for a late one (answers say `held`) goes on with two, and stops doubling early: the longer pause
-  is small beside what it has waited already.
+* *overtaken*: results of frames that were sent `threshold` or more later have passed.  Where a worker is out of step
+  with the others, in a round that it repeated and in the next one, a result proves less: two frames are lost, not all
+  that it has passed.  A slot whose contribution the switch holds waits for somebody else's repeat, which takes as long
+  as one's own: it gets twice a round's time, and each time twice as much.
+* *probe*: nothing has come for a time-out (RFC 6298's estimate).  Two frames are repeated; if others are missing too,
+  results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
+  late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
+  has waited already.
 
 Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
 contribution already, but one that was restarted in between would take it for a block of zeros.
@@ -39,6 +41,8 @@ _FRAMES_SENT: Final = int(Count.FRAMES_SENT)
 _BYTES_SENT: Final = int(Count.BYTES_SENT)
 
 _PROBES_AT_ONCE: Final = 2
+_CREDIT: Final = 2
+"""Frames that are taken for lost when the result of a repeat has passed them."""
 _MOST_DOUBLINGS: Final = 6
 _MOST_DOUBLINGS_HELD: Final = 3
 
@@ -153,12 +157,17 @@ def recall_owed(state: State, now: float) -> None:
 @inner
 def note_result(core: Record, slot: Record, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
-    # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).
-    if slot.repeats == 0:
+    # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
+    # after it this worker is the last one, and its result passes those of frames that wait for others.
+    core.passed = max(core.passed, slot.sequence)
+    if slot.repeats or slot.late:
+        core.credit += _CREDIT
+    else:
         core.overtaken = max(core.overtaken, slot.sequence)
-        # A column's first round waits for the slowest worker to begin the operation.
-        if slot.named:
-            _estimate(core, now - slot.sent_at)
+    # A column's first round waits for the slowest worker to begin the operation.
+    if slot.repeats == 0 and slot.named:
+        _estimate(core, now - slot.sent_at)
+    slot.late = slot.repeats > 0
     core.timeouts = 0
     core.silent = 0
     rearm(core, now)
@@ -192,38 +201,59 @@ def repeat_overtaken(state: State, now: float) -> None:
     core = state.core[0]
     if core.waiting == 0:
         return
-    bound = min(core.overtaken - core.threshold, core.consumed)
-    pause_s = 2 * core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
+    passed = min(core.passed - core.threshold, core.consumed)
+    overtaken = min(core.overtaken - core.threshold, core.consumed)
+    round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if slot.phase != _WAITING or slot.sequence > bound:
+        if slot.phase != _WAITING or slot.sequence > passed:
             continue
-        if slot.held == 0 or now >= slot.sent_at + pause_s:
-            _repeat(state, index, now)
-            core.counts[_OVERTAKEN] += 1
+        pause_s = 0.0
+        if slot.held:
+            # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
+            pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
+        if now < slot.sent_at + pause_s:
+            continue
+        if slot.sequence > overtaken:
+            if core.credit == 0:
+                continue
+            core.credit -= 1
+        _repeat(state, index, now)
+        core.counts[_OVERTAKEN] += 1
+    core.credit = 0
+
+
+@inner
+def _probe_slot(state: State, index: int, now: float) -> int:
+    """Repeat a slot's contribution as a probe; return how many that makes."""
+    _repeat(state, index, now)
+    state.core[0].counts[_PROBES] += 1
+    return 1
 
 
 @inner
 def probe(state: State, now: float) -> None:
-    """Repeat the oldest frames when nothing has come for a time-out."""
+    """Repeat some frames when nothing has come for a time-out."""
     core = state.core[0]
     if core.waiting == 0 or now < core.probe_at:
         return
-    newest = core.sequence
-    for _ in range(min(_PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS), core.waiting)):
-        oldest: Scalar = np.int64(-1)
-        oldest_sequence: Scalar = np.int64(0)
-        for index in range(state.slots.size):
-            slot = state.slots[index]
-            if slot.phase != _WAITING or slot.sequence > min(newest, core.consumed):
-                continue
-            if oldest < 0 or slot.sequence < oldest_sequence:
-                oldest = index
-                oldest_sequence = slot.sequence
-        if oldest < 0:
-            break
-        _repeat(state, oldest, now)
-        core.counts[_PROBES] += 1
+    bound = min(core.sequence, core.consumed)
+    newest = bound
+    oldest: Scalar = np.int64(-1)
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        if slot.phase == _WAITING and slot.sequence <= newest:
+            newest = slot.sequence
+            oldest = index
+    left = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
+    if oldest >= 0:
+        # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
+        # the same one, and so all look for it in the same order.
+        left -= _probe_slot(state, oldest, now)
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        if left > 0 and slot.phase == _WAITING and slot.sequence <= bound and index != oldest:
+            left -= _probe_slot(state, index, now)
     core.timeouts += 1
     core.silent += 1
     rearm(core, now)

@@ -132,7 +132,9 @@ CORE: Final = np.dtype(
         ("consumed", "i8"),
         ("queued", "i8"),
         # Loss recovery, see recovery.py.
-        ("overtaken", "i8"),  # highest sequence whose result has come
+        ("passed", "i8"),  # highest sequence whose result has come
+        ("credit", "i8"),  # frames that may be taken for lost because results of repeats have passed them
+        ("overtaken", "i8"),  # the same, of slots that are in step with the other workers'
         ("threshold", "i8"),
         ("timeouts", "i8"),  # how often the time-out was doubled
         ("silent", "i8"),  # time-outs in a row without any answer
@@ -179,6 +181,7 @@ SLOT: Final = np.dtype(
         ("next_exponent", "i8"),
         ("sequence", "i8"),  # of the last transmission
         ("repeats", "i8"),  # of this round
+        ("late", "i8"),  # 1: the round before was repeated, so this worker is behind the others here
         ("held", "i8"),  # 1: the switch has said so, and `seen` is its bitmap
         ("seen", "i8"),
         ("owed", "i8"),  # 1: the switch was restarted, and has not answered about the last round since
