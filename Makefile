@@ -12,7 +12,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 ARGS ?=
 ONLY ?=
-SECONDS ?= 3600
+SECONDS ?=
+FRAMES ?= 1e9
+EXAMPLES ?= 3000
 SWITCH ?= switchsum
 TOPO ?= star,4
 RATE ?= 100
@@ -25,7 +27,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify fuzz bench lint p4 docs torch clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench lint p4 docs torch clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,9 +50,15 @@ test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m verify $(ARGS)
 
-fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS
+networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
+	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py $(ARGS)
+
+fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
-	$(BIN)/python -m fuzz --seconds $(SECONDS) $(ARGS)
+	$(BIN)/python -m fuzz --seconds $(or $(SECONDS),3600) $(ARGS)
+
+soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
+	$(BIN)/python -m soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
 bench: $(STAMP) ## measure; ONLY=switch, allreduce or load for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)

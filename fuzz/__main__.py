@@ -6,17 +6,21 @@ import argparse
 import subprocess
 import sys
 import tempfile
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 from typing import Final
 
 TARGETS: Final = ("host_frames", "switch_frames", "programs", "p4runtime_server")
 LONGEST_INPUT_S: Final = 20
 """An input that takes longer is a hang; loading a program with the compiler takes a second or so."""
 MEMORY_MEGABYTES: Final = 2048
-INSTRUMENTED: Final = ("switchsum.protocol.wire", "switchsum.switch")
-"""Python code whose branches guide the fuzzer.  Kernels are compiled from their Python source, which must stay as it
-is; inputs find their way into those and into generated code by what they are made from."""
+KERNELS: Final = ("host_frames",)
+"""Targets whose Python is compiled by numba, from bytecode that must stay as it is: only the target and the reference
+switch guide the fuzzer there.  Inputs find their way into kernels, and native code, by what they are made from."""
+ARTIFACTS: Final = Path(__file__).parent.parent / "build" / "fuzz"
+"""Where inputs go that failed."""
 
 
 def main() -> None:
@@ -41,13 +45,23 @@ def _start(target: str, seconds: int) -> int:
 def _fuzz(target: str, options: list[str]) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=list(INSTRUMENTED)):
+    with nullcontext() if target in KERNELS else atheris.instrument_imports(include=["switchsum"]):
         module = import_module(f"fuzz.{target}")
+    if target in KERNELS:
+        for kind in (module.Target, module.ReferenceSwitch):
+            for name, function in [item for item in vars(kind).items() if isinstance(item[1], FunctionType)]:
+                setattr(kind, name, atheris.instrument_func(function))
     tried = module.Target()
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="switchsum-fuzz-") as folder:
         for index, seed in enumerate(module.seeds()):
             (Path(folder) / f"seed{index}").write_bytes(seed)
-        limits = [f"-timeout={LONGEST_INPUT_S}", f"-rss_limit_mb={MEMORY_MEGABYTES}", "-max_len=512"]
+        limits = [
+            f"-timeout={LONGEST_INPUT_S}",
+            f"-rss_limit_mb={MEMORY_MEGABYTES}",
+            "-max_len=512",
+            f"-artifact_prefix={ARTIFACTS}/{target}-",
+        ]
         atheris.Setup([sys.argv[0], *limits, "-print_final_stats=1", *options, folder], tried.run)
         atheris.Fuzz()
 

@@ -71,6 +71,7 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     _holds("mixed operations, 3 workers", WORKERS=3, BLOCKS=1, MIXED=None, is_long=True),
     _holds("switch cleared once, 2 workers", CLEARS=1),
     _holds("switch cleared twice, 2 workers", CLEARS=2, is_long=True),
+    _holds("switch cleared twice, 3 workers", WORKERS=3, BLOCKS=1, CLEARS=2, is_long=True),
     _holds("switch cleared once, 3 workers", WORKERS=3, OPERATIONS=1, CLEARS=1, is_long=True),
     _holds("slot handed over, 2 to 2 workers", HAND_OVER=None, BLOCKS=1),
     _holds("slot handed over, 2 to 3 workers", HAND_OVER=None, BLOCKS=1, OPERATIONS=1, WORKERS_AFTER=3),
@@ -114,6 +115,5 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     Configuration(
         name="SwitchML's one bit", model="one_bit.pml", outcomes=(Outcome.DOUBLE_ADDITION,), ignores_dead_ends=True
     ),
-    Configuration(name="SwitchML's one bit, dead ends", model="one_bit.pml", outcomes=STUCK),
     Configuration(name="SwitchML's one bit, packets in order", model="one_bit.pml", macros={"IN_ORDER": None}),
 )

@@ -48,6 +48,13 @@ class Link:
     """Towards the switch."""
     down: Impairment = Impairment()
     """Towards the worker."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """Times between which nothing passes either way, as (from, until) in seconds: the link is down, or the network is
+    partitioned between the workers whose links are and the others."""
+
+    def is_down(self, now_s: float) -> bool:
+        """Whether nothing passes now."""
+        return any(start <= now_s < end for start, end in self.outages)
 
 
 class Direction(Enum):
@@ -104,7 +111,7 @@ class Network:
         impairment = link.up if direction is Direction.UP else link.down
         dice = self._random.random
         self.sent += 1
-        if dice() < impairment.loss:
+        if dice() < impairment.loss or link.is_down(self._clock.now_s):
             self.lost += 1
             return
         if dice() < impairment.corruption:
