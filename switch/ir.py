@@ -434,6 +434,8 @@ class Program:
     registers: tuple[ArrayInfo, ...]
     counters: tuple[ArrayInfo, ...]
     meters: tuple[ArrayInfo, ...] = ()
+    value_sets: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Parser value sets by name, and the tables that hold their members, one for each place that asks."""
     intrinsics: Intrinsics
     parser: Graph
     verify: Graph

@@ -321,7 +321,8 @@ class Program:
     """What resubmit, recirculate and clone preserve, by identifier."""
     errors: dict[str, int]
     parser: Parser
-    value_sets: tuple[str, ...]
+    value_sets: dict[str, int]
+    """Names of parser value sets, and how many members each may have."""
     deparser: tuple[str, ...]
     """Headers in the order in which they leave."""
     registers: tuple[Array, ...]

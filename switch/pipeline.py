@@ -23,6 +23,7 @@ from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, 
 from switchsum.switch.tables import Table
 from switchsum.switch.traffic import InterpretedSwitch
 from switchsum.switch.v1model import DROP_PORT
+from switchsum.switch.value_sets import ValueSet
 from switchsum.switch.verify import verify
 
 EngineName = Literal["native", "interpreter"]
@@ -58,6 +59,7 @@ class Pipeline:
         self.counters: dict[str, Counter] = dict(state.counters)
         self.registers: dict[str, Register] = dict(state.registers)
         self.meters: dict[str, Meter] = dict(state.meters)
+        self.value_sets: dict[str, ValueSet] = dict(state.value_sets)
         self.multicast: Multicast = state.multicast
         self.clones: CloneSessions = state.clones
         self._engine = engine
@@ -168,6 +170,10 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> State:
             for register in program.registers
         },
         meters={meter.name: Meter(meter.name, meter.size, meter.unit, lock) for meter in program.meters if meter.unit},
+        value_sets={
+            name: ValueSet(name, [tables[program.tables[number].spec.name] for number in numbers], lock)
+            for name, numbers in program.value_sets
+        },
         multicast=Multicast(lock),
         clones=CloneSessions(lock),
         queues=queues or Queues(program.queues),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from switchsum.switch import model
+from switchsum.switch import model, value_sets
 from switchsum.switch.errors import ProgramError
 
 _T = TypeVar("_T")
@@ -120,7 +120,7 @@ def read_program(text: str | bytes) -> model.Program:
         },
         errors=dict(root.list("errors", _error)),
         parser=_named(root, "parsers", "parser", _parser),
-        value_sets=root.list("parse_vsets", _name),
+        value_sets=dict(root.list("parse_vsets", _value_set)),
         deparser=_named(root, "deparsers", "deparser", _deparser),
         registers=root.list("register_arrays", _array),
         counters=root.list("counter_arrays", _array),
@@ -147,6 +147,11 @@ def _named(root: _Node, key: str, name: str, read: Callable[[_Node], _T]) -> _T:
 
 def _name(node: _Node) -> str:
     return node["name"].text()
+
+
+def _value_set(node: _Node) -> tuple[str, int]:
+    size = node.get("max_size")
+    return _name(node), size.natural() if size else value_sets.DEFAULT_SIZE
 
 
 def _error(node: _Node) -> tuple[str, int]:

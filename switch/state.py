@@ -15,6 +15,7 @@ from switchsum.switch.lock import StateLock
 from switchsum.switch.meters import Meter
 from switchsum.switch.queues import Queues
 from switchsum.switch.tables import Table
+from switchsum.switch.value_sets import ValueSet
 
 MAX_GROUP = (1 << 16) - 1
 """Largest multicast group: `standard_metadata.mcast_grp` has 16 bits."""
@@ -233,6 +234,7 @@ class State:
     counters: Mapping[str, Counter]
     registers: Mapping[str, Register]
     meters: Mapping[str, Meter]
+    value_sets: Mapping[str, ValueSet]
     multicast: Multicast
     clones: CloneSessions
     queues: Queues = field(default_factory=Queues)

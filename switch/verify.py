@@ -52,7 +52,6 @@ class _Checker:
             case ir.Branch(condition):
                 self._expression(condition, 1, peekable)
             case ir.Apply(table, on_hit, on_miss):
-                _require(not parsing, "a table in the parser")
                 _require(0 <= table < len(self._program.tables), f"no table {table}")
                 actions = len(self._program.tables[table].spec.actions)
                 _require(len(on_hit) == len(on_miss) == actions, "a block for each action")
@@ -62,7 +61,7 @@ class _Checker:
                 for key, spec in zip(
                     self._program.tables[table].keys, self._program.tables[table].spec.keys, strict=True
                 ):
-                    self._expression(key, spec.width, 0)
+                    self._expression(key, spec.width, peekable)
 
     def _statement(self, statement: ir.Statement, peekable: int) -> int:
         """Check a statement; return how many bits ahead may be peeked at after it."""

@@ -9,16 +9,22 @@ from switchsum.switch.lower.expressions import Scope, low_bits, resize, truth, u
 from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.symbols import Symbols
 from switchsum.switch.model import refusal
+from switchsum.switch.tables import ActionSpec, KeySpec, MatchKind, TableSpec
+from switchsum.switch.value_sets import MEMBER
 
 _INVALID_ADVANCE = "ParserInvalidArgument"
 _STACK_FULL = "StackOutOfBounds"
 
 
 class ParserLowering:
-    """Lowers one parser."""
+    """Lowers one parser; a select of a value set becomes a table whose entries are the members."""
 
-    def __init__(self, symbols: Symbols, parser: model.Parser) -> None:
+    def __init__(self, symbols: Symbols, parser: model.Parser, tables: list[ir.TableInfo]) -> None:
+        """Append the tables of value sets to `tables`."""
         self._symbols = symbols
+        self._tables = tables
+        self.value_sets: dict[str, list[int]] = {name: [] for name in symbols.value_sets}
+        """Tables by value set, one for each state that asks for it."""
         self._parser = parser
         self._builder = GraphBuilder()
         self._accept = 0
@@ -116,9 +122,13 @@ class ParserLowering:
             statements += _require_peeked(operand)
         keys = [self._key(scope, operand) for operand in state.key]
         for transition in state.transitions:
-            if transition.value_set is not None:
-                raise scope.refuse(f"parser value set {transition.value_set}")
             following = self._block(transition.next_state)
+            if transition.value_set is not None:
+                otherwise = self._builder.new(f"{state.name}.select")
+                table = self._value_set(scope, transition, keys)
+                self._builder.fill(block, statements, ir.Apply(table, (following,), (otherwise,)))
+                block, statements = otherwise, []
+                continue
             if transition.value is None:
                 self._builder.fill(block, statements, ir.Jump(following))
                 return
@@ -127,6 +137,25 @@ class ParserLowering:
             self._builder.fill(block, statements, ir.Branch(condition, following, otherwise))
             block, statements = otherwise, []
         self._builder.fill(block, statements, ir.Jump(self._accept))
+
+    def _value_set(self, scope: Scope, transition: model.Transition, keys: list[ir.Expr]) -> int:
+        """Make the table of a value set and return its number."""
+        name = transition.value_set
+        if name not in self.value_sets or transition.mask is not None:
+            raise scope.refuse(f"value set {name} with a mask" if name in self.value_sets else f"value set {name}")
+        used = self.value_sets[name]
+        spec = TableSpec(
+            name=f"{name}${len(used)}",
+            keys=tuple(
+                KeySpec(name=f"{name}.{index}", width=key.width, kind=MatchKind.TERNARY)
+                for index, key in enumerate(keys)
+            ),
+            actions=(ActionSpec(name=MEMBER),),
+            size=self._symbols.value_sets[name],
+        )
+        used.append(len(self._tables))
+        self._tables.append(ir.TableInfo(spec=spec, keys=tuple(keys), default=(MEMBER, ()), entries=()))
+        return used[-1]
 
     def _key(self, scope: Scope, operand: model.Operand) -> ir.Expr:
         return unsigned(scope, operand) if not isinstance(operand, model.FieldName) else self._field(operand)

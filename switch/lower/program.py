@@ -19,7 +19,8 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -
     """Return a program's IR; raises ProgramError for what is not supported."""
     symbols = Symbols(program, drop_port)
     controls = ControlLowering(symbols, program.actions)
-    parser = ParserLowering(symbols, program.parser).lower()
+    parsing = ParserLowering(symbols, program.parser, controls.tables)
+    parser = parsing.lower()
     ingress, egress = controls.lower(program.ingress), controls.lower(program.egress)
     return ir.Program(
         headers=tuple(symbols.headers),
@@ -28,6 +29,7 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -
         registers=symbols.registers,
         counters=symbols.counters,
         meters=symbols.meters,
+        value_sets=tuple((name, tuple(tables)) for name, tables in parsing.value_sets.items()),
         intrinsics=symbols.intrinsics,
         parser=parser,
         verify=_checksums(symbols, [checksum for checksum in program.checksums if checksum.verify], True),

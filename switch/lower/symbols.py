@@ -51,12 +51,11 @@ class Symbols:
     def __init__(self, program: model.Program, drop_port: int) -> None:
         if program.unions:
             raise ProgramError(f"header unions are not supported ({', '.join(program.unions)})")
-        if program.value_sets:
-            raise ProgramError(f"parser value sets are not supported ({', '.join(program.value_sets)})")
         if program.externs:
             raise ProgramError(f"extern objects are not supported ({', '.join(program.externs)})")
         self.errors = program.errors
         self.drop_port = drop_port
+        self.value_sets = program.value_sets
         self.headers: list[ir.HeaderInfo] = []
         self.fields: list[ir.FieldInfo] = []
         self._header_index: dict[str, int] = {}

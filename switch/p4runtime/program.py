@@ -11,6 +11,7 @@ from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
 from switchsum.switch.p4runtime.replication import ReplicationEngine
 from switchsum.switch.p4runtime.schema import bind
 from switchsum.switch.p4runtime.tables import DELETE, INSERT, MODIFY, TableEntries, Undo
+from switchsum.switch.p4runtime.value_sets import ValueSets
 from switchsum.switch.state import State
 
 Writer = Callable[[int, Any], Undo]
@@ -29,12 +30,14 @@ class Program:
         self.schema = bind(config.p4info, state)
         tables, counters = TableEntries(self.schema), Counters(self.schema)
         meters = Meters(self.schema)
+        value_sets = ValueSets(self.schema)
         registers, replication = Registers(self.schema), ReplicationEngine(state)
         self._handlers: dict[str, tuple[Writer, Reader]] = {
             "table_entry": (tables.write, tables.read),
             "direct_counter_entry": (tables.write_counter, tables.read_counter),
             "direct_meter_entry": (tables.write_meter, tables.read_meter),
             "meter_entry": (meters.write, meters.read),
+            "value_set_entry": (value_sets.write, value_sets.read),
             "counter_entry": (counters.write, counters.read),
             "register_entry": (registers.write, registers.read),
             "packet_replication_engine_entry": (replication.write, replication.read),

@@ -16,6 +16,7 @@ from switchsum.switch.p4runtime.packet_io import ControllerHeader
 from switchsum.switch.p4runtime.refusal import invalid
 from switchsum.switch.state import Counter, Register, State
 from switchsum.switch.tables import ActionSpec, KeySpec, MatchKind, Table
+from switchsum.switch.value_sets import ValueSet
 
 MatchType = config.MatchField
 _KINDS: Final = {
@@ -91,12 +92,28 @@ class RegisterSchema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSetSchema:
+    """One parser value set."""
+
+    value_set: ValueSet
+    fields: tuple[FieldSchema, ...]
+    size: int
+    """Members that P4Info allows."""
+
+    @property
+    def name(self) -> str:
+        """The set's P4 name."""
+        return self.value_set.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """Everything that clients may address, by P4Info id."""
 
     tables: Mapping[int, TableSchema]
     counters: Mapping[int, Counter]
     meters: Mapping[int, Meter]
+    value_sets: Mapping[int, ValueSetSchema]
     registers: Mapping[int, RegisterSchema]
     packet_in: ControllerHeader
     packet_out: ControllerHeader
@@ -119,6 +136,7 @@ def bind(p4info: Any, state: State) -> Schema:
         tables=_by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, state.tables)),
         counters=_by_id("counter", p4info.counters, lambda info: _array("counter", info, state.counters)),
         meters=_by_id("meter", p4info.meters, lambda info: _meter(info, state.meters)),
+        value_sets=_by_id("value set", p4info.value_sets, lambda info: _value_set(info, state.value_sets)),
         registers=_by_id("register", p4info.registers, lambda info: _register(info, state.registers)),
         packet_in=ControllerHeader.named(p4info, "packet_in"),
         packet_out=ControllerHeader.named(p4info, "packet_out"),
@@ -126,7 +144,7 @@ def bind(p4info: Any, state: State) -> Schema:
 
 
 def _refuse_unsupported(p4info: Any) -> None:
-    for kind in ("action_profiles", "value_sets", "digests", "externs"):
+    for kind in ("action_profiles", "digests", "externs"):
         for item in getattr(p4info, kind):
             name = item.preamble.name if kind != "externs" else item.extern_type_name
             raise invalid(f"P4Info: {kind} are not supported ({name})")
@@ -235,6 +253,22 @@ def _check_meter(what: str, spec: Any, unit: MeterUnit) -> None:
         raise invalid(f"P4Info: {what} has not two rates and three colours")
     if spec.unit != _UNITS[unit]:
         raise invalid(f"{what} measures {unit.value} in the program and something else in P4Info")
+
+
+def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
+    value_set = _named("value set", info, value_sets)
+    widths = [field.bitwidth for field in info.match]
+    if value_set.tables and widths != [key.width for key in value_set.tables[0].spec.keys]:
+        raise invalid(f"value set {value_set.name} has fields of {widths} bits in P4Info, others in the program")
+    fields = []
+    for field in info.match:
+        kind = _KINDS.get(field.match_type)
+        if kind not in (MatchKind.EXACT, MatchKind.TERNARY) or field.match_type == MatchType.OPTIONAL:
+            raise invalid(f"P4Info: value set {value_set.name} has a match type that is not supported")
+        fields.append(
+            FieldSchema(identifier=field.id, name=field.name, width=field.bitwidth, kind=kind, optional=False)
+        )
+    return ValueSetSchema(value_set=value_set, fields=tuple(fields), size=info.size)
 
 
 def _register(info: Any, registers: Mapping[str, Register]) -> RegisterSchema:

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
 from switchsum.switch.meters import MeterRates
 from switchsum.switch.p4runtime.refusal import Refused, invalid
 from switchsum.switch.p4runtime.schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
 from switchsum.switch.tables import Exact, Lpm, Match, MatchKind, Range, Ternary
+
+
+class HasFields(Protocol):
+    """What has match fields: a table or a value set."""
+
+    @property
+    def name(self) -> str:
+        """Its P4 name."""
+
+    @property
+    def fields(self) -> tuple[FieldSchema, ...]:
+        """Its match fields."""
 
 
 def decode_value(data: bytes, width: int, what: str) -> int:
@@ -20,8 +32,8 @@ def decode_value(data: bytes, width: int, what: str) -> int:
         raise Refused(Code.OUT_OF_RANGE, f"{what}: {error}") from error
 
 
-def decode_key(schema: TableSchema, matches: Sequence[Any]) -> tuple[Match, ...]:
-    """Read a table entry's match, don't-care fields left out, into one match for each key field."""
+def decode_key(schema: HasFields, matches: Sequence[Any]) -> tuple[Match, ...]:
+    """Read a match, don't-care fields left out, into one match for each key field."""
     given: dict[int, Any] = {}
     for match in matches:
         if match.field_id in given:
@@ -29,12 +41,12 @@ def decode_key(schema: TableSchema, matches: Sequence[Any]) -> tuple[Match, ...]
         given[match.field_id] = match
     key = tuple(_decode_field(schema, field, given.pop(field.identifier, None)) for field in schema.fields)
     if given:
-        raise invalid(f"table {schema.name} has no match field {min(given)}")
+        raise invalid(f"{schema.name} has no match field {min(given)}")
     return key
 
 
-def _decode_field(schema: TableSchema, field: FieldSchema, message: Any) -> Match:
-    what = f"match field {field.name} of table {schema.name}"
+def _decode_field(schema: HasFields, field: FieldSchema, message: Any) -> Match:
+    what = f"match field {field.name} of {schema.name}"
     full = (1 << field.width) - 1
     if message is None:
         if field.kind is MatchKind.EXACT:
@@ -91,7 +103,7 @@ def _given(match: Match, field: FieldSchema, what: str) -> Match:
     return match
 
 
-def encode_key(schema: TableSchema, key: Sequence[Match]) -> list[Any]:
+def encode_key(schema: HasFields, key: Sequence[Match]) -> list[Any]:
     """Write a match, don't-care fields left out."""
     messages = []
     for field, match in zip(schema.fields, key, strict=True):

@@ -710,7 +710,7 @@ def test_engine_entry_without_type_is_refused(client: Client) -> None:
 # Batches
 
 
-@pytest.mark.parametrize("entity", ["action_profile_member", "action_profile_group", "value_set_entry", "digest_entry"])
+@pytest.mark.parametrize("entity", ["action_profile_member", "action_profile_group", "digest_entry"])
 def test_unsupported_entities_say_so(client: Client, entity: str) -> None:
     refused(Code.UNIMPLEMENTED, client, MODIFY, **{entity: {}})
     with pytest.raises(PartialRead) as error:

@@ -1,0 +1,48 @@
+"""Parser value sets: each is a table, or several where several parser states ask for it, with a row for each member."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from switchsum.switch.errors import BadEntry, TableFull
+from switchsum.switch.lock import StateLock
+from switchsum.switch.tables import Entry, Table, Ternary
+
+MEMBER: Final = "member"
+"""The one action of such a table."""
+DEFAULT_SIZE: Final = 1024
+"""Members that a set may have where the program does not say."""
+
+Member = tuple[Ternary, ...]
+"""A match for each of the select's fields."""
+
+
+class ValueSet:
+    """The members of one set."""
+
+    def __init__(self, name: str, tables: Sequence[Table], lock: StateLock) -> None:
+        self.name = name
+        self.tables = tuple(tables)
+        self._lock = lock
+        self._members: tuple[Member, ...] = ()
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The members as they were written."""
+        return self._members
+
+    def set(self, members: Sequence[Member]) -> None:
+        """Replace all members; raises BadEntry or TableFull, and nothing changes then."""
+        made = tuple(members)
+        if len(set(made)) != len(made):
+            raise BadEntry(f"value set {self.name}: a member is named twice")
+        with self._lock:
+            if any(len(made) > table.spec.size for table in self.tables):
+                raise TableFull(f"value set {self.name} has room for {self.tables[0].spec.size} members")
+            for table in self.tables:
+                for entry in table.entries():
+                    table.delete(entry.match, entry.priority)
+                for member in made:
+                    table.insert(Entry(match=member, priority=1, action=MEMBER))
+            self._members = made

@@ -1,0 +1,111 @@
+"""Parser value sets: what the control plane puts in them decides what the parser takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
+from switchsum.switch.errors import BadEntry, TableFull
+from switchsum.switch.pipeline import Pipeline
+from switchsum.switch.tables import Ternary
+
+from . import p4runtime_rig
+from .conftest import PROGRAMS, Load
+from .p4runtime_rig import Client, Rig, update
+
+NOTHING, TAG, PAIR, BOTH = 1, 2, 3, 4
+rig = pytest.fixture(p4runtime_rig.rig)
+
+
+def taken(pipeline: Pipeline, kind: int, version: int = 0, rest: bytes = bytes(8)) -> int:
+    """Return what the parser took, as the program tells by the port."""
+    frame = kind.to_bytes(2, "big") + version.to_bytes(2, "big") + rest
+    [(port, out)] = pipeline.process(9, frame)
+    assert out == frame
+    return port
+
+
+def exactly(value: int) -> tuple[Ternary, ...]:
+    return (Ternary(value, 0xFFFF),)
+
+
+def test_an_empty_set_has_nothing(load: Load) -> None:
+    pipeline = load("sets")
+    assert [taken(pipeline, kind) for kind in (0, 1, 7)] == [NOTHING, PAIR, NOTHING]
+
+
+def test_members_come_and_go(load: Load) -> None:
+    pipeline = load("sets")
+    tagged = pipeline.value_sets["SwitchParser.tagged"]
+    tagged.set([exactly(7), exactly(0x1234), exactly(1)])
+    assert [taken(pipeline, kind) for kind in (7, 8, 0x1234)] == [TAG, NOTHING, TAG]
+    assert taken(pipeline, 1) == PAIR  # the case before the set comes first
+    tagged.set([exactly(8)])
+    assert [taken(pipeline, kind) for kind in (7, 8)] == [NOTHING, TAG]
+    assert tagged.members == (exactly(8),)
+
+
+def test_one_set_serves_several_states(load: Load) -> None:
+    pipeline = load("sets")
+    pipeline.value_sets["SwitchParser.tagged"].set([exactly(7), exactly(0x0900)])
+    assert taken(pipeline, 7, rest=b"\x00\x09\x00\x00\x00") == BOTH
+    assert taken(pipeline, 7, rest=b"\x00\x09\x01\x00\x00") == TAG
+
+
+def test_several_fields_and_masks(load: Load) -> None:
+    pipeline = load("sets")
+    pipeline.value_sets["SwitchParser.paired"].set([(Ternary(4, 0xF), Ternary(0x100, 0xF00))])
+    assert [taken(pipeline, 9, version) for version in (0x4100, 0x41FF, 0x4200, 0x5100)] == [
+        PAIR,
+        PAIR,
+        NOTHING,
+        NOTHING,
+    ]
+
+
+def test_what_does_not_fit_changes_nothing(load: Load) -> None:
+    tagged = load("sets").value_sets["SwitchParser.tagged"]
+    tagged.set([exactly(7)])
+    with pytest.raises(TableFull):
+        tagged.set([exactly(number) for number in range(4)])
+    with pytest.raises(BadEntry):
+        tagged.set([exactly(2), exactly(2)])
+    assert tagged.members == (exactly(7),)
+
+
+@pytest.fixture
+def client(rig: Rig) -> Client:
+    made = rig.primary()
+    p4info = parse_p4info((PROGRAMS / "sets.p4info.txtpb").read_text())
+    program = (PROGRAMS / "sets.json").read_bytes()
+    made.set_config(config=v1.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program))
+    return made
+
+
+def test_p4runtime_writes_and_reads_them(rig: Rig, client: Client) -> None:
+    p4info = parse_p4info((PROGRAMS / "sets.p4info.txtpb").read_text())
+    ids = {item.preamble.alias: item.preamble.id for item in p4info.value_sets}
+    entry = v1.ValueSetEntry(value_set_id=ids["paired"])
+    for major in (4, 6):
+        member = entry.members.add()
+        member.match.add(field_id=1).exact.value = bytes([major])
+        ternary = member.match.add(field_id=2).ternary
+        ternary.value, ternary.mask = b"\x01", b"\xff"
+    client.modify(value_set_entry=entry)
+    assert client.read_one(value_set_entry={"value_set_id": ids["paired"]}) == entry
+    assert [len(found.members) for found in client.read_all(value_set_entry={})] == [0, 2]
+    pipeline = rig.device.pipeline
+    assert pipeline is not None
+    assert [taken(pipeline, 9, version) for version in (0x4301, 0x6F01, 0x4302)] == [PAIR, PAIR, NOTHING]
+    entry.members.add(match=entry.members[0].match)
+    for kind, code in ((v1.Update.MODIFY, Code.RESOURCE_EXHAUSTED), (v1.Update.INSERT, Code.INVALID_ARGUMENT)):
+        with pytest.raises(P4RuntimeError) as error:
+            client.write(update(kind, value_set_entry=entry))
+        assert error.value.failures[0].code is code
+    with pytest.raises(P4RuntimeError):  # all or nothing: the set stays
+        client.write(
+            update(v1.Update.MODIFY, value_set_entry={"value_set_id": ids["paired"]}),
+            update(v1.Update.MODIFY, value_set_entry={"value_set_id": 5}),
+            atomicity="ROLLBACK_ON_ERROR",
+        )
+    assert len(client.read_one(value_set_entry={"value_set_id": ids["paired"]}).members) == 2
