@@ -34,6 +34,7 @@ _JUMP_EQUAL: Final = 0x15
 _JUMP_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 _WHOLE_FRAME: Final = 0x40000
+_MISSING: Final = "no such interface"
 NOTHING: Final[Program] = ((_RETURN, 0, 0, 0),)
 """Lets no packet through."""
 
@@ -44,11 +45,14 @@ def open_packet_socket(interface: str, *, program: Program = (), promiscuous: bo
     A promiscuous one hears everything, and is told of VLAN tags, which the kernel takes off, in PACKET_AUXDATA.
     Raises TransportError.
     """
+    interface_mtu(interface)  # raises if there is none
     try:
         # Protocol 0: nothing is received before the filter is there.
         link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     except PermissionError:
-        raise TransportError(f"a raw socket on {interface} needs root or CAP_NET_RAW") from None
+        raise TransportError(
+            f"a raw socket on {interface} needs root or CAP_NET_RAW: sudo, or UDP, which needs neither (switch --udp)"
+        ) from None
     try:
         if program:
             attach_filter(link, program)
@@ -91,23 +95,25 @@ def udp_filter(source: Address, destination: Address) -> Program:
 
 def interface_mac(interface: str) -> int:
     """Return an interface's Ethernet address; raises TransportError."""
-    return int.from_bytes(_ask(interface, _SIOCGIFHWADDR, "no such interface")[18:24])
+    return int.from_bytes(_ask(interface, _SIOCGIFHWADDR, _MISSING)[18:24])
 
 
 def interface_ip(interface: str) -> int:
     """Return an interface's first IPv4 address; raises TransportError."""
-    return int.from_bytes(_ask(interface, _SIOCGIFADDR, "no IPv4 address")[20:24])
+    return int.from_bytes(
+        _ask(interface, _SIOCGIFADDR, "no IPv4 address", "`ip address add ADDRESS/24 dev NAME` gives it one")[20:24]
+    )
 
 
 def interface_mtu(interface: str) -> int:
     """Return an interface's longest IPv4 packet in bytes; raises TransportError."""
-    mtu: int = struct.unpack_from("i", _ask(interface, _SIOCGIFMTU, "no such interface"), 16)[0]
+    mtu: int = struct.unpack_from("i", _ask(interface, _SIOCGIFMTU, _MISSING), 16)[0]
     return mtu
 
 
-def _ask(interface: str, request: int, failure: str) -> bytes:
+def _ask(interface: str, request: int, failure: str, remedy: str = "`ip -brief link` lists those there are") -> bytes:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         try:
             return fcntl.ioctl(asker, request, struct.pack("256s", interface.encode()[:15]))
         except OSError as error:
-            raise TransportError(f"interface {interface}: {failure} ({error.strerror})") from None
+            raise TransportError(f"interface {interface}: {failure} ({error.strerror}): {remedy}") from None

@@ -8,6 +8,7 @@ can make the switch send datagrams of his to a third party.
 
 from __future__ import annotations
 
+import errno
 import socket
 from typing import Final
 
@@ -47,7 +48,8 @@ class UdpPort(PortGroup):
             self.number = table.take("udp", f"{self.address[0]}:{self.address[1]}", number)
         except OSError as error:
             self._socket.close()
-            raise TransportError(f"UDP port {host}:{port}: {error.strerror}") from error
+            remedy = f": `ss -lnup sport = :{port}` says by whom" if error.errno == errno.EADDRINUSE else ""
+            raise TransportError(f"UDP port {host}:{port}: {error.strerror}{remedy}") from error
         except TransportError:
             self._socket.close()
             raise

@@ -61,9 +61,9 @@ def test_missing_package_is_fatal_and_its_command_is_printed_whole(monkeypatch: 
 
 
 def test_version_of_a_program_is_found_in_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_program(tmp_path / "simple_switch_grpc", "echo 1.15.0-0f4c5f1c")
+    write_program(tmp_path / "p4c-bm2-ss", "echo 1.15.0-0f4c5f1c")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    finding = check_program("simple_switch_grpc")
+    finding = check_program("p4c-bm2-ss")
     assert finding.state is State.OK
     assert finding.found.startswith("1.15.0-0f4c5f1c ")
 

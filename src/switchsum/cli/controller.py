@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from switchsum.cli.output import greet, log_daemon
+from switchsum.cli.remote import check_address
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
@@ -43,6 +44,7 @@ def controller(
     log_daemon(verbose=verbose)
     if lanes not in LANE_BUILDS:
         raise UsageError(f"the program is built for {LANE_BUILDS} lanes, not {lanes}")
+    check_address(listen)
     compiled = p4src.load(lanes)
     program = Program(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
     config = Config(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from switchsum.protocol.errors import UsageError
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 
 if TYPE_CHECKING:
@@ -15,6 +18,25 @@ ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port.")
 ]
 CONTROLLER = DEFAULT_CONTROLLER
+
+
+def check_address(address: str) -> None:
+    """See whether a server could listen at `host:port`; raises UsageError with what to do if not."""
+    host, _, port = address.rpartition(":")
+    if address.startswith("unix:") or not port.isdigit():
+        return
+    try:
+        [(family, kind, _, _, place), *_] = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        remedy = {
+            errno.EADDRINUSE: f"`ss -lntp sport = :{port}` says by whom; --listen takes another address (port 0: any)",
+            errno.EADDRNOTAVAIL: "`ip -brief address` lists those of this machine",
+            errno.EACCES: "ports below 1024 are for root; --listen takes another",
+        }.get(error.errno or 0, "--listen takes another address")
+        raise UsageError(f"cannot listen at {address}: {error.strerror}: {remedy}") from error
 
 
 def connect(controller: str) -> ControllerClient:

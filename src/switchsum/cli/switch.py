@@ -11,6 +11,7 @@ import typer
 
 from switchsum.cli.controller import P4RUNTIME, read_ip, read_mac
 from switchsum.cli.output import greet, log_daemon
+from switchsum.cli.remote import check_address
 from switchsum.protocol.errors import UsageError
 
 
@@ -43,6 +44,7 @@ def switch(
     from switchsum.switch.daemon import Config, Switch, UdpConfig
 
     log_daemon(verbose=verbose)
+    check_address(listen)
     own = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
     udp_config = None
     if udp is not None:

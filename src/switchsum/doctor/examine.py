@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from switchsum.doctor.bmv2 import check_bmv2
 from switchsum.doctor.finding import Finding
 from switchsum.doctor.namespaces import check_rate, check_veth
 from switchsum.doctor.python import (
@@ -11,6 +12,7 @@ from switchsum.doctor.python import (
     check_scikit_learn,
     check_torch,
 )
+from switchsum.doctor.running import check_namespaces, check_ports
 from switchsum.doctor.shell import check_shell
 from switchsum.doctor.system import (
     check_cores,
@@ -37,5 +39,8 @@ def examine() -> list[Finding]:
         check_veth(),
         check_rate(),
         *map(check_program, programs()),
+        check_bmv2(),
+        check_ports(),
+        check_namespaces(),
         check_leftovers(),
     ]

@@ -115,7 +115,6 @@ def programs() -> list[Program]:
             name="tcpdump", version="--version", purpose="capture filters of scapy", remedy="sudo apt install tcpdump"
         ),
         Program(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install()),
-        Program(name="simple_switch_grpc", version="--version", purpose="--switch bmv2", remedy=p4lang_install()),
         Program(
             name="mn",
             version="--version",

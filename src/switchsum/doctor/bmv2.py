@@ -1,0 +1,25 @@
+"""Whether BMv2 is here, with a P4Runtime server, and new enough."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.system import p4lang_install, run_probe
+from switchsum.launch.bmv2 import PROGRAM, find
+from switchsum.protocol.errors import LocalError
+
+
+def check_bmv2() -> Finding:
+    """Look for BMv2 on PATH, and whether the launcher would take it; changes nothing."""
+    purpose = "--switch bmv2"
+    try:
+        path = find("bmv2")
+    except LocalError as error:
+        state = State.LIMITED if shutil.which(PROGRAM) else State.MISSING
+        found = str(error).partition(": install")[0]
+        return Finding(name=PROGRAM, state=state, found=found, purpose=purpose, remedy=p4lang_install())
+    version = re.search(r"\d+\.\d[\w.+-]*", run_probe([path, "--version"])[1])
+    found = f"{version[0]} ({path})" if version else path
+    return Finding(name=PROGRAM, state=State.OK, found=found, purpose=purpose)

@@ -1,0 +1,82 @@
+"""What runs on this machine already: default ports that are taken, and processes that a launcher has left behind."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Final
+
+from switchsum.doctor.finding import Finding, State
+from switchsum.launch.wires import ENTERED
+from switchsum.protocol.wire import AGGREGATION_PORT
+
+PORTS: Final = {
+    ("tcp", 9559): "switchsum switch --listen",
+    ("tcp", 9560): "switchsum controller --listen",
+    ("udp", AGGREGATION_PORT): "switchsum switch --udp",
+}
+
+
+def check_ports(ports: dict[tuple[str, int], str] = PORTS) -> Finding:
+    """See whether the default ports of the loopback are free."""
+    taken = [(kind, port) for kind, port in ports if not _is_free(kind, port)]
+    found = ", ".join(f"{port}/{kind} in use ({ports[kind, port]})" for kind, port in taken)
+    tests = " or ".join(f"sport = :{port}" for _, port in taken)
+    return Finding(
+        name="default ports",
+        state=State.LIMITED if taken else State.OK,
+        found=found or "free",
+        purpose="switch and controller started by hand",
+        remedy=f"sudo ss -lntup '( {tests} )'  # says by whom" if taken else "",
+    )
+
+
+def _is_free(kind: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as probe:
+        if kind == "tcp":
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the past do not matter
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def check_namespaces(processes: Path = Path("/proc")) -> Finding:
+    """Look for processes in a launcher's network namespaces whose launcher is gone: they keep the namespaces."""
+    left = left_behind(processes)
+    return Finding(
+        name="left-over namespaces",
+        state=State.LIMITED if left else State.OK,
+        found=f"held by process {', '.join(map(str, left))}, whose launcher is gone" if left else "none of ours",
+        purpose="--links veth leaves nothing behind",
+        remedy=f"kill -9 {' '.join(map(str, left))}" if left else "",
+    )
+
+
+def left_behind(processes: Path) -> list[int]:
+    """Return the processes that a launcher in namespaces has started and that outlive it."""
+    inside = {int(path.name): path for path in processes.iterdir() if path.name.isdigit() and _is_inside(path)}
+    return sorted(pid for pid in inside if not _has_launcher(pid, inside))
+
+
+def _is_inside(process: Path) -> bool:
+    """Whether a process has a launcher's environment; those of other users are not ours to see."""
+    try:
+        return f"{ENTERED}=".encode() in b"\0" + (process / "environ").read_bytes() and process.name != str(os.getpid())
+    except OSError:
+        return False
+
+
+def _has_launcher(pid: int, inside: dict[int, Path]) -> bool:
+    """Whether a process or one above it is `switchsum run`."""
+    while pid in inside:
+        try:
+            words = (inside[pid] / "cmdline").read_bytes().split(b"\0")
+            if b"run" in words and any(b"switchsum" in word for word in words):
+                return True
+            pid = int((inside[pid] / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return True  # it has just ended
+    return False
