@@ -60,7 +60,7 @@ fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SEC
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
 	$(BIN)/python -m soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, allreduce or load for a part
+bench: $(STAMP) ## measure; ONLY=switch, allreduce, veth, loss or load for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict

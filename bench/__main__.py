@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m bench`, or `--only switch`, `allreduce`, `loss` or `load`."""
+"""Run the benchmarks: `python -m bench`, or `--only switch`, `allreduce`, `veth`, `loss` or `load`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.records import RESULTS, machine, save, show
 
 TABLE_COLUMNS = 120
 """For output into files."""
-PARTS = ("switch", "allreduce", "loss", "load")
+PARTS = ("switch", "allreduce", "veth", "loss", "load")
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.records import Record, Samples, beside, record
@@ -25,13 +26,17 @@ def worker_command(backend: str, size_bytes: int, runs: int, path: Path) -> list
 
 
 def switchsum_seconds(
-    lanes: int, size_bytes: int = SIZE_BYTES, workers: int = WORKERS, runs: int = RUNS
+    lanes: int,
+    size_bytes: int = SIZE_BYTES,
+    workers: int = WORKERS,
+    runs: int = RUNS,
+    options: Sequence[str] = (),
 ) -> list[float]:
-    """Run the job under the launcher; returns the seconds of each run."""
+    """Run the job under the launcher, with further `options` of its; returns the seconds of each run."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch, "seconds.json")
-        launch = [sys.executable, "-m", "switchsum", "run", "-n", str(workers), "--lanes", str(lanes), "--"]
-        subprocess.run([*launch, *worker_command("switchsum", size_bytes, runs, path)], check=True)
+        launch = [sys.executable, "-m", "switchsum", "run", "-n", str(workers), "--lanes", str(lanes)]
+        subprocess.run([*launch, *options, "--", *worker_command("switchsum", size_bytes, runs, path)], check=True)
         return [float(value) for value in json.loads(path.read_text())]
 
 

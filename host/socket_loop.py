@@ -19,10 +19,11 @@ from switchsum.protocol.kernels import kernel
 from switchsum.protocol.system import monotonic, poll, watch
 
 NAP_ROUNDS: Final = 16
-"""With so many rounds in flight a worker that is woken sleeps on for a moment, so that it is not woken for each."""
-NAP_SHARE: Final = 1 / 16
+"""With so many rounds in flight a worker that is woken sleeps on for a moment, so that it is not woken for each: the
+switch often has the same cores (BMv2 always), and what workers do not use, it has."""
+NAP_SHARE: Final = 1 / 4
 """How long, as part of what a round takes."""
-NAP_S: Final = 0.0002
+NAP_S: Final = 0.002
 """At most."""
 
 _NO_SOURCES: Final = np.zeros((0, 0), np.uint8)

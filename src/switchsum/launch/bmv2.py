@@ -26,6 +26,8 @@ JSON_VERSION: Final = (2, 23)
 """Version of BMv2's JSON format that the compiled program is in; BMv2 1.14.0 was the first to read it."""
 QUEUE_FRAMES: Final = 4096
 """Frames that may wait in BMv2 for a port: more than its ring can bring, results and answers to repeats included."""
+ENOUGH_FRAMES: Final = 64
+"""More in flight per port makes BMv2 slower: what it keeps for each packet then no longer fits the cores' caches."""
 CPU_PORT: Final = 255
 START_S: Final = 20.0
 ASK_S: Final = 10.0
@@ -107,7 +109,7 @@ def _lengthen_queues(thrift_port: int, wires: Sequence[Wire]) -> int:
     except LocalError:  # built without Thrift
         return PORT_FRAMES
     # Half of it for repeats, which come on top of a window.
-    return max(PORT_FRAMES, min(rings) // 2)
+    return min(max(PORT_FRAMES, min(rings) // 2), ENOUGH_FRAMES)
 
 
 def ring_frames(interfaces: Sequence[str]) -> list[int]:
