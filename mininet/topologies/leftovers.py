@@ -85,14 +85,17 @@ def _is_adopted(process: _Process, processes: dict[int, _Process]) -> bool:
 
 
 def _first_ends(net: Path, names: list[str]) -> tuple[str, ...]:
-    """Return one interface of each pair; an interface whose pair is in another namespace stands for itself."""
+    """Return one interface of each veth pair; one whose pair is in another namespace stands for itself."""
     ends: dict[frozenset[str], str] = {}
     for name in names:
         try:
             pair = frozenset((net / name / kind).read_text() for kind in ("ifindex", "iflink"))
+            events = (net / name / "uevent").read_text()
         except OSError:
             continue  # it has just gone
-        ends.setdefault(pair, name)
+        # A bridge or a card has no peer; VLANs and their like, which have a parent, name their type.
+        if len(pair) == 2 and "DEVTYPE=" not in events:
+            ends.setdefault(pair, name)
     return tuple(ends.values())
 
 

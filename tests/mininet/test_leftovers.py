@@ -19,8 +19,9 @@ class Machine:
         (self.proc / "self/ns/net").symlink_to(HERE)
         self.process(1, 0, "systemd", "/sbin/init")
 
-    def interface(self, name: str, index: int, peer: int) -> None:
+    def interface(self, name: str, index: int, peer: int, kind: str = "") -> None:
         (self.net / name).mkdir()
+        (self.net / name / "uevent").write_text(f"{kind}INTERFACE={name}\nIFINDEX={index}\n")
         (self.net / name / "ifindex").write_text(f"{index}\n")
         (self.net / name / "iflink").write_text(f"{peer}\n")
 
@@ -51,7 +52,9 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_nothing_is_left_of_nothing(machine: Machine) -> None:
     machine.interface("eth0", 2, 2)
-    machine.interface("my-bridge", 3, 3)
+    machine.interface("br-eth0", 3, 3, "DEVTYPE=bridge\n")
+    machine.interface("lab-eth1", 4, 2, "DEVTYPE=vlan\n")
+    machine.interface("usb-eth1", 5, 5)
     assert not machine.find()
 
 
