@@ -169,7 +169,7 @@ def run_probe(command: list[str]) -> tuple[int, str]:
 
 def check_leftovers() -> Finding:
     """Look for what a Mininet that crashed has left behind."""
-    name, purpose = "left over", "make mininet, which makes interfaces of the same names"
+    name, purpose = "left-over Mininet", "make mininet, which makes interfaces of the same names"
     left = find_leftovers()
     if left:
         return Finding(name=name, state=State.LIMITED, found=str(left), purpose=purpose, remedy=left.remedy)
