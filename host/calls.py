@@ -5,11 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
-from switchsum.host import collectives
+from switchsum.host import collectives, sparse
 from switchsum.host.collectives import Call, How, Place
 from switchsum.host.handle import Handle
+from switchsum.host.sparse import SparseSum
+from switchsum.protocol.errors import UsageError
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -31,27 +34,93 @@ class CollectiveCalls(ABC):
         return Place(rank=self.rank, world_size=self.world_size)
 
     def allreduce(
-        self, array: Array, op: str = "sum", *, lanes: str = "int32", narrow: bool = False, saturate: bool = False
+        self,
+        array: Array,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+        block: int | None = None,
     ) -> Array:
         """Combine `array` over all ranks, element by element, in place, and return it; all ranks get the same bits.
 
         `op` is one of
 
-        - "sum", of float32, float16, bfloat16 (ml_dtypes) and integers of 8 to 32 bits; of float64 if `narrow` allows
+        - "sum", of float32, float16, bfloat16 (ml_dtypes) and every integer dtype; of float64 if `narrow` allows
           that it goes through float32.  A float sum of n ranks is off by at most n/2 steps of its block plus the
           rounding to its dtype; see `switchsum.protocol.lanes`.  A block (as many values as the switch's program has
           lanes) with NaN or infinity on any rank comes out all NaN on every rank.  Integer sums are exact; where one
           does not fit its dtype, every rank raises SumOverflow and the element holds the nearest value; with `saturate`
           none raises.
         - "average", of floats: the sum over the number of ranks.
+        - "max" and "min", of every real dtype, exact; NaN wins over everything, and negative zero is less than zero.
+        - "or", of integers and bool.
 
         `lanes` is what floats travel as in sums and averages: "int16" and "int8" take half and a quarter of the bytes,
         and round at random so that the mean is right; a sum of n ranks is then off by up to n steps.
 
+        Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
+        `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a
+        bit for each block and two round trips.  A float sum's error is then that of the blocks in the same frame.
+
         Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError; OperationMismatch if another rank
         called something else; CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
+        if block is not None:
+            how = How(operator=op, lanes=lanes, saturate=saturate)
+            collectives.allreduce(array, how)  # refuses what cannot be reduced
+            return sparse.allreduce_blocks(self, array, block, op, lanes, saturate)  # type: ignore[return-value]
         self.allreduce_async(array, op, lanes=lanes, narrow=narrow, saturate=saturate, background=False).wait()
+        return array
+
+    def allreduce_sparse(
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+    ) -> SparseSum:
+        """Add sparse arrays of `size` rows; return the rows that some rank has, with their sums.
+
+        `indices`, `[k]`, are this rank's rows, `values`, `[k, ...]`, what it has there; k may differ between ranks and
+        be 0.  Indices may come in any order, and values of repeated ones are added up first.  A NaN or an infinity
+        makes the frame that it travels in NaN: rows nearby in the union.
+
+        Raises what `allreduce` does; UsageError on every rank if on any of them an index is outside 0 to size - 1, or
+        there are not as many values as indices.
+        """
+        return sparse.allreduce_sparse(self, np.asarray(indices), np.asarray(values), size, op, lanes)
+
+    def allreduce_topk(
+        self,
+        array: Array,
+        k: int | None = None,
+        op: str = "sum",
+        *,
+        density: float | None = None,
+        lanes: str = "int32",
+    ) -> Array:
+        """Add, over all ranks, each rank's `k` values of largest magnitude, in place, and return the array.
+
+        Instead of `k`, `density` is the share of values, above 0 and up to 1; k may differ between ranks, and more than
+        there are means all.  What is not among a rank's largest is lost: see `switchsum.host.compress` for keeping it.
+        """
+        if (k is None) == (density is None):
+            raise UsageError("allreduce_topk takes either k or density")
+        if density is not None:
+            if not 0 < density <= 1:
+                raise UsageError(f"density must be above 0 and at most 1, not {density}")
+            k = max(1, round(array.size * density))
+        assert k is not None
+        if k < 0:
+            raise UsageError(f"k must not be negative, and is {k}")
+        flat = array.reshape(-1)
+        chosen = sparse.largest(flat, k)
+        total = self.allreduce_sparse(chosen, flat[chosen], array.size, op, lanes=lanes)
+        array[...] = total.to_dense().reshape(array.shape)
         return array
 
     def reduce(

@@ -8,7 +8,7 @@ import numpy as np
 
 from switchsum.host import header
 from switchsum.host.header import fill_checksum, put16, put32
-from switchsum.host.integers import ALL_ZERO, INT8
+from switchsum.host.integers import ALL_ZERO, INT8, INT64
 from switchsum.host.kernels import item_bytes, mixed
 from switchsum.host.memory import Scalar, bytes_at, call, inner
 from switchsum.host.recovery import settle, transmit
@@ -32,6 +32,7 @@ _COUNT_BLOCKED: Final = int(Count.BLOCKED)
 _CONTRIBUTION: Final = int(Kind.CONTRIBUTION)
 _INT32_LANES: Final = int(LaneFormat.INT32)
 _INT16_LANES: Final = int(LaneFormat.INT16)
+_INT64_LANES: Final = int(LaneFormat.INT64)
 _PAYLOAD: Final = int(Flag.PAYLOAD)
 
 
@@ -213,7 +214,9 @@ def _write_lanes(core: Record, slot: Record, operation: Record, target: int) -> 
 @inner
 def round_format(slot: Record, operation: Record) -> Scalar:
     """Return the lane format of a slot's round: parts of integers have wider lanes."""
-    return operation.format if slot.stage == WHOLE else _INT32_LANES
+    if slot.stage == WHOLE:
+        return operation.format
+    return _INT64_LANES if operation.dtype == INT64 else _INT32_LANES
 
 
 @inner

@@ -33,10 +33,14 @@ _INTEGER_LANES: Final = {
     integers.INT8: LaneFormat.INT8,
     integers.INT16: LaneFormat.INT16,
     integers.INT32: LaneFormat.INT32,
+    integers.INT64: LaneFormat.INT64,
 }
 _OPERATORS: Final = {
     "sum": Operator.SUM,
     "average": Operator.SUM,
+    "max": Operator.MAX,
+    "min": Operator.MIN,
+    "or": Operator.OR,
 }
 OPERATORS: Final = tuple(_OPERATORS)
 FLOAT_LANES: Final = {"int32": LaneFormat.INT32, "int16": LaneFormat.INT16, "int8": LaneFormat.INT8}
@@ -45,7 +49,7 @@ _WAYS_OUT: Final = {
     "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
     "complex64": "reduce array.view(np.float32) instead",
     "complex128": "reduce array.astype(np.complex64).view(np.float32) instead",
-    "bool": "cast it to int32 first: array.astype(np.int32)",
+    "bool": "use op='or' or op='max', or cast it to int32 first: array.astype(np.int32)",
 }
 
 
@@ -143,12 +147,15 @@ def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:
     if lanes not in FLOAT_LANES:
         raise UsageError(f"lanes must be one of {', '.join(FLOAT_LANES)}, not {lanes!r}")
     native = dtype.newbyteorder("=")
-    is_float, is_integer = native in _FLOATS, native.kind in "iu" and native.itemsize <= 4
-    if not (is_float or is_integer):
+    is_float, is_integer = native in _FLOATS, native.kind in "iu"
+    is_bool = native.kind == "b"
+    if operator == "or" and not (is_integer or is_bool):
+        raise UnsupportedDtype(f"op='or' takes integers and bool, not {dtype.name}")
+    if operator in ("max", "min") and not (is_integer or is_bool or native in _INFINITIES):
+        raise UnsupportedDtype(f"op={operator!r} takes integers, bool and real floats, not {dtype.name}")
+    if operator in ("sum", "average") and not (is_float or is_integer):
         way_out = _WAYS_OUT.get(dtype.name, "cast it to one of these first")
-        raise UnsupportedDtype(
-            f"the switch adds float32, float16, bfloat16 and integers of up to 32 bits, not {dtype.name}: {way_out}"
-        )
+        raise UnsupportedDtype(f"the switch adds float32, float16, bfloat16 and integers, not {dtype.name}: {way_out}")
     if operator == "average" and is_integer:
         raise UnsupportedDtype(f"an average of {dtype.name} is no {dtype.name}: use op='sum' and divide as you need")
     if lanes != "int32" and not (is_float and operator in ("sum", "average")):

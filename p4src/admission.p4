@@ -42,9 +42,9 @@ control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata
         if (m.reason != 0) {
             return;
         }
-        if (h.agg.operator != OPERATOR_SUM) {
+        if (h.agg.operator == 0 || h.agg.operator > OPERATOR_LAST) {
             m.reason = REASON_OPERATOR;
-        } else if (h.agg.format != FORMAT_INT32 && h.agg.format != FORMAT_INT16 && h.agg.format != FORMAT_INT8) {
+        } else if (h.agg.format == 0 || h.agg.format > FORMAT_LAST) {
             m.reason = REASON_FORMAT;
         } else if (h.agg.slot >= m.slot_count) {
             m.reason = REASON_SLOT;

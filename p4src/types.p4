@@ -81,14 +81,17 @@ const kind_t KIND_STATE = 8;
 typedef bit<8> operator_t;
 const operator_t OPERATOR_SUM = 1;
 @noWarn("unused") const operator_t OPERATOR_MAX = 2;
-@noWarn("unused") const operator_t OPERATOR_MIN = 3;
-@noWarn("unused") const operator_t OPERATOR_OR = 4;
+const operator_t OPERATOR_MIN = 3;
+const operator_t OPERATOR_OR = 4;
+const operator_t OPERATOR_LAST = OPERATOR_OR;
 
 // How a payload is divided into lanes.
 typedef bit<8> format_t;
 const format_t FORMAT_INT32 = 1;
 const format_t FORMAT_INT16 = 2;
 const format_t FORMAT_INT8 = 3;
+const format_t FORMAT_INT64 = 4;
+const format_t FORMAT_LAST = FORMAT_INT64;
 
 // Next block of a sender that has nothing more to send.
 const bit<32> NO_BLOCK = 0xFFFFFFFF;

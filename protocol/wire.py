@@ -96,11 +96,12 @@ class LaneFormat(IntEnum):
     INT32 = 1
     INT16 = 2
     INT8 = 3
+    INT64 = 4
 
     @property
     def bits(self) -> int:
         """Width of one lane in bits."""
-        return (0, 32, 16, 8)[self]
+        return (0, 32, 16, 8, 64)[self]
 
 
 class Flag(IntFlag):

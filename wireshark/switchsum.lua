@@ -46,6 +46,7 @@ local FORMATS = {
   [1] = "int32",
   [2] = "int16",
   [3] = "int8",
+  [4] = "int64",
 }
 local FLAGS = { -- value, name
   { 1, "payload" },
@@ -88,7 +89,8 @@ local HEADER_BYTES = 40
 local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32 }
 local NAMES = { kind = KINDS, operator = OPERATORS, format = FORMATS, reason = REASONS }
 local HEXADECIMAL = { flags = true, digest = true, bitmap = true }
-local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 } }
+local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 },
+  int64 = { ftypes.INT64, 8 } }
 
 local fields = {}
 for _, row in ipairs(HEADER) do

@@ -77,7 +77,19 @@ class Int8Lanes(Packet):
     fields_desc = [LanesField("lanes", "b")]  # noqa: RUF012
 
 
-LANES = {LaneFormat.INT32: Int32Lanes, LaneFormat.INT16: Int16Lanes, LaneFormat.INT8: Int8Lanes}
+class Int64Lanes(Packet):
+    """A payload of 64-bit lanes."""
+
+    name = "int64 lanes"
+    fields_desc = [LanesField("lanes", "q")]  # noqa: RUF012
+
+
+LANES = {
+    LaneFormat.INT32: Int32Lanes,
+    LaneFormat.INT16: Int16Lanes,
+    LaneFormat.INT8: Int8Lanes,
+    LaneFormat.INT64: Int64Lanes,
+}
 """The layer of each lane format's payload."""
 
 

@@ -213,7 +213,7 @@ def test_statistics(ranks: list[Communicator]) -> None:
     [
         (np.float64, "astype(np.float32)"),
         (np.complex64, "view(np.float32)"),
-        (np.bool_, "int32"),
+        (np.bool_, "op='or'"),
         ("U3", "cast"),
         ("M8[s]", "cast"),
     ],
@@ -229,10 +229,16 @@ def test_usage_errors_leave_the_communicator_whole(ranks: list[Communicator]) ->
     read_only.flags.writeable = False
     with pytest.raises(UsageError, match="read-only"):
         ranks[0].allreduce(read_only)
-    with pytest.raises(UsageError, match="sum, average"):
+    with pytest.raises(UsageError, match="sum, average, max, min, or"):
         ranks[0].allreduce(np.ones(3, np.float32), op="product")
     with pytest.raises(UsageError, match="int32, int16, int8"):
         ranks[0].allreduce(np.ones(3, np.float32), lanes="int4")
+    with pytest.raises(UsageError, match="int8 lanes are for sums and averages of floats"):
+        ranks[0].allreduce(np.ones(3, np.float32), op="max", lanes="int8")
+    with pytest.raises(UnsupportedDtype, match="integers and bool"):
+        ranks[0].allreduce(np.ones(3, np.float32), op="or")
+    with pytest.raises(UnsupportedDtype, match="real floats"):
+        ranks[0].allreduce(np.ones(3, np.complex64), op="max")
     with pytest.raises(UsageError, match="int16 lanes are for sums and averages of floats, not for sum of int32"):
         ranks[0].allreduce(np.ones(3, np.int32), lanes="int16")
     with pytest.raises(UsageError, match="numpy array"):

@@ -65,7 +65,7 @@ def test_sums(dtype: np.dtype[Any], size: int, workers: int) -> None:
     check_sums(arrays, outputs, cluster.config.lanes)
 
 
-@pytest.mark.parametrize("dtype", [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4)], ids=str)
+@pytest.mark.parametrize("dtype", [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)], ids=str)
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 1000])
 def test_sums_of_integers_that_fit_and_that_do_not(dtype: np.dtype[Any], size: int) -> None:
     cluster = Cluster(ClusterConfig(workers=3))
@@ -81,6 +81,33 @@ def test_sums_of_integers_that_fit_and_that_do_not(dtype: np.dtype[Any], size: i
             np.testing.assert_array_equal(output, np.clip(exact, limits.min, limits.max))
             per_block = cluster.config.lanes * 4 // dtype.itemsize
             assert set(event.overflowed) == set((np.flatnonzero(~fits) // per_block).tolist())
+
+
+ORDERED = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)] + [np.dtype("?"), np.dtype("f8")]
+
+
+@pytest.mark.parametrize("dtype", ORDERED + DTYPES[:3], ids=str)
+@pytest.mark.parametrize("operator", ["max", "min", "or"])
+def test_maxima_minima_and_unions(dtype: np.dtype[Any], operator: str) -> None:
+    if operator == "or" and dtype.kind not in "iub":
+        return
+    cluster = Cluster(ClusterConfig(workers=3))
+    rows = RNG.integers(0, 256, (3, 200 * dtype.itemsize), np.uint8)
+    if dtype.kind == "b":
+        rows &= 1
+    arrays = list(rows.view(dtype))
+    for array in arrays:
+        array[:100] = 0
+    outputs = [array.copy() for array in arrays]
+    assert not any(event.overflowed for event in cluster.allreduce(outputs, operator))
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide = np.array(arrays, np.float32) if dtype == BFLOAT16 else np.array(arrays)
+        combine = {"max": np.maximum, "min": np.minimum, "or": np.bitwise_or}[operator]
+        expected = combine.reduce(wide, axis=0)
+        for output in outputs:
+            np.testing.assert_array_equal(output.astype(wide.dtype), expected)
+    for output in outputs[1:]:
+        np.testing.assert_array_equal(bits(output), bits(outputs[0]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)

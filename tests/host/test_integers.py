@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 
 from switchsum.host import integers, kernels
 from switchsum.host.memory import address_of
+from switchsum.host.operation import Operation
 
 Array = npt.NDArray[Any]
 CODES = {1: integers.INT8, 2: integers.INT16, 4: integers.INT32, 8: integers.INT64}
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in CODES]
+FLOATS = [np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
 
 def draw(data: st.DataObject, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -55,6 +58,39 @@ def test_integers_travel_as_they_are(dtype: np.dtype[Any], data: st.DataObject) 
     integers.unpack_integers(code, integers.AS_IS, address_of(frame), size, address_of(back))
     np.testing.assert_array_equal(back[:-1], values)
     assert back[-1] == 0
+
+
+@pytest.mark.parametrize("operator", ["max", "min"])
+@pytest.mark.parametrize("dtype", INTEGERS + FLOATS, ids=str)
+@given(data=st.data())
+def test_lanes_sort_as_values_do(operator: str, dtype: np.dtype[Any], data: st.DataObject) -> None:
+    size = data.draw(st.integers(1, 40))
+    rows = draw(data, dtype, (3, size))
+    operation = Operation(kind="allreduce", operator=operator, values=rows[0])
+    packed = []
+    for row in rows:
+        frame = np.zeros(8 * size, np.uint8)
+        at = address_of(frame)
+        integers.pack_integers(operation.code, operation.mapping, operation.infinity, address_of(row), size, at, size)
+        packed.append(frame[: row.nbytes].view(f">i{dtype.itemsize}"))
+    chosen = np.max(packed, axis=0) if operator == "max" else np.min(packed, axis=0)
+    result = np.zeros(size, dtype)
+    frame = chosen.astype(f">i{dtype.itemsize}")
+    integers.unpack_integers(operation.code, operation.mapping, address_of(frame), size, address_of(result))
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide = rows.astype(np.float32) if dtype == ml_dtypes.bfloat16 else rows
+        expected = wide.max(axis=0) if operator == "max" else wide.min(axis=0)
+        np.testing.assert_array_equal(result.astype(wide.dtype), expected)
+
+
+def test_negative_zero_is_less_than_zero() -> None:
+    values = np.array([-0.0, 0.0], np.float32)
+    operation = Operation(kind="allreduce", operator="min", values=values)
+    frame = np.zeros(2, ">i4")
+    integers.pack_integers(
+        operation.code, operation.mapping, operation.infinity, address_of(values), 2, address_of(frame), 2
+    )
+    assert frame[0] < frame[1]
 
 
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)

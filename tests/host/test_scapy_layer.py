@@ -35,7 +35,7 @@ from switchsum.protocol.wire import (
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 WORKER = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21334)
-DTYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1"}
+DTYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1", LaneFormat.INT64: ">i8"}
 
 HEADERS = st.builds(
     Header, **{name: st.integers(0, (1 << 8 * size) - 1) for name, size in FIELD_BYTES.items() if name != "kind"},

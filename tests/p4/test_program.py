@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.protocol import wire
-from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
+from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SLOT_COUNT, SWITCH, Rig, sums, worker
 
 RNG = np.random.default_rng(5)
@@ -147,11 +147,11 @@ def test_a_new_incarnation_may_skip_numbers(rig: Rig) -> None:
     run_round(rig, 1001)
 
 
-@pytest.mark.parametrize("field", ["block", "digest", "exponent", "format"])
+@pytest.mark.parametrize("field", ["block", "digest", "exponent", "format", "operator"])
 def test_what_does_not_belong_together_is_a_mismatch(rig: Rig, field: str) -> None:
     block = some_lanes(rig)
     for rank in range(rig.workers):
-        wrong = {field: LaneFormat.INT8 if field == "format" else 3} if rank == 1 else {}
+        wrong = {field: 3} if rank == 1 else {}  # a block, a digest, an exponent, INT8, MIN
         answers = rig.contribute(rank, 1, block, **wrong)
     for [packet] in answers.values():
         assert packet.header.flags & Flag.MISMATCH
@@ -173,9 +173,36 @@ def test_lanes_that_were_not_combined_do_not_come_back(rig: Rig) -> None:
         assert packet.payload == b""
 
 
+FORMATS = [(LaneFormat.INT64, ">i8"), (LaneFormat.INT32, ">i4"), (LaneFormat.INT16, ">i2"), (LaneFormat.INT8, "i1")]
+COMBINATIONS: dict[Operator, Callable[..., npt.NDArray[np.int64]]] = {
+    Operator.MAX: np.maximum.reduce,
+    Operator.MIN: np.minimum.reduce,
+    Operator.OR: np.bitwise_or.reduce,
+}
+
+
+@pytest.mark.parametrize(("lane_format", "kind"), FORMATS, ids=str)
+def test_lanes_of_every_format_have_a_maximum_a_minimum_and_a_union(
+    rig: Rig, lane_format: LaneFormat, kind: str
+) -> None:
+    limits = np.iinfo(kind)
+    for number, (operator, combine) in enumerate(COMBINATIONS.items(), 1):
+        values = np.frombuffer(RNG.bytes(rig.workers * rig.lanes * 4), kind).reshape(rig.workers, -1).copy()
+        values[:, :4] = limits.min, limits.max, 0, -1
+        values[0, :4] = limits.max, limits.min, -1, 0
+        values[:, 4:8] = values[0, 4:8]
+        for rank in range(rig.workers):
+            payload = np.frombuffer(values[rank].tobytes(), ">i4").astype(np.int32)
+            answers = rig.contribute(rank, number, payload, operator=operator, format=lane_format)
+        for [packet] in answers.values():
+            assert packet.header.flags == Flag.PAYLOAD
+            assert (packet.header.operator, packet.header.format) == (operator, lane_format)
+            np.testing.assert_array_equal(np.frombuffer(packet.payload, kind), combine(values, axis=0))
+    assert rig.events(Reason.OVERFLOW) == 0
+
+
 @pytest.mark.parametrize(
-    ("lane_format", "kind", "bits"),
-    [(LaneFormat.INT32, ">i4", 32), (LaneFormat.INT16, ">i2", 16), (LaneFormat.INT8, "i1", 8)],
+    ("lane_format", "kind", "bits"), [(lane_format, kind, lane_format.bits) for lane_format, kind in FORMATS]
 )
 def test_lanes_of_every_format_add_and_overflow_apart(rig: Rig, lane_format: LaneFormat, kind: str, bits: int) -> None:
     def lanes(values: Sums) -> Lanes:
@@ -183,6 +210,7 @@ def test_lanes_of_every_format_add_and_overflow_apart(rig: Rig, lane_format: Lan
 
     count = rig.lanes * 32 // bits
     half = 1 << (bits - 1)
+    exact = object if bits == 64 else np.int64
     calm = RNG.integers(-(half // rig.workers), half // rig.workers, (rig.workers, count))
     for rank in range(rig.workers):
         answers = rig.contribute(rank, 1, lanes(calm[rank]), format=lane_format)
@@ -198,7 +226,7 @@ def test_lanes_of_every_format_add_and_overflow_apart(rig: Rig, lane_format: Lan
         answers = rig.contribute(rank, 3, lanes(wild[rank]), format=lane_format)
     header, payload = answers[1][0].header, answers[1][0].payload
     assert header.flags == Flag.PAYLOAD | Flag.OVERFLOW
-    expected = (wild.sum(axis=0) + half) % (2 * half) - half
+    expected = (wild.astype(exact).sum(axis=0) + half) % (2 * half) - half
     np.testing.assert_array_equal(np.frombuffer(payload, dtype=kind), expected)
     assert rig.events(Reason.OVERFLOW) == 1
 

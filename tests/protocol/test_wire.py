@@ -105,9 +105,9 @@ def test_padding_makes_up_for_limited_growth(lanes: int, growth: int | None, pad
 # The P4 program says the same things in its own words.
 
 TYPES = (SOURCES / "types.p4").read_text()
-CONSTANTS = {
-    name: int(value, 0) for name, value in re.findall(r"^.*\bconst \S+ (\w+) = (0x[\dA-Fa-f]+|\d+);", TYPES, re.M)
-}
+CONSTANTS: dict[str, int] = {}
+for _name, _value in re.findall(r"^.*\bconst \S+ (\w+) = (\w+);", TYPES, re.M):
+    CONSTANTS[_name] = CONSTANTS[_value] if _value in CONSTANTS else int(_value, 0)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,9 @@ CONSTANTS = {
 )
 def test_the_program_numbers_things_alike(prefix: str, kind: type[IntEnum]) -> None:
     in_program = {name.removeprefix(f"{prefix}_"): n for name, n in CONSTANTS.items() if name.startswith(f"{prefix}_")}
+    last = in_program.pop("LAST", max(kind))
     assert in_program == {member.name: member.value for member in kind}
+    assert last == max(kind)
 
 
 def test_the_program_has_the_same_constants() -> None:

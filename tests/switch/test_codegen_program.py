@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from switchsum.protocol import wire
-from switchsum.protocol.wire import LANE_BUILDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
+from switchsum.protocol.wire import LANE_BUILDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import CPU_PORT, EPOCH, FLOOD_GROUP, JOB, SWITCH, Rig, worker
 
@@ -56,7 +56,8 @@ class Traffic:
             "slot": slot,
             "number": (self._numbers[slot] - (not rng.integers(20))) & 0xFFFF_FFFF,
             "flags": Flag.PAYLOAD if with_payload else Flag(0),
-            "format": self._pick([LaneFormat.INT32] * 12 + [LaneFormat.INT16, LaneFormat.INT8]),
+            "format": self._pick([LaneFormat.INT32] * 12 + [LaneFormat.INT16, LaneFormat.INT8, LaneFormat.INT64]),
+            "operator": self._pick([Operator.SUM] * 12 + [Operator.MAX, Operator.MIN, Operator.OR]),
             "next_block": self._pick([NO_BLOCK, 3, 4]),
             "next_exponent": int(rng.integers(3)),
         }

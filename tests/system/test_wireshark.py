@@ -105,7 +105,7 @@ def test_what_is_wrong_is_expert_information(tmp_path: Path) -> None:
 
 
 @TSHARK
-@pytest.mark.parametrize(("lane_format", "dtype"), list(zip(LaneFormat, (">i4", ">i2", ">i1"), strict=True)))
+@pytest.mark.parametrize(("lane_format", "dtype"), list(zip(LaneFormat, (">i4", ">i2", ">i1", ">i8"), strict=True)))
 def test_lanes_are_numbers_of_their_format(lane_format: LaneFormat, dtype: str, tmp_path: Path) -> None:
     values = np.resize(np.array([-3, 0, 100, 5]), 512 // np.dtype(dtype).itemsize).astype(dtype)
     header = Header(kind=Kind.RESULT, format=lane_format, flags=Flag.PAYLOAD, next_block=NO_BLOCK - 1, digest=0xABC)

@@ -37,7 +37,7 @@ from switchsum.protocol.wire import (
 )
 
 SWITCH_ADDRESS = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
-_LANE_TYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1"}
+_LANE_TYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1", LaneFormat.INT64: ">i8"}
 _COMBINATIONS = {Operator.SUM: np.add, Operator.MAX: np.maximum, Operator.MIN: np.minimum, Operator.OR: np.bitwise_or}
 
 Replies = list[tuple[int, bytes]]
@@ -143,7 +143,7 @@ class ReferenceSwitch:
     def _refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
         if member is None:
             return Reason.NOT_ADMITTED
-        if header.operator != Operator.SUM:
+        if header.operator not in _COMBINATIONS:
             return Reason.OPERATOR
         if header.format not in _LANE_TYPES:
             return Reason.FORMAT

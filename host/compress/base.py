@@ -1,0 +1,110 @@
+"""What all compressors have in common."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.sparse import SparseSum
+from switchsum.protocol.errors import UsageError
+
+Floats = npt.NDArray[np.float32]
+State = dict[str, Any]
+"""Numbers, arrays and dictionaries of them, for `torch.save` and the like."""
+Reduced = TypeVar("Reduced", bound=npt.NDArray[Any])
+
+
+class Communicates(Protocol):
+    """What a compressor needs of a communicator."""
+
+    rank: int
+    world_size: int
+
+    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32") -> Reduced:
+        """Combine arrays in place."""
+        ...
+
+    def allreduce_sparse(
+        self, indices: npt.NDArray[Any], values: npt.NDArray[Any], size: int, op: str = "sum", *, lanes: str = "int32"
+    ) -> SparseSum:
+        """Add sparse arrays."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchanged:
+    """What came of a gradient."""
+
+    own: Floats
+    """What this rank's message says, in full: what of the gradient was not lost."""
+    mean: Floats
+    """The average of all ranks' `own`, the same bits on every rank."""
+
+
+class Compressor(ABC):
+    """Averages gradients over all ranks, roughly, with fewer bytes.
+
+    Every rank makes the same compressor and exchanges the same keys in the same order.
+    """
+
+    sums_in_network: ClassVar[bool] = True
+    """Whether the switch adds the messages, so that a rank receives as many bytes as it sends, however many ranks."""
+
+    @abstractmethod
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """Exchange one gradient, of any shape, which stays as it is; `key` names what it is the gradient of.
+
+        Raises what the communicator raises, and UsageError for a gradient that is no float32.
+        """
+
+    def state_dict(self) -> State:
+        """Return a copy of all that the next exchange depends on."""
+        return copy.deepcopy(self._state())
+
+    def load_state_dict(self, state: State) -> None:
+        """Go on where another one was when it gave its `state_dict`; raises UsageError if that was of another kind."""
+        own = self._state()
+        if state.keys() != own.keys():
+            raise UsageError(f"{type(self).__name__} has {sorted(own)} in its state, not {sorted(state)}")
+        self._restore(copy.deepcopy(state))
+
+    @abstractmethod
+    def _state(self) -> State:
+        """Return the state itself."""
+
+    @abstractmethod
+    def _restore(self, state: State) -> None:
+        """Take a state over."""
+
+
+class Stateless(Compressor):
+    """One that remembers nothing."""
+
+    def _state(self) -> State:
+        return {}
+
+    def _restore(self, state: State) -> None:
+        pass
+
+
+def flat(gradient: Floats) -> Floats:
+    """Return a gradient as one row; raises UsageError."""
+    if gradient.dtype != np.float32:
+        raise UsageError(f"compressors take float32, not {gradient.dtype}")
+    return np.ascontiguousarray(gradient).reshape(-1)
+
+
+def count_of(density: float, size: int) -> int:
+    """Return how many values a density comes to, at least one."""
+    return min(size, max(1, round(density * size)))
+
+
+def check_density(density: float) -> None:
+    """Raise UsageError if it is no share."""
+    if not 0 < density <= 1:
+        raise UsageError(f"density must be above 0 and at most 1, not {density}")

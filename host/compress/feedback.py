@@ -1,0 +1,103 @@
+"""Compressors around compressors, which keep what is lost for the next time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from switchsum.host.compress.base import (
+    Communicates,
+    Compressor,
+    Exchanged,
+    Floats,
+    State,
+    check_density,
+    count_of,
+    flat,
+)
+from switchsum.host.compress.select import exchange_at
+from switchsum.host.sparse import largest
+from switchsum.protocol.errors import UsageError
+
+
+class ErrorFeedback(Compressor):
+    """Adds to each gradient what the compressor lost of the ones before (EF-SGD, ICML 2019, algorithm 2)."""
+
+    def __init__(self, inner: Compressor) -> None:
+        """`inner` sees gradients with what was lost."""
+        self._inner = inner
+        self._lost: dict[str, Floats] = {}
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        flat(gradient)  # refuses other dtypes
+        whole = gradient + self._lost[key] if key in self._lost else gradient
+        exchanged = self._inner.exchange(comm, key, whole)
+        self._lost[key] = whole - exchanged.own
+        return exchanged
+
+    def lost(self, key: str) -> Floats:
+        """Return what is still to be sent."""
+        return self._lost[key]
+
+    def _state(self) -> State:
+        return {"lost": self._lost, "inner": self._inner._state()}
+
+    def _restore(self, state: State) -> None:
+        self._lost = state["lost"]
+        self._inner.load_state_dict(state["inner"])
+
+
+class DeepGradientCompression(Compressor):
+    """Top-k of an accumulated velocity (DGC, ICLR 2018): momentum correction, masking, clipping and warm-up.
+
+    Momentum happens here, before the choice: the optimiser must have none.
+    """
+
+    def __init__(self, density: float, momentum: float = 0.9, *, clip: float | None = None, warm_up: int = 0) -> None:
+        """`clip` bounds a gradient's norm, over all ranks; the density falls to `density` in `warm_up` exchanges."""
+        check_density(density)
+        if not 0 <= momentum < 1:
+            raise UsageError(f"momentum must be at least 0 and below 1, not {momentum}")
+        if clip is not None and not clip > 0:
+            raise UsageError(f"clip must be positive, not {clip}")
+        if warm_up < 0:
+            raise UsageError(f"warm_up must not be negative, and is {warm_up}")
+        self._density = density
+        self._momentum = np.float32(momentum)
+        self._clip = clip
+        self._warm_up = warm_up
+        self._velocity: dict[str, Floats] = {}
+        self._accumulated: dict[str, Floats] = {}
+        self._steps: dict[str, int] = {}
+
+    def density_at(self, step: int) -> float:
+        """Return the share of values that travel in an exchange: it falls exponentially during the warm-up."""
+        if step >= self._warm_up:
+            return self._density
+        return float(self._density ** ((step + 1) / (self._warm_up + 1)))
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`; `own` is what this rank sent of its accumulated velocity."""
+        values = flat(gradient)
+        step = self._steps.get(key, 0)
+        self._steps[key] = step + 1
+        if self._clip is not None:
+            # Each of n ranks has its share of the norm of their sum (section 3.2 there).
+            most = self._clip / comm.world_size**0.5
+            norm = float(np.linalg.norm(values))
+            values = values * np.float32(most / norm) if norm > most else values
+        zeros = np.zeros_like(values)
+        velocity = self._momentum * self._velocity.get(key, zeros) + values
+        accumulated = self._accumulated.get(key, zeros) + velocity
+        chosen = largest(accumulated, count_of(self.density_at(step), values.size))
+        exchanged = exchange_at(comm, accumulated.reshape(gradient.shape), chosen)
+        velocity[chosen] = 0
+        accumulated[chosen] = 0
+        self._velocity[key], self._accumulated[key] = velocity, accumulated
+        return exchanged
+
+    def _state(self) -> State:
+        return {"velocity": self._velocity, "accumulated": self._accumulated, "steps": self._steps}
+
+    def _restore(self, state: State) -> None:
+        self._velocity, self._accumulated, self._steps = state["velocity"], state["accumulated"], state["steps"]

@@ -1,0 +1,110 @@
+"""Compressors that send all values with few bits, as integers that the switch adds exactly.
+
+So that integers of different ranks can be added, a scale is agreed on first: the largest (or the average) of the
+ranks' own, a handful of values.  Lanes of 8 bits hold up to 127 over the number of ranks either way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Floats, State, Stateless, flat
+from switchsum.protocol.errors import UsageError
+
+
+class Qsgd(Compressor):
+    """Levels of each bucket's norm, rounded up or down at random: right in the mean (QSGD, NIPS 2017, section 3.1)."""
+
+    def __init__(self, levels: int = 15, bucket: int = 512, seed: int = 0, *, norm: str = "l2") -> None:
+        """`levels` between zero and the norm, "l2" or "max", of `bucket` values; 127 over the ranks fit 8 bits."""
+        if levels < 1 or bucket < 1:
+            raise UsageError(f"levels and bucket must be at least 1, not {levels} and {bucket}")
+        if norm not in ("l2", "max"):
+            raise UsageError(f"norm must be l2 or max, not {norm!r}")
+        self._levels = levels
+        self._bucket = bucket
+        self._norm = norm
+        self._seed = seed
+        self._steps: dict[str, int] = {}
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        values = flat(gradient)
+        rows = np.zeros((-(-values.size // self._bucket), self._bucket), np.float32)
+        rows.reshape(-1)[: values.size] = self._prepared(values)
+        norms = np.abs(rows).max(axis=1) if self._norm == "max" else np.linalg.norm(rows, axis=1)
+        norms = comm.allreduce(norms.astype(np.float32), "max")[:, None]
+        step = self._steps.get(key, 0)
+        self._steps[key] = step + 1
+        random = np.random.default_rng([self._seed, comm.rank, step, *key.encode()])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            scaled = np.where(norms > 0, rows / norms * np.float32(self._levels), np.float32(0))
+        # Rounding in float32 may reach a hair beyond the norm.
+        scaled = np.clip(scaled, -self._levels, self._levels)
+        levels = np.floor(scaled + random.random(rows.shape, np.float32))
+        unit = norms / np.float32(self._levels)
+        own = np.clip(levels, -self._levels, self._levels).astype(_lanes_for(self._levels, comm.world_size))
+        total = comm.allreduce(own.copy())
+        shape, size = gradient.shape, values.size
+        mean = total.astype(np.float32) * (unit / np.float32(comm.world_size))
+        return Exchanged(
+            own=(own.astype(np.float32) * unit).reshape(-1)[:size].reshape(shape),
+            mean=mean.reshape(-1)[:size].reshape(shape),
+        )
+
+    def _prepared(self, values: Floats) -> Floats:
+        return values
+
+    def _state(self) -> State:
+        return {"steps": self._steps}
+
+    def _restore(self, state: State) -> None:
+        self._steps = state["steps"]
+
+
+class TernGrad(Qsgd):
+    """Minus one, zero or one times the largest magnitude, at random: right in the mean (TernGrad, NIPS 2017).
+
+    The scale is shared by all ranks (section 4 there); `clip` bounds values to that many standard deviations.
+    """
+
+    def __init__(self, seed: int = 0, *, clip: float | None = None, bucket: int = 1 << 20) -> None:
+        """`bucket` values share a scale."""
+        if clip is not None and not clip > 0:
+            raise UsageError(f"clip must be positive, not {clip}")
+        super().__init__(levels=1, bucket=bucket, seed=seed, norm="max")
+        self._clip = clip
+
+    def _prepared(self, values: Floats) -> Floats:
+        if self._clip is None or not values.size:
+            return values
+        most = np.float32(self._clip * float(values.std()))
+        return np.clip(values, -most, most)
+
+
+class ScaledSign(Stateless):
+    """Signs times the mean magnitude; to be used with error feedback (EF-signSGD, ICML 2019).
+
+    The scale is the average of the ranks' own, so that signs can be added; what that changes goes into the feedback.
+    """
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        values = flat(gradient)
+        scale = np.array([np.abs(values).mean() if values.size else 0], np.float32)
+        scale = comm.allreduce(scale, "average")
+        signs = np.sign(values).astype(np.int8)
+        total = comm.allreduce(signs.copy()).astype(np.float32)
+        return Exchanged(
+            own=(signs * scale).reshape(gradient.shape),
+            mean=(total * (scale / np.float32(comm.world_size))).reshape(gradient.shape),
+        )
+
+
+def _lanes_for(levels: int, ranks: int) -> npt.DTypeLike:
+    """Return the narrowest integers that hold the sum."""
+    for kind in (np.int8, np.int16):
+        if levels * ranks <= np.iinfo(kind).max:
+            return kind
+    return np.int32

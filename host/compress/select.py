@@ -1,0 +1,156 @@
+"""Compressors that send some of the values."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.compress.base import (
+    Communicates,
+    Compressor,
+    Exchanged,
+    Floats,
+    State,
+    Stateless,
+    check_density,
+    count_of,
+    flat,
+)
+from switchsum.host.sparse import largest
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.kernels import kernel
+
+
+def exchange_at(comm: Communicates, gradient: Floats, indices: npt.NDArray[np.int64]) -> Exchanged:
+    """Average the values at each rank's own indices."""
+    values = flat(gradient)
+    own = np.zeros_like(values)
+    own[indices] = values[indices]
+    total = comm.allreduce_sparse(indices, values[indices], values.size, "average")
+    return Exchanged(own=own.reshape(gradient.shape), mean=total.to_dense().reshape(gradient.shape))
+
+
+class TopK(Stateless):
+    """The values of largest magnitude, found exactly."""
+
+    def __init__(self, density: float) -> None:
+        """`density` is the share of values that a rank sends."""
+        check_density(density)
+        self._density = density
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        values = flat(gradient)
+        return exchange_at(comm, gradient, largest(values, count_of(self._density, values.size)))
+
+
+class ThresholdTopK(Compressor):
+    """The values beyond a threshold that is computed anew every `period` exchanges (Ok-Topk, PPoPP 2022, section 3.1).
+
+    In between, the threshold follows the number of values that it let through: by the fifth root of that number over
+    the wanted one, at most by a factor of two.
+    """
+
+    def __init__(self, density: float, period: int = 64) -> None:
+        """`density` is the share of values that a rank sends, roughly."""
+        check_density(density)
+        if period < 1:
+            raise UsageError(f"period must be at least 1, not {period}")
+        self._density = density
+        self._period = period
+        self._thresholds: dict[str, float] = {}
+        self._steps: dict[str, int] = {}
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        values = flat(gradient)
+        k = count_of(self._density, values.size)
+        step = self._steps.get(key, 0)
+        if step % self._period == 0 and values.size:
+            self._thresholds[key] = float(np.partition(np.abs(values), values.size - k)[values.size - k])
+        threshold = self._thresholds.get(key, 0.0)
+        indices = np.empty(values.size, np.int64)
+        indices = indices[: beyond(values, threshold, indices)].copy()
+        self._steps[key] = step + 1
+        self._thresholds[key] = threshold * float(np.clip((max(1, len(indices)) / k) ** 0.2, 0.5, 2.0))
+        return exchange_at(comm, gradient, indices)
+
+    def _state(self) -> State:
+        return {"thresholds": self._thresholds, "steps": self._steps}
+
+    def _restore(self, state: State) -> None:
+        self._thresholds, self._steps = state["thresholds"], state["steps"]
+
+
+@kernel
+def beyond(values: Floats, threshold: float, indices: npt.NDArray[np.int64]) -> int:
+    """Write the indices of values that are not zero and of at least the threshold's magnitude; return their number."""
+    count = 0
+    for i in range(values.size):
+        # NaN counts as large: it must not be lost.
+        if not abs(values[i]) < threshold and values[i] != 0:
+            indices[count] = i
+            count += 1
+    return count
+
+
+class RandomK(Compressor):
+    """Values at random, the same places on all ranks, so that neither index nor bitmap travels."""
+
+    def __init__(self, density: float, seed: int = 0, *, unbiased: bool = False) -> None:
+        """`unbiased` makes up for the values that are left out (not to be used with error feedback)."""
+        check_density(density)
+        self._density = density
+        self._seed = seed
+        self._unbiased = unbiased
+        self._steps: dict[str, int] = {}
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        values = flat(gradient)
+        k = count_of(self._density, values.size)
+        step = self._steps.get(key, 0)
+        self._steps[key] = step + 1
+        random = np.random.default_rng([self._seed, step, *key.encode()])
+        indices = np.sort(random.choice(values.size, k, replace=False, shuffle=False))
+        chosen = values[indices] * np.float32(values.size / k if self._unbiased else 1)
+        own, mean = np.zeros_like(values), np.zeros_like(values)
+        own[indices] = chosen
+        mean[indices] = comm.allreduce(chosen, "average")
+        return Exchanged(own=own.reshape(gradient.shape), mean=mean.reshape(gradient.shape))
+
+    def _state(self) -> State:
+        return {"steps": self._steps}
+
+    def _restore(self, state: State) -> None:
+        self._steps = state["steps"]
+
+
+class BlockTopK(Stateless):
+    """The blocks whose norms, added over all ranks, are largest: a common support, so neither index nor bitmap travels.
+
+    The norms travel in lanes of 8 bits, which choose between nearly equal blocks at random.
+    """
+
+    def __init__(self, density: float, block: int = 256) -> None:
+        """`density` is the share of blocks that travel, `block` the number of values in one."""
+        check_density(density)
+        if block < 1:
+            raise UsageError(f"a block has at least one value, not {block}")
+        self._density = density
+        self._block = block
+
+    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+        """See `Compressor`."""
+        values = flat(gradient)
+        rows = np.zeros((-(-values.size // self._block), self._block), np.float32)
+        rows.reshape(-1)[: values.size] = values
+        norms = comm.allreduce(np.sqrt(np.einsum("ij,ij->i", rows, rows)), lanes="int8")
+        kept = np.sort(np.argsort(-norms, kind="stable")[: count_of(self._density, len(rows))])
+        own, mean = np.zeros_like(rows), np.zeros_like(rows)
+        own[kept] = rows[kept]
+        mean[kept] = comm.allreduce(rows[kept], "average")
+        shape = gradient.shape
+        return Exchanged(
+            own=own.reshape(-1)[: values.size].reshape(shape), mean=mean.reshape(-1)[: values.size].reshape(shape)
+        )
