@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import grpc
 
+from switchsum.protocol import tls
 from switchsum.protocol.p4runtime import (
     CHANNEL_OPTIONS,
     METHODS,
@@ -74,7 +75,7 @@ class P4RuntimeClient:
         self._timeout_s = timeout_s
         self._on_packet = on_packet
         self._on_end = on_end
-        self._channel = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._channel = tls.open_channel(address, tls.P4RUNTIME, _CHANNEL_OPTIONS)
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._arbitrated: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._stream: Any = None

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
-from switchsum.protocol import rpc
+from switchsum.protocol import rpc, tls
 from switchsum.protocol.errors import ControllerUnreachable, RemoteError
 
 Reply = TypeVar("Reply")
@@ -29,7 +29,7 @@ class ControllerClient:
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
         self._address = address
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(address, options=OPTIONS)
+        self._channel = tls.open_channel(address, tls.HOSTS, OPTIONS)
 
     def __enter__(self) -> ControllerClient:
         return self

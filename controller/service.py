@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc
 
 from switchsum.controller.daemon import MAX_WAITING, Controller
-from switchsum.protocol import errors, rpc
+from switchsum.protocol import errors, rpc, tls
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Service:
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
         try:
-            port = self._server.add_insecure_port(address)
+            port = tls.add_port(self._server, address, tls.HOSTS)
         except RuntimeError as error:
             raise errors.UsageError(f"cannot listen at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

@@ -13,7 +13,7 @@ import grpc
 import numpy as np
 
 from switchsum.host.transport.base import Indices, Transport
-from switchsum.protocol import rpc
+from switchsum.protocol import rpc, tls
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
@@ -50,7 +50,7 @@ class ControllerClient:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._channel = tls.open_channel(address, tls.HOSTS, _OPTIONS)
 
     def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = CALL_S) -> Reply:
         """Call a method; raises what the controller raised, or ControllerUnreachable."""

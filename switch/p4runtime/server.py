@@ -7,6 +7,7 @@ from typing import Final
 
 import grpc
 
+from switchsum.protocol import tls
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
 from switchsum.switch.p4runtime.arbitration import MAX_STREAMS
@@ -26,7 +27,7 @@ class Server:
         self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((service.handler(),))
         try:
-            port = self._server.add_insecure_port(address)
+            port = tls.add_port(self._server, address, tls.P4RUNTIME)
         except RuntimeError as error:
             raise TransportError(f"cannot listen on {address}: {error}") from error
         if not port:

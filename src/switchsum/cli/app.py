@@ -17,6 +17,7 @@ from switchsum.cli.packets import capture, send
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
 from switchsum.cli.switch import switch
+from switchsum.cli.tls import tls
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
@@ -35,6 +36,7 @@ app.command("drop-probability")(observe.drop_probability)
 app.command()(send)
 app.command()(capture)
 app.command()(shell)
+app.command()(tls)
 app.command()(doctor)
 
 

@@ -1,0 +1,22 @@
+"""`switchsum tls`: certificates for a test installation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from switchsum.protocol.errors import LocalError
+
+Days = Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")]
+
+
+def tls(directory: Annotated[Path, typer.Argument(help="New directory for them.")], days: Days = 30) -> None:
+    """Make certificates for switch, controller and workers, for SWITCHSUM_TLS on each of their machines."""
+    try:
+        from switchsum.launch import authority
+    except ImportError as error:
+        raise LocalError("certificates need the package cryptography: pip install 'switchsum[tls]'") from error
+    for role in authority.make(directory, days):
+        typer.echo(f"{role}: SWITCHSUM_TLS={directory / role}")

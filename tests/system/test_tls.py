@@ -1,0 +1,128 @@
+"""Who may talk to whom over TLS, with the certificates of `switchsum tls`."""
+
+from __future__ import annotations
+
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli import app
+from switchsum.controller.rpc_client import ControllerClient
+from switchsum.launch import authority
+from switchsum.protocol import rpc, tls
+from switchsum.protocol.errors import ControllerUnreachable, SwitchsumError, UsageError
+
+pytest.importorskip("cryptography", reason="needs the extra tls")
+
+LOOPBACK = "127.0.0.1:0"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("tls") / "made"
+    made = CliRunner().invoke(app, ["tls", str(directory)])
+    assert made.exit_code == 0, made.output
+    assert "worker: SWITCHSUM_TLS=" in made.output.replace("\n", "")
+    return directory
+
+
+class Echo:
+    """A server of one kind, that says yes to everybody who gets in."""
+
+    def __init__(self, kind: str) -> None:
+        self.server = grpc.server(ThreadPoolExecutor(2))
+        handler = grpc.unary_unary_rpc_method_handler(lambda request, context: b"yes")
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Ask": handler}),))
+        self.address = f"127.0.0.1:{tls.add_port(self.server, LOOPBACK, kind)}"
+        self.server.start()
+
+
+def is_let_in(address: str, kind: str) -> bool:
+    with tls.open_channel(address, kind) as channel:
+        try:
+            return channel.unary_unary("/echo/Ask")(b"", timeout=5.0) == b"yes"
+        except grpc.RpcError:
+            return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "server", "client", "expected"),
+    [
+        (tls.HOSTS, "controller", "worker", True),
+        (tls.HOSTS, "worker", "worker", False),  # a worker cannot pass for the controller
+        (tls.P4RUNTIME, "switch", "controller", True),
+        (tls.P4RUNTIME, "controller", "controller", False),
+        (tls.HOSTS, "controller", None, False),
+        (tls.HOSTS, None, "worker", False),
+    ],
+)
+def test_who_is_let_in(
+    certificates: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    server: str | None,
+    client: str | None,
+    expected: bool,
+) -> None:
+    monkeypatch.setenv(tls.VARIABLE, str(certificates / server) if server else "")
+    echo = Echo(kind)
+    monkeypatch.setenv(tls.VARIABLE, str(certificates / client) if client else "")
+    assert is_let_in(echo.address, kind) is expected
+    echo.server.stop(0)
+
+
+def test_an_authority_of_the_other_kind_or_of_somebody_else_is_none(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(tls.VARIABLE, str(certificates / "switch"))
+    echo = Echo(tls.P4RUNTIME)
+    authority.make(tmp_path / "other", days=1)
+    monkeypatch.setenv(tls.VARIABLE, str(tmp_path / "other" / "controller"))
+    assert not is_let_in(echo.address, tls.P4RUNTIME)
+    # A worker's certificate does not open the switch.
+    mixed = tmp_path / "mixed" / tls.P4RUNTIME
+    mixed.mkdir(parents=True)
+    for name in tls.FILES:
+        (mixed / name).write_bytes((certificates / "worker" / tls.HOSTS / name).read_bytes())
+    monkeypatch.setenv(tls.VARIABLE, str(tmp_path / "mixed"))
+    assert not is_let_in(echo.address, tls.P4RUNTIME)
+    echo.server.stop(0)
+
+
+def test_a_client_without_a_certificate_is_told_that_nobody_answers(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(tls.VARIABLE, str(certificates / "controller"))
+    echo = Echo(tls.HOSTS)
+    monkeypatch.delenv(tls.VARIABLE)
+    with ControllerClient(echo.address, timeout_s=5.0) as client, pytest.raises(ControllerUnreachable):
+        client.show_job(rpc.JobRequest(job="a"))
+    echo.server.stop(0)
+
+
+def test_keys_are_readable_by_nobody_else_and_a_directory_is_not_overwritten(certificates: Path) -> None:
+    for path in certificates.rglob("*.pem"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(UsageError, match="exists"):
+        authority.make(certificates, days=1)
+
+
+def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(tls.VARIABLE, str(tmp_path))
+    with pytest.raises(SwitchsumError, match=r"ca\.pem"):
+        tls.open_channel(LOOPBACK, tls.HOSTS)
+    tls.open_channel("unix:/nowhere", tls.HOSTS).close()
+
+
+def test_listening_to_everybody_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    for address in ("127.0.0.1:0", "localhost:0", "[::1]:0"):
+        tls.add_port(server, address, tls.HOSTS)
+    assert not caplog.records
+    tls.add_port(server, "0.0.0.0:0", tls.HOSTS)
+    assert "may give orders" in caplog.text
+    server.stop(0)
