@@ -44,7 +44,8 @@ class Echo:
 def is_let_in(address: str, kind: str) -> bool:
     with tls.open_channel(address, kind) as channel:
         try:
-            return channel.unary_unary("/echo/Ask")(b"", timeout=5.0) == b"yes"
+            ask = channel.unary_unary("/echo/Ask", None, None)
+            return bool(ask(b"", timeout=5.0) == b"yes")
         except grpc.RpcError:
             return False
 
