@@ -43,6 +43,8 @@ _OPERATORS: Final = {
     "or": Operator.OR,
 }
 OPERATORS: Final = tuple(_OPERATORS)
+BITWISE: Final = ("or",)
+"""Those that combine bits, of which zero is the identity."""
 FLOAT_LANES: Final = {"int32": LaneFormat.INT32, "int16": LaneFormat.INT16, "int8": LaneFormat.INT8}
 """What sums of floats may travel as."""
 _WAYS_OUT: Final = {
@@ -149,8 +151,8 @@ def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:
     native = dtype.newbyteorder("=")
     is_float, is_integer = native in _FLOATS, native.kind in "iu"
     is_bool = native.kind == "b"
-    if operator == "or" and not (is_integer or is_bool):
-        raise UnsupportedDtype(f"op='or' takes integers and bool, not {dtype.name}")
+    if operator in BITWISE and not (is_integer or is_bool):
+        raise UnsupportedDtype(f"op={operator!r} takes integers and bool, not {dtype.name}")
     if operator in ("max", "min") and not (is_integer or is_bool or native in _INFINITIES):
         raise UnsupportedDtype(f"op={operator!r} takes integers, bool and real floats, not {dtype.name}")
     if operator in ("sum", "average") and not (is_float or is_integer):
