@@ -217,7 +217,10 @@ def _frames(memory: SharedMemory, layout: OutboxLayout) -> Frames:
 
 def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, list[int], socket.socket]:
     """Connect; return the switch's answer, the descriptors that came with it and the connection."""
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise TransportError(f"no socket for a shared-memory link: {error.strerror}") from error
     descriptors: list[int] = []
     try:
         connection.settimeout(timeout_s)
@@ -230,7 +233,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         answer = Answer.decode(data)
         if answer.error or len(descriptors) != DESCRIPTORS_PASSED:
             raise TransportError(
-                f"the switch {name!r} refuses a shared-memory link: {answer.error or 'no memory came'}"
+                f"the switch {name!r} refuses a shared-memory link: {answer.error or 'too many files are open here'}"
             )
     except BaseException as error:
         connection.close()

@@ -29,7 +29,10 @@ class UdpTransport(SocketTransport):
 
     def __init__(self, host: str, port: int, *, rows: int, frame_bytes: int, switch: Address) -> None:
         """Connect to the switch at `host` and `port`, which calls itself `switch`; raises TransportError."""
-        link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        except OSError as error:
+            raise TransportError(f"no UDP socket: {error.strerror}") from error
         try:
             link.connect((host, port))
         except OSError as error:

@@ -6,6 +6,7 @@ The format: https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/ (Wireshar
 from __future__ import annotations
 
 import ctypes
+import logging
 import struct
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ _FLAGS: Final = 2
 _INBOUND: Final = 1
 _OUTBOUND: Final = 2
 
+_log = logging.getLogger(__name__)
+
 
 class Capture:
     """A pcapng file that is being written."""
@@ -32,6 +35,7 @@ class Capture:
         """Create `path`, or write it anew; raises OSError."""
         self._file = path.open("wb")
         self._interfaces: dict[int, int] = {}
+        self._is_full = False
         self._block(_SECTION, struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1))
 
     def received(self, batch: Batch) -> None:
@@ -45,9 +49,23 @@ class Capture:
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self._is_full = True
+        try:
+            self._file.close()
+        except OSError as error:
+            _log.error("the end of %s is missing: %s", self._file.name, error.strerror)
 
     def _record(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
+        """Record frames; where the file takes no more, the switch goes on without it."""
+        if self._is_full:
+            return
+        try:
+            self._write(ports, addresses, lengths, direction)
+        except OSError as error:
+            _log.error("%s: %s; nothing more is recorded", self._file.name, error.strerror)
+            self.close()
+
+    def _write(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
         now_ns = time.time_ns()
         for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
             head = struct.pack("<IIIII", self._interface(port), now_ns >> 32, now_ns & 0xFFFF_FFFF, length, length)

@@ -41,7 +41,10 @@ class UdpPort(PortGroup):
         `switch` is the address that the program knows as the switch's own, not necessarily the socket's.
         """
         super().__init__(table)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        except OSError as error:
+            raise TransportError(f"no UDP socket: {error.strerror}") from error
         try:
             self._socket.bind((host, port))
             self.address: tuple[str, int] = self._socket.getsockname()

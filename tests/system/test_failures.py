@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -86,6 +87,20 @@ def test_a_killed_worker_is_told_to_the_others_who_go_on(stack: ExitStack, tmp_p
     job = parts.show()
     assert (job.state, job.epoch != epoch, job.workers) == ("running", True, size if then == "replace" else size - 1)
     parts.end_well(survivors)
+
+
+@pytest.mark.root
+@NAMESPACES
+@pytest.mark.usefixtures("network_namespace")
+def test_a_link_that_is_down_for_five_seconds_goes_on_afterwards(stack: ExitStack, tmp_path: Path) -> None:
+    parts = Parts(stack, tmp_path, size=SIZE, links="veth")
+    _, _, workers = parts.start("endless.py")
+    interface = parts.wires[1].interface
+    subprocess.run(["ip", "link", "set", interface, "down"], check=True)
+    time.sleep(5.0)
+    subprocess.run(["ip", "link", "set", interface, "up"], check=True)
+    parts.await_progress()
+    parts.end_well(workers)
 
 
 def test_a_worker_that_is_stopped_for_three_seconds_goes_on(stack: ExitStack, tmp_path: Path) -> None:

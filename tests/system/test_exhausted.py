@@ -1,0 +1,53 @@
+"""What a machine can run out of ends in an error that says so, or is done without."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from switchsum.host.transport.links import open_transport
+from switchsum.protocol.errors import TransportError
+from switchsum.switch.ports.base import Batch, PortTable
+from switchsum.switch.ports.capture import Capture
+from switchsum.switch.ports.udp import UdpPort
+from switchsum.testing.switch import SWITCH_ADDRESS
+
+
+@pytest.fixture
+def no_files() -> Iterator[None]:
+    """Let this process open no file any more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.dup(0)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.usefixtures("no_files")
+@pytest.mark.parametrize("link", ["shm:nobody", "udp:127.0.0.1:9"])
+def test_without_file_descriptors_a_link_says_so(link: str) -> None:
+    with pytest.raises(TransportError, match="Too many open files"):
+        open_transport(link, rows=4, frame_bytes=1106, switch=SWITCH_ADDRESS)
+
+
+@pytest.mark.usefixtures("no_files")
+def test_without_file_descriptors_a_port_says_so() -> None:
+    with pytest.raises(TransportError, match="Too many open files"):
+        UdpPort(PortTable(), "127.0.0.1", 0, switch=SWITCH_ADDRESS)
+
+
+def test_a_full_disk_ends_the_capture_and_not_the_switch(caplog: pytest.LogCaptureFixture) -> None:
+    capture = Capture(Path("/dev/full"))
+    frame = np.zeros(100, np.uint8)
+    batch = Batch(1)
+    batch.append(1, frame.ctypes.data, frame.size)
+    for _ in range(3):
+        capture.received(batch)
+    capture.close()
+    assert caplog.text.count("No space left on device; nothing more is recorded") == 1
