@@ -27,7 +27,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench lint p4 docs torch clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench lint p4 docs torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,10 @@ docs: $(STAMP) ## run the examples in README.md and docs/
 
 torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
 	$(BIN)/python -m pip install --quiet torch==2.13.0
+
+torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (an hour; ARGS=test_broadcast: one)
+	$(BIN)/python -m pip install --quiet expecttest
+	$(BIN)/python tools/torch_tests.py $(ARGS)
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -76,6 +76,18 @@ def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, tmp_path: Path
     assert not processes_with(f"switchsum-torch-{results['switchsum']['pid']}-")
 
 
+@pytest.mark.root
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> None:
+    options = ["-n", "2", "--links", "veth", "--switch", switch]
+    training = [sys.executable, str(SCRIPTS / "ddp.py"), "switchsum", str(tmp_path / "result")]
+    command = [sys.executable, "-m", "switchsum", "run", *options, "--", *training]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=350, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
+
+
 @pytest.mark.timeout(400)
 def test_what_builds_on_process_groups(torchrun: Torchrun) -> None:
     done = torchrun(4, SCRIPTS / "wide.py", "cpu:switchsum")
@@ -106,7 +118,7 @@ def test_the_entry_point_never_raises() -> None:
 def test_hooks_send_less_and_lose_nothing(torchrun: Torchrun) -> None:
     done = torchrun(3, SCRIPTS / "hooked.py")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall("passed (.*)", done.stdout) == ["check_residuals", "check_torchs_own_hooks"]
+    assert re.findall("passed (.*)", done.stdout) == ["check_residuals", "check_narrow_lanes", "check_torchs_own_hooks"]
 
 
 @pytest.mark.parametrize("backend", ["cpu:gloo,cuda:switchsum", "cpu:switchsum,cuda:gloo"])

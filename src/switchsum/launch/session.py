@@ -15,8 +15,10 @@ from switchsum.launch.children import Child, Children
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
+from switchsum.protocol.wire import format_ip, format_mac
 
 JOB = "run"
+LOOPBACK = 0x7F_00_00_01
 READY_S = 120.0
 """How long switch and controller may take to start; compiling the program cold takes seconds, more where it is busy."""
 
@@ -45,15 +47,17 @@ def run(options: RunOptions) -> int:
                 wires.lay(children, rank, lanes=options.lanes, rate=options.rate) for rank in range(options.workers)
             ]
         switch = _start_switch(children, options, laid, path)
-        controller = _start_controller(children, options, switch, Path(scratch))
+        controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller) as client:
             client.create_job(
                 rpc.CreateJobRequest(job=JOB, workers=options.workers, slots=options.slots, timeout_s=options.timeout_s)
             )
             if options.loss:
                 client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
+        # Where rank 0's PyTorch, if it has any, waits for the others.
+        meeting = (laid[0].address.ip if laid else LOOPBACK, bmv2.free_port())
         workers = [
-            _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None)
+            _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
             for rank in range(options.workers)
         ]
         failed, code = children.wait(workers)
@@ -99,11 +103,15 @@ def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.
     return Switch(p4runtime=str(facts["p4runtime"]), link=link)
 
 
-def _start_controller(children: Children, options: RunOptions, switch: Switch, scratch: Path) -> str:
+def _start_controller(
+    children: Children, options: RunOptions, switch: Switch, laid: Sequence[wires.Wire], scratch: Path
+) -> str:
     command = ["controller", "--listen", f"unix:{scratch}/controller", "--switch", switch.p4runtime]
     command += ["--lanes", str(options.lanes)]
     if switch.limited is not None:
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
+    for wire in laid:  # workers talk to one another before they join: PyTorch's rendezvous does
+        command += ["--station", f"{format_mac(wire.address.mac)}@{wire.port}", "--flood-port", str(wire.port)]
     if options.verbose:
         command.append("--verbose")
     _, facts = daemon(children, "controller", command)
@@ -111,7 +119,13 @@ def _start_controller(children: Children, options: RunOptions, switch: Switch, s
 
 
 def _start_worker(
-    children: Children, options: RunOptions, rank: int, controller: str, switch: Switch, wire: wires.Wire | None
+    children: Children,
+    options: RunOptions,
+    rank: int,
+    controller: str,
+    switch: Switch,
+    wire: wires.Wire | None,
+    meeting: tuple[int, int],
 ) -> Child:
     environment = {
         **os.environ,
@@ -122,7 +136,11 @@ def _start_worker(
         "WORLD_SIZE": str(options.workers),
         "LOCAL_RANK": str(rank),
         "LOCAL_WORLD_SIZE": str(options.workers),
+        "MASTER_ADDR": format_ip(meeting[0]),
+        "MASTER_PORT": str(meeting[1]),
     }
+    if wire is not None:
+        environment.setdefault("GLOO_SOCKET_IFNAME", wires.WORKER_INTERFACE)
     # Several workers share the cores: as torchrun does, each gets one thread for its numerics unless told otherwise.
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from switchsum.host.pytorch.hooks import CompressedHook, Compressor, Exchange, compressed
+from switchsum.host.pytorch.hooks import CompressedHook, Compressor, Exchange, NarrowLanes, compressed
 
-__all__ = ["CompressedHook", "Compressor", "Exchange", "compressed"]
+__all__ = ["CompressedHook", "Compressor", "Exchange", "NarrowLanes", "compressed"]

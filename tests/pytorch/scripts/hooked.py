@@ -92,6 +92,13 @@ def check_residuals() -> None:
         assert third.tolist() == [(2 + mean) + (1 + mean), 0] * 4
 
 
+def check_narrow_lanes() -> None:
+    """Half the bytes, and the values to within the lanes' precision."""
+    mean = (dist.get_world_size() - 1) / 2
+    (found,) = gradients(hooks.compressed(hooks.NarrowLanes("int16")), 1)
+    torch.testing.assert_close(found, torch.full((8,), 1 + mean), rtol=1e-3, atol=0.0)
+
+
 def check_torchs_own_hooks() -> None:
     """Hooks of torch, alone and around ours."""
     mean = (dist.get_world_size() - 1) / 2
@@ -106,7 +113,7 @@ def check_torchs_own_hooks() -> None:
 
 if __name__ == "__main__":
     dist.init_process_group("switchsum")
-    for check in (check_residuals, check_torchs_own_hooks):
+    for check in (check_residuals, check_narrow_lanes, check_torchs_own_hooks):
         check()
         if dist.get_rank() == 0:
             print("passed", check.__name__, flush=True)

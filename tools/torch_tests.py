@@ -1,0 +1,138 @@
+"""Run PyTorch's own tests of process groups on this backend, and write docs/pytorch-tests.md (`make torch-tests`).
+
+They come with torch's wheel (`torch.testing._internal.distributed.distributed_test`) and know torch's own backends:
+they are told that this is gloo, and the group of that name is ours.  Each starts three processes, and rank 0 of them a
+switch: all of them take most of an hour.  `python tools/torch_tests.py test_broadcast test_reduce_sum`
+runs some; only a run of all writes the page, or `--write`, which then keeps what it says of the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import tempfile
+import time
+import unittest
+import warnings
+from pathlib import Path
+
+os.environ.setdefault("BACKEND", "gloo")
+os.environ.setdefault("WORLD_SIZE", "3")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="switchsum-torch-tests-"))
+warnings.simplefilter("ignore")
+
+import torch.distributed as dist  # noqa: E402 - what follows reads the environment
+from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend  # noqa: E402
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "pytorch-tests.md"
+HEAD = """# PyTorch's own tests
+
+What became of the cases of `torch.testing._internal.distributed.distributed_test` (torch 2.13) on three ranks on CPU.
+They know torch's own backends only, so they are told that this is gloo.
+`make torch-tests` runs all and writes this page; `make torch-tests ARGS="--write test_broadcast"` runs one anew.
+
+| case | outcome | why not |
+|---|---|---|
+"""
+_init_process_group = dist.init_process_group
+
+
+def init_process_group(backend: str | None = None, **options: object) -> None:
+    """Make a group of ours where a test asks for gloo."""
+    _init_process_group(backend="switchsum" if backend == "gloo" else backend, **options)
+
+
+dist.init_process_group = init_process_group
+
+
+class TestSwitchsum(TestDistBackend, DistributedTest._DistTestBase):
+    """torch's cases, as torch runs them for its own backends."""
+
+    def setUp(self) -> None:
+        """Start the processes."""
+        super().setUp()
+        self._spawn_processes()
+
+
+class Outcomes(unittest.TextTestResult):
+    """Remembers what became of each case."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self.rows: dict[str, tuple[str, str]] = {}
+
+    def addSuccess(self, test: unittest.TestCase) -> None:
+        """Note a pass."""
+        super().addSuccess(test)
+        self._note(test, "passed", "")
+
+    def addSkip(self, test: unittest.TestCase, reason: str) -> None:
+        """Note a skip and its reason."""
+        super().addSkip(test, reason)
+        self._note(test, "skipped", reason)
+
+    def addFailure(self, test: unittest.TestCase, err: object) -> None:
+        """Note a failure."""
+        super().addFailure(test, err)  # type: ignore[arg-type]
+        self._note(test, "failed", _last_line(self.failures[-1][1]))
+
+    def addError(self, test: unittest.TestCase, err: object) -> None:
+        """Note an error."""
+        super().addError(test, err)  # type: ignore[arg-type]
+        self._note(test, "failed", _last_line(self.errors[-1][1]))
+
+    def _note(self, test: unittest.TestCase, outcome: str, reason: str) -> None:
+        self.rows[test._testMethodName] = (outcome, reason.replace("|", "/").replace("\n", " "))
+        print(f"{test._testMethodName}: {outcome} {reason}", flush=True)
+
+
+def _last_line(trace: str) -> str:
+    lines = [
+        line for line in trace.strip().splitlines() if re.match(r"\w*(Error|Exception|Timeout|Lost)", line.strip())
+    ]
+    return (lines[-1] if lines else trace.strip().splitlines()[-1]).strip()[:200]
+
+
+def read_page() -> dict[str, tuple[str, str]]:
+    """Return what the page says."""
+    if not PAGE.exists():
+        return {}
+    rows = re.findall(r"^\| `(test_\w+)` \| (\w[\w ]*?) \| (.*?) ?\|$", PAGE.read_text(), re.MULTILINE)
+    return {name: (outcome, reason) for name, outcome, reason in rows}
+
+
+def write_page(rows: dict[str, tuple[str, str]]) -> None:
+    """Write the page: failures first, then passes, then skips."""
+    order = ["failed", "passed", "skipped"]
+    lines = [
+        f"| `{name}` | {outcome} | {reason} |"
+        for name, (outcome, reason) in sorted(rows.items(), key=lambda row: (order.index(row[1][0]), row[0]))
+    ]
+    counts = {outcome: sum(row[0] == outcome for row in rows.values()) for outcome in order}
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    PAGE.write_text(HEAD + "\n".join(lines) + f"\n\n{summary}.\n")
+
+
+def main() -> int:
+    """Run the cases; return the number of failures, at most 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="cases; all by default")
+    parser.add_argument("--write", action="store_true", help="write the page after some cases, too")
+    options = parser.parse_args()
+    names = options.names or unittest.TestLoader().getTestCaseNames(TestSwitchsum)
+    suite = unittest.TestSuite(TestSwitchsum(name) for name in names)
+    started = time.monotonic()
+    runner = unittest.TextTestRunner(stream=sys.stdout, resultclass=Outcomes, verbosity=0)
+    result = runner.run(suite)
+    assert isinstance(result, Outcomes)
+    print(f"{len(result.rows)} cases in {time.monotonic() - started:.0f} s")
+    if options.write or not options.names:
+        write_page((read_page() if options.names else {}) | result.rows)
+    return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
