@@ -72,15 +72,18 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     config = make_config(options)
     start_log(options)
-    for name, reason in _WITHOUT_EFFECT.items():
-        if getattr(options, name) is not None:
-            _log.warning("%s has no effect: %s", _option(name), reason)
     endings = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
-    with Switch(config) as switch:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
+    try:
+        running = Switch(config)
         for number in endings:
-            signal.signal(number, lambda *_: switch.stop())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, endings)
+            signal.signal(number, lambda *_: running.stop())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    with running as switch:
+        for option, reason in _WITHOUT_EFFECT.items():
+            if getattr(options, option) is not None:
+                _log.warning("%s has no effect: %s", _option(option), reason)
         _log.info("P4Runtime server listening on %s, device id %d", switch.address, config.device_id)
         for port, name in config.interfaces.items():
             _log.info("port %d is interface %s", port, name)

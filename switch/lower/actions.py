@@ -20,7 +20,8 @@ from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.hashes import hash_of
 from switchsum.switch.lower.symbols import Symbols
 
-_NOTHING = {"no_op", "log_msg"}
+# v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
+_NOTHING = {"no_op", "log_msg", "assert", "assume"}
 
 
 class ActionLowering:

@@ -94,6 +94,7 @@ def test_what_cannot_be_is_said_in_one_line(line: str, reason: str) -> None:
         run([*line.split()])
     assert reason in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}
 
 
 def test_a_busy_port_ends_it() -> None:

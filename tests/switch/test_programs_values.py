@@ -205,3 +205,9 @@ def test_hashes(load: Load) -> None:
             (3, 8),
         ]
         assert pipeline.process(0, frame) == [(1, frame + bits(expected))]
+
+
+def test_remarks_do_nothing(load: Load) -> None:
+    pipeline = load("remarks")
+    for word in (7, 200):
+        assert pipeline.process(0, bytes([word])) == [(1, bytes([word]))]
