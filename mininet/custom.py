@@ -126,7 +126,10 @@ class Survey:
                 for link in self.links
             ),
         )
-        self.root = topologies.center(self.topology)
+        chosen = {one.adds for one in self.nodes.values() if isinstance(one, SwitchsumSwitch) and one.adds}
+        if not chosen.issubset(switches):
+            give_up(self.nodes, f"adds={', '.join(sorted(chosen))} names no switch: there are {', '.join(switches)}")
+        self.root = min(chosen, default="") or topologies.center(self.topology)
         tree = topologies.spanning_tree(self.topology, self.root)
         self.routes = topologies.routes(self.topology, tree)
 
@@ -167,14 +170,15 @@ class Survey:
 
 
 class SwitchsumSwitch(Switch):  # type: ignore[misc]
-    """The embedded switch with a controller of its own: ``--switch switchsum[,lanes=2048]``."""
+    """The embedded switch with a controller of its own: ``--switch switchsum[,lanes=2048][,adds=s2]``."""
 
-    def __init__(self, name: str, lanes: int = 256, **params: Any) -> None:
+    def __init__(self, name: str, lanes: int = 256, adds: str = "", **params: Any) -> None:
         if not (BIN / "switchsum").exists():
             leave(f"there is no {BIN / 'switchsum'}: `make mininet-cli` installs it, or SWITCHSUM_BIN names its folder")
         refuse_leftovers(name)
         super().__init__(name, **params)
         self.lanes = lanes
+        self.adds = adds
         self.folder = run_folder()
         self.controller_address = f"unix:{self.folder}/{name}"
         self.p4runtime = f"unix:{self.folder}/{name}.p4runtime"  # the same when the switch is started again
@@ -225,7 +229,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
             while not controller.is_ready(wait_s=0.1):
                 broken = [daemon for daemon in (running, controller) if daemon.has_ended()]
                 if broken or time.monotonic() > deadline_s:
-                    give_up(switch, [*broken, controller][0].explain())
+                    give_up(Survey(switch).nodes, [*broken, controller][0].explain())
         survey = Survey(switches[0])
         adding = survey.nodes[survey.root]
         if adding in switches:
@@ -278,7 +282,7 @@ def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
         command += ["--controller", adding.controller_address]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            give_up(adding, done.stderr.strip())
+            give_up(survey.nodes, done.stderr.strip())
     info(f"\n*** {adding.name} adds, for job {JOB} of {len(hosts)} hosts; logs are in {adding.folder}\n")
 
 
@@ -389,9 +393,9 @@ def refuse_leftovers(name: str) -> None:
         leave(f"{there[0]} belongs to another Mininet that runs: end that one first")
 
 
-def give_up(switch: SwitchsumSwitch, problem: str) -> None:
-    """End the network around a switch and leave."""
-    for other in Survey(switch).nodes.values():
+def give_up(nodes: dict[str, Any], problem: str) -> None:
+    """End the switches of a network and leave."""
+    for other in nodes.values():
         if isinstance(other, SwitchsumSwitch):
             other.stop()
     leave(problem)

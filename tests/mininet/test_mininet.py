@@ -91,9 +91,10 @@ def test_a_job_adds_across_two_spines(mn: Mn, switch: str) -> None:
 
 
 def test_mininets_own_topology_jumbo_frames_slow_links_and_the_exit_code_of_a_job(mn: Mn) -> None:
-    options = ("--switch", "switchsum,lanes=2048", "--topo", "linear,2", "--link", "tc,bw=50")
+    options = ("--switch", "switchsum,lanes=2048,adds=s2", "--topo", "linear,2", "--link", "tc,bw=50")
     done = mn(*options, "--test", WORKER, "--test", "train,sh -c 'exit 3'")
     assert "50.00Mbit" in done.stdout
+    assert "s2 adds" in done.stdout, "and not the first one of two in the middle"
     assert "2 workers agree" in done.stdout, done.stdout
     assert done.returncode == 3, done.stdout
 
@@ -103,6 +104,7 @@ def test_mininets_own_topology_jumbo_frames_slow_links_and_the_exit_code_of_a_jo
     [
         (("--switch", "switchsum", "--topo", "fat-tree,3"), "--topo fat-tree: a fat tree has switches with an even"),
         (("--switch", "switchsum", "--topo", "star,spokes=3"), "--topo star: "),
+        (("--switch", "switchsum,adds=s5", "--topo", "star,2", "--test", "none"), "adds=s5 names no switch"),
         (("--switch", "switchsum,lanes=7", "--topo", "star,2", "--test", "none"), "built for (128, 256, 2048) lanes"),
     ],
 )
