@@ -128,9 +128,9 @@ class Parts:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
 
-    def show(self) -> rpc.JobInfo:
-        """Return what the controller knows of the job."""
-        return self.ask(lambda client: client.show_job(rpc.JobRequest(job=JOB)))
+    def show(self, job: str = JOB) -> rpc.JobInfo:
+        """Return what the controller knows of a job."""
+        return self.ask(lambda client: client.show_job(rpc.JobRequest(job=job)))
 
     def count(self, reason: str) -> int:
         """Return how many frames the switch has counted under a reason."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import time
 from collections.abc import Iterator
@@ -10,18 +11,23 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.controller.rpc_client import ControllerClient
+from switchsum.protocol import rpc
+
 from .conftest import NAMESPACES, NEEDS_BMV2
-from .parts import Parts, pause
+from .parts import START_S, Parts, pause
 
 pytestmark = pytest.mark.timeout(150)
 
 SIZE = 2
 ROOT = (pytest.mark.root, NAMESPACES)
+BMV2 = pytest.param("veth", "bmv2", id="bmv2", marks=(*ROOT, pytest.mark.bmv2, NEEDS_BMV2))
+BOTH_SWITCHES = [pytest.param("shm", "embedded", id="shm"), BMV2]
 OVER_EVERYTHING = [
     pytest.param("shm", "embedded", id="shm"),
     pytest.param("udp", "embedded", id="udp"),
     pytest.param("veth", "embedded", id="veth", marks=ROOT),
-    pytest.param("veth", "bmv2", id="bmv2", marks=(*ROOT, pytest.mark.bmv2, NEEDS_BMV2)),
+    BMV2,
 ]
 
 
@@ -31,9 +37,14 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(stack: ExitStack, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
+def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
+    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if links == "veth":
+        request.getfixturevalue("network_namespace")
     timeout_s = 3.0  # heartbeats that nobody takes for longer must not end the job
-    parts = Parts(stack, tmp_path, size=SIZE)
+    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
     _, first, workers = parts.start("endless.py", timeout_s=timeout_s)
     epoch = parts.show().epoch
 
@@ -66,6 +77,30 @@ def test_a_killed_switch_is_missed_until_it_is_back(
         switch = parts.switch()
         parts.await_progress()
     assert [worker.poll() for worker in workers] == [None] * SIZE
+    parts.end_well(workers)
+
+
+@pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
+def test_two_jobs_side_by_side_do_not_disturb_each_other(
+    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if links == "veth":
+        request.getfixturevalue("network_namespace")
+    parts = Parts(stack, tmp_path, size=2 * SIZE, links=links, kind=kind)
+    parts.switch()
+    parts.controller()
+    workers = []
+    for first, job in ((0, "a"), (SIZE, "b")):
+        create = rpc.CreateJobRequest(job=job, workers=SIZE, timeout_s=10.0)
+        parts.ask(functools.partial(ControllerClient.create_job, request=create))
+        for rank in range(SIZE):
+            place = {"SWITCHSUM_JOB": job, "RANK": str(rank), "WORLD_SIZE": str(SIZE)}
+            workers.append(parts.worker(first + rank, "endless.py", **place))
+    deadline = time.monotonic() + START_S
+    while {parts.show(job).state for job in "ab"} != {"running"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    parts.await_progress()
     parts.end_well(workers)
 
 
