@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.host.handle import Handle
 from switchsum.host.sparse import SparseSum
 from switchsum.protocol.errors import UsageError
 
@@ -46,6 +48,19 @@ class Exchanged:
     """The average of all ranks' `own`, the same bits on every rank."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """An exchange that was begun: this one has ended already."""
+
+    mean: Floats
+    handles: tuple[Handle, ...] = ()
+    """Collectives that have not ended."""
+
+    def finish(self) -> Floats:
+        """Return the average."""
+        return self.mean
+
+
 class Compressor(ABC):
     """Averages gradients over all ranks, roughly, with fewer bytes.
 
@@ -62,16 +77,20 @@ class Compressor(ABC):
         Raises what the communicator raises, and UsageError for a gradient that is no float32.
         """
 
+    def begin(self, comm: Communicates, key: str, gradient: Floats) -> Begun:
+        """Begin an exchange, as hooks of training frameworks do; its `finish` returns the average."""
+        return Begun(mean=self.exchange(comm, key, gradient).mean)
+
     def state_dict(self) -> State:
         """Return a copy of all that the next exchange depends on."""
         return copy.deepcopy(self._state())
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another one was when it gave its `state_dict`; raises UsageError if that was of another kind."""
         own = self._state()
         if state.keys() != own.keys():
             raise UsageError(f"{type(self).__name__} has {sorted(own)} in its state, not {sorted(state)}")
-        self._restore(copy.deepcopy(state))
+        self._restore(copy.deepcopy(dict(state)))
 
     @abstractmethod
     def _state(self) -> State:

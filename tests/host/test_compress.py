@@ -121,6 +121,15 @@ def test_nothing_is_lost_with_error_feedback(ranks: list[Communicator], name: st
         np.testing.assert_allclose(said[rank] + made[rank].lost("weight"), given[rank], atol=1e-5 * scale_of(given))
 
 
+def test_an_exchange_can_be_begun(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> Array:
+        return TopK(0.5).begin(communicator, "x", np.array([1, 9, 2, 8], np.float32)).finish()
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        for mean in pool.map(call, ranks):
+            np.testing.assert_allclose(mean, [0, 9, 0, 8], rtol=1e-6)
+
+
 def test_topk_is_the_papers(ranks: list[Communicator]) -> None:
     arrays = gradients()
     for array, result in zip(arrays, exchange(ranks, [TopK(0.1) for _ in range(RANKS)], arrays), strict=True):
