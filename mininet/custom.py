@@ -1,7 +1,7 @@
 """switchsum's switches and topologies for Mininet: ``mn --custom mininet/custom.py --switch switchsum --topo star,4``.
 
-The only file that imports Mininet, and besides it only the standard library: `mn` runs under the system's Python.  The
-switches are started as commands from SWITCHSUM_BIN, else from ``.venv/bin`` beside this folder.
+The only file that imports Mininet.  What else it imports needs only the standard library: `mn` runs under the system's
+Python.  The switches are started as commands from SWITCHSUM_BIN, else from ``.venv/bin`` beside this folder.
 
 Each switch has a controller of its own, which forwards ordinary traffic along one spanning tree.  The switch in the
 middle also adds: every host's environment leads to its controller and to the job ``mininet``, with a rank for each
@@ -10,20 +10,14 @@ host, so that ``h1 switchsum job list`` and, on all hosts, ``python train.py`` w
 
 from __future__ import annotations
 
-import atexit
-import fcntl
 import ipaddress
 import os
 import re
-import select
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +30,13 @@ from mininet.topo import Topo
 
 HERE = Path(sys._getframe().f_code.co_filename).resolve().parent  # mn executes this file without a __file__
 if TYPE_CHECKING:
+    from mininet.daemons import Daemon, free_port, run_folder
+
     from switchsum import topologies
 else:
     sys.path.insert(0, str(HERE))
     import topologies
+    from daemons import Daemon, free_port, run_folder
 
 BIN = Path(os.environ.get("SWITCHSUM_BIN") or HERE.parent / ".venv" / "bin").absolute()
 JOB = "mininet"
@@ -48,55 +45,9 @@ MAX_WORKERS = 32
 MIN_MTU = 1500
 HEADERS_BYTES = 82  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); the MTU leaves the first of them out
 READY_S = 60.0
-STOP_S = 3.0
 # Of links with a rate: a queue for every host's window; and tc warns about Mininet's default, HTB.
 BUCKET = {"use_tbf": True, "latency_ms": 1000}
 OFFLOADS = ("tx", "tso", "gso", "gro")  # they leave checksums unfinished, and halve BMv2's receive ring
-
-
-class Daemon:
-    """A process of ours: ended by its id, or by the kernel when Mininet dies."""
-
-    def __init__(self, name: str, command: list[str], log: Path) -> None:
-        self.name = name
-        self.log = log
-        self.ready, writing = os.pipe()
-        with log.open("ab") as output:
-            self.process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                pass_fds=[writing],
-                env={**os.environ, "SWITCHSUM_READY_FD": str(writing)},
-                start_new_session=True,  # an interrupt in Mininet's CLI is not for us
-            )
-        os.close(writing)
-
-    def is_ready(self, wait_s: float) -> bool:
-        """Whether the daemon has said that it is ready, or does so within a while."""
-        readable, _, _ = select.select([self.ready], [], [], wait_s)
-        return bool(readable and os.read(self.ready, 65536))
-
-    def has_ended(self) -> bool:
-        """Whether the process is no more."""
-        return self.process.poll() is not None
-
-    def explain(self) -> str:
-        """Say what is the matter with the daemon, with the last line of its log."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        state = "has ended" if self.has_ended() else "is not ready"
-        return f"{self.name} {state}: {lines[-1] if lines else 'it said nothing'}"
-
-    def stop(self) -> None:
-        """End the process and wait for its end."""
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        os.close(self.ready)
 
 
 class Survey:
@@ -407,41 +358,11 @@ def leave(problem: str) -> Any:
     raise SystemExit(f"switchsum: {problem}")
 
 
-def run_folder() -> Path:
-    """Return the folder of this process's sockets and logs, which goes when the process ends.
-
-    A process that is killed leaves it behind, unlocked, to the next one.
-    """
-    global _folder  # noqa: PLW0603
-    if _folder is None:
-        for lock in Path(tempfile.gettempdir()).glob("switchsum-mininet-*/lock"):
-            with lock.open() as file, suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
-        _folder = Path(tempfile.mkdtemp(prefix="switchsum-mininet-"))
-        fcntl.flock(os.open(_folder / "lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)  # until the process ends
-        atexit.register(shutil.rmtree, _folder, ignore_errors=True)
-    return _folder
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody listens on now, and that this has not returned before."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            number = int(probe.getsockname()[1])
-        if number not in _ports:
-            _ports.add(number)
-            return number
-
-
 def in_order(name: str) -> list[tuple[int, str]]:
     """Sort key by which s2 comes before s10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
-_folder: Path | None = None
-_ports: set[int] = set()
 switches = {"switchsum": SwitchsumSwitch, "bmv2": Bmv2Switch}
 topos = {name: make_topo(name) for name in topologies.SHAPES}
 tests = {"train": train}

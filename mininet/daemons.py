@@ -1,0 +1,92 @@
+"""The processes that `custom.py` starts, their folder and their ports.  Standard library only, without Mininet."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import select
+import shutil
+import socket
+import subprocess
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+STOP_S = 3.0
+
+_folder: Path | None = None
+_ports: set[int] = set()
+
+
+class Daemon:
+    """A process of ours: ended by its id, or by the kernel when Mininet dies."""
+
+    def __init__(self, name: str, command: list[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.ready, writing = os.pipe()
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                pass_fds=[writing],
+                env={**os.environ, "SWITCHSUM_READY_FD": str(writing)},
+                start_new_session=True,  # an interrupt in Mininet's CLI is not for us
+            )
+        os.close(writing)
+
+    def is_ready(self, wait_s: float) -> bool:
+        """Whether the daemon has said that it is ready, or does so within a while."""
+        readable, _, _ = select.select([self.ready], [], [], wait_s)
+        return bool(readable and os.read(self.ready, 65536))
+
+    def has_ended(self) -> bool:
+        """Whether the process is no more."""
+        return self.process.poll() is not None
+
+    def explain(self) -> str:
+        """Say what is the matter with the daemon, with the last line of its log."""
+        lines = self.log.read_text(errors="replace").strip().splitlines()
+        state = "has ended" if self.has_ended() else "is not ready"
+        return f"{self.name} {state}: {lines[-1] if lines else 'it said nothing'}"
+
+    def stop(self) -> None:
+        """End the process and wait for its end."""
+        self.process.terminate()
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.ready)
+
+
+def run_folder() -> Path:
+    """Return the folder of this process's sockets and logs, which goes when the process ends.
+
+    A process that is killed leaves it behind, unlocked, to the next one.
+    """
+    global _folder  # noqa: PLW0603
+    if _folder is None:
+        for lock in Path(tempfile.gettempdir()).glob("switchsum-mininet-*/lock"):
+            with lock.open() as file, suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.parent, ignore_errors=True)
+        _folder = Path(tempfile.mkdtemp(prefix="switchsum-mininet-"))
+        fcntl.flock(os.open(_folder / "lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)  # until the process ends
+        atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+    return _folder
+
+
+def free_port() -> int:
+    """Return a TCP port that nobody listens on now, and that this has not returned before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            number = int(probe.getsockname()[1])
+        if number not in _ports:
+            _ports.add(number)
+            return number
