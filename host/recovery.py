@@ -4,9 +4,10 @@ A worker cannot know whether its contribution, somebody else's or the result was
 the switch answers with the result, or with `held` if others are missing.  Two rules say when:
 
 * *overtaken*: results of frames that were sent `threshold` or more later have passed.  Where a worker is out of step
-  with the others, in a round that it repeated and in the next one, a result proves less: two frames are lost, not all
-  that it has passed.  A slot whose contribution the switch holds waits for somebody else's repeat, which takes as long
-  as one's own: it gets twice a round's time, and each time twice as much.
+  with the others, in a round that it repeated and in the next one, a result proves less, and counts only when nothing
+  better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
+  switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
+  each time twice as much.
 * *probe*: nothing has come for a time-out (RFC 6298's estimate).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
   late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
@@ -42,7 +43,11 @@ _BYTES_SENT: Final = int(Count.BYTES_SENT)
 
 _PROBES_AT_ONCE: Final = 2
 _CREDIT: Final = 2
-"""Frames that are taken for lost when the result of a repeat has passed them."""
+"""Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
+_FEW: Final = 8
+"""With so few waiting slots an operation comes to its end, and a frame too many is cheaper than a time-out."""
+_MANY: Final = 32
+"""So many waiting slots are not searched for each batch of results."""
 _MOST_DOUBLINGS: Final = 6
 _MOST_DOUBLINGS_HELD: Final = 3
 
@@ -160,10 +165,11 @@ def note_result(core: Record, slot: Record, now: float) -> None:
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
     core.passed = max(core.passed, slot.sequence)
-    if slot.repeats or slot.late:
-        core.credit += _CREDIT
-    else:
+    if slot.repeats == 0 and slot.late == 0:
         core.overtaken = max(core.overtaken, slot.sequence)
+        core.evident_at = now
+    elif core.waiting <= _FEW or now > core.evident_at + core.smoothed_s:
+        core.credit += _CREDIT
     # A column's first round waits for the slowest worker to begin the operation.
     if slot.repeats == 0 and slot.named:
         _estimate(core, now - slot.sent_at)
@@ -199,8 +205,10 @@ def _estimate(core: Record, elapsed: float) -> None:
 def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
-    if core.waiting == 0:
+    # While many wait, many more results are on their way: slots need not be looked through for each of them.
+    if core.waiting == 0 or (core.waiting > _MANY and core.passed - core.searched < core.waiting // 8):
         return
+    core.searched = core.passed
     passed = min(core.passed - core.threshold, core.consumed)
     overtaken = min(core.overtaken - core.threshold, core.consumed)
     round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s

@@ -133,6 +133,8 @@ CORE: Final = np.dtype(
         ("queued", "i8"),
         # Loss recovery, see recovery.py.
         ("passed", "i8"),  # highest sequence whose result has come
+        ("searched", "i8"),  # `passed` when slots were last searched
+        ("evident_at", "f8"),  # when `overtaken` was last heard of
         ("credit", "i8"),  # frames that may be taken for lost because results of repeats have passed them
         ("overtaken", "i8"),  # the same, of slots that are in step with the other workers'
         ("threshold", "i8"),
