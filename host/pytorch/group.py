@@ -141,6 +141,10 @@ class SwitchGroup(dist.ProcessGroup):
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
         if reductions is None:
             return self._over_gloo("allreduce", tensors, opts)
+        if any(reduction.operator not in ("sum", "average") for reduction in reductions):
+            raise NotImplementedError(
+                "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"
+            )
         sums = [
             sparse.SparseSum(self.connect(), tensor, reduction.operator)
             for tensor, reduction in zip(tensors, reductions, strict=True)
@@ -359,7 +363,7 @@ class SwitchGroup(dist.ProcessGroup):
         """Return how the switch reduces each tensor; None, and noted, if it cannot do all of them."""
         chosen = []
         for tensor in tensors:
-            reduction = choose(opts.reduceOp, tensor, self.size())
+            reduction = choose(opts.reduceOp, tensor)
             if isinstance(reduction, str):
                 self._detours.take(f"{call} {reduction}")
                 return None

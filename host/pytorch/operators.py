@@ -8,11 +8,14 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from switchsum.host.pytorch.tensors import SUMMED, WIDENED, Staged, stage
+from switchsum.host.pytorch.tensors import Staged, stage
 
 _OP: Final = dist.ReduceOp.RedOpType
 _ANY: Final = {_OP.SUM, _OP.MAX, _OP.BOR}
 _ALL: Final = {_OP.MIN, _OP.PRODUCT, _OP.BAND}
+_FLOATS: Final = {torch.float32, torch.float16, torch.bfloat16}
+_NARROW: Final = {torch.int8, torch.uint8, torch.int16}
+_INTEGERS: Final = {*_NARROW, torch.int32, torch.int64}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,39 +26,47 @@ class Reduction:
     """The communicator's."""
     dtype: torch.dtype | None = None
     """What the values travel as; None: as they are."""
-    threshold: int = 0
-    """Of booleans: how many ranks must have True."""
+    is_inverted: bool = False
+    """Whether all bits travel inverted, which makes an `or` of an `and`."""
 
     def stage(self, tensor: torch.Tensor, *, copy: bool = False) -> Staged:
         """Bring a tensor's values to where they can be reduced."""
-        return stage(tensor, self.dtype, copy=copy)
+        part = stage(tensor, self.dtype, copy=copy or self.is_inverted)
+        if self.is_inverted:
+            part.values.bitwise_not_()
+        return part
 
     def stage_result(self, tensor: torch.Tensor) -> Staged:
         """Bring room for a result of the tensor's shape to where it can be written."""
-        return stage(tensor, self.dtype)
+        return stage(tensor, self.dtype, copy=self.is_inverted)
 
     def convert(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Return what the sums mean in the tensor's own dtype."""
-        return values >= self.threshold if dtype == torch.bool else values.to(dtype)
+        """Return what the results mean in the tensor's own dtype; sums that do not fit it wrap, as torch's do."""
+        return (values.bitwise_not() if self.is_inverted else values).to(dtype)
 
     def deliver(self, part: Staged) -> None:
         """Write the result to the tensor."""
-        part.deliver(None if self.dtype is None else lambda values: self.convert(values, part.tensor.dtype))
+        part.deliver(lambda values: self.convert(values, part.tensor.dtype))
 
 
-def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
+def choose(op: Any, tensor: torch.Tensor) -> Reduction | str:
     """Return how the switch reduces a tensor, or what it is that it cannot do."""
-    op = _kind(op)
+    op, dtype = _kind(op), tensor.dtype
     if tensor.layout != torch.strided:
         return f"of {tensor.layout}"
-    if tensor.dtype == torch.bool:
-        if op in _ANY or op in _ALL:
-            return Reduction(operator="sum", dtype=torch.int32, threshold=1 if op in _ANY else ranks)
-    elif op == _OP.SUM and tensor.dtype in WIDENED:
+    if dtype == torch.bool and op in _ANY | _ALL:
+        return Reduction(operator="max" if op in _ANY else "min")
+    if op == _OP.SUM and dtype in _NARROW:
         return Reduction(operator="sum", dtype=torch.int32)
-    elif (op == _OP.SUM or (op == _OP.AVG and tensor.dtype.is_floating_point)) and tensor.dtype in SUMMED:
-        return Reduction(operator="sum" if op == _OP.SUM else "average")
-    return f"({op.name}) of {str(tensor.dtype).removeprefix('torch.')}"
+    if op == _OP.SUM and dtype in _FLOATS | _INTEGERS:
+        return Reduction(operator="sum")
+    if op == _OP.AVG and dtype in _FLOATS:
+        return Reduction(operator="average")
+    if op in (_OP.MAX, _OP.MIN) and dtype in {*_FLOATS, *_INTEGERS, torch.float64}:
+        return Reduction(operator="max" if op == _OP.MAX else "min")
+    if op in (_OP.BOR, _OP.BAND) and dtype in _INTEGERS:
+        return Reduction(operator="or", is_inverted=op == _OP.BAND)
+    return f"({op.name}) of {str(dtype).removeprefix('torch.')}"
 
 
 def _kind(op: Any) -> Any:

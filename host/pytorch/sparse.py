@@ -27,8 +27,8 @@ class SparseSum:
         indices = own.indices()[0].cpu().numpy()
         present = np.zeros(own.shape[0], np.bool_)
         present[indices] = True
-        everybody = communicator.allgather(np.packbits(present))
-        union = np.unpackbits(np.bitwise_or.reduce(everybody, axis=0), count=len(present)).view(np.bool_)
+        everybodys = communicator.allreduce(np.packbits(present), "or")
+        union = np.unpackbits(everybodys, count=len(present)).view(np.bool_)
         self._rows = torch.from_numpy(np.flatnonzero(union))
         self._values = torch.zeros((len(self._rows), *own.shape[1:]), dtype=own.dtype)
         self._values[np.searchsorted(self._rows.numpy(), indices)] = own.values().cpu()

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import torch
-
-SUMMED: Final = {torch.float32, torch.float16, torch.bfloat16, torch.int32}
-"""What the switch adds as it is."""
-WIDENED: Final = {torch.int8, torch.uint8, torch.int16, torch.bool}
-"""What is added as int32: 32 workers' sums fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,7 @@ def test_a_worker_that_dies_in_its_backward_pass_is_named_by_the_others(workers:
         assert "rank 1 of job" in output
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(200)
 def test_a_late_worker_is_named_when_the_groups_time_is_over(workers: list[Worker]) -> None:
     workers += start("late", "15")

@@ -33,7 +33,7 @@ def gloo_counts(groups: list[Any]) -> dict[str, int]:
 
 
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
-INTEGERS = [torch.int32, torch.int16, torch.int8, torch.uint8]
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
@@ -57,6 +57,44 @@ def test_average(groups: list[Any], dtype: Any) -> None:
         tensor = torch.full((700,), group.rank() * 3.0).to(dtype)
         group.allreduce(tensor, options(reduceOp=OP.AVG)).wait()
         assert torch.equal(tensor, torch.full((700,), 3.0).to(dtype))
+
+    on_all(groups, call)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.float64, *INTEGERS], ids=str)
+def test_greatest_and_smallest(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        own = torch.arange(600).roll(7 * group.rank()).to(dtype)
+        everybody = torch.stack([torch.arange(600).roll(7 * rank).to(dtype) for rank in range(RANKS)])
+        for op, expected in ((OP.MAX, everybody.amax(0)), (OP.MIN, everybody.amin(0))):
+            tensor = own.clone()
+            group.allreduce([tensor], options(reduceOp=op)).wait()
+            assert torch.equal(tensor, expected)
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_bits(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        for op, expected in ((OP.BOR, 0b1111), (OP.BAND, 0b1000)):
+            tensor = torch.full((300,), 0b1000 | 1 << group.rank()).to(dtype)
+            group.allreduce([tensor], options(reduceOp=op)).wait()
+            assert torch.equal(tensor, torch.full((300,), expected).to(dtype))
+            part, whole = torch.zeros(100, dtype=dtype), torch.full((300,), 0b1000 | 1 << group.rank()).to(dtype)
+            group.reduce_scatter_single(part, whole, options(reduceOp=op)).wait()
+            assert torch.equal(part, torch.full((100,), expected).to(dtype))
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
+def test_sums_of_narrow_integers_wrap_as_torchs_do(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.full((4,), 100, dtype=torch.uint8)
+        group.allreduce([tensor], options()).wait()
+        assert tensor.tolist() == [300 - 256] * 4
 
     on_all(groups, call)
 

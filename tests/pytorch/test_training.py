@@ -76,6 +76,7 @@ def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, tmp_path: Path
     assert not processes_with(f"switchsum-torch-{results['switchsum']['pid']}-")
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
