@@ -29,8 +29,12 @@ KILLS: Final = 0.15
 """Share of the jobs in which a worker is killed."""
 LATEST_KILL_S: Final = 5.0
 MOST_ROUNDS: Final = 12
-STUCK_S: Final = 120.0
-"""A job that takes longer hangs."""
+STUCK_S: Final = 300.0
+"""A job that takes longer hangs: without progress its members would have given up long before."""
+FEW_SLOTS: Final = 8
+FEW_BLOCKS: Final = 200
+"""What jobs with few slots add at most: each block costs them a round trip's share."""
+MOST_BLOCKS: Final = 4000
 WARM_SHARE: Final = 1 / 3
 """Memory is compared with what it was after this share of the time, or a minute."""
 WARM_JOBS: Final = 3
@@ -84,7 +88,9 @@ class Soak:
                 self._kill(job)
             if now - job.began_s > STUCK_S:
                 self.problems.append(f"{job.name} hangs")
-                self._end(job)
+                job.began_s = float("inf")
+                for place in job.places:
+                    place.kill()
         self._listen(0.2)
 
     def finish(self) -> None:
@@ -117,14 +123,14 @@ class Soak:
         job = Running(f"soak-{self._count}", places, time.monotonic())
         if self._dice.random() < KILLS:
             job.kill_at_s = job.began_s + self._dice.uniform(0, LATEST_KILL_S)
-        self._client.create_job(
-            rpc.CreateJobRequest(job=job.name, workers=size, slots=self._dice.choice((8, SLOTS)), timeout_s=TIMEOUT_S)
-        )
+        slots = self._dice.choice((FEW_SLOTS, SLOTS))
+        most = FEW_BLOCKS if slots == FEW_SLOTS else MOST_BLOCKS
+        self._client.create_job(rpc.CreateJobRequest(job=job.name, workers=size, slots=slots, timeout_s=TIMEOUT_S))
         seed, rounds = self._dice.getrandbits(31), self._dice.randint(1, MOST_ROUNDS)
         self._running[job.name] = job
         self.counts["jobs"] += 1
         for rank, place in enumerate(places):
-            place.order(job=job.name, rank=rank, size=size, seed=seed, rounds=rounds)
+            place.order(job=job.name, rank=rank, size=size, seed=seed, rounds=rounds, most_blocks=most)
 
     def _kill(self, job: Running) -> None:
         job.kill_at_s = float("inf")

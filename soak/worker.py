@@ -16,7 +16,6 @@ from soak.memory import resident_bytes
 from switchsum.host.communicator import Communicator
 
 BLOCK: Final = 256
-MOST_BLOCKS: Final = 4000
 REPEATS: Final = 4
 """Allreduces of the same values, which are dear to draw."""
 LARGEST: Final = 1000
@@ -44,14 +43,14 @@ def _serve(order: dict[str, Any]) -> dict[str, Any]:
     try:
         communicator = switchsum.connect(job=order["job"], rank=order["rank"], world_size=order["size"])
         try:
-            _work(communicator, order["seed"], order["rounds"], report)
+            _work(communicator, order, order["seed"], report)
         except switchsum.WorkerLost:
             if communicator.world_size == 2:
                 raise
             _count(communicator, report)
             communicator = communicator.reform()
             report |= {"reformed": True, "digest": 0}
-            _work(communicator, order["seed"] + 1, order["rounds"], report)
+            _work(communicator, order, order["seed"] + 1, report)
     except Wrong as wrong:
         report["outcome"] = f"wrong: {wrong}"
     except switchsum.SwitchsumError as error:
@@ -69,10 +68,11 @@ def _count(communicator: Communicator, report: dict[str, Any]) -> None:
     report["frames_received"] += statistics.frames_received
 
 
-def _work(communicator: Communicator, seed: int, rounds: int, report: dict[str, Any]) -> None:
+def _work(communicator: Communicator, order: dict[str, Any], seed: int, report: dict[str, Any]) -> None:
     """Add arrays, and check every sum; raises Wrong."""
-    for number in range(rounds):
-        own, expected = _values(np.random.default_rng([seed, number]), communicator.rank, communicator.world_size)
+    rank, size = communicator.rank, communicator.world_size
+    for number in range(order["rounds"]):
+        own, expected = _values(np.random.default_rng([seed, number]), rank, size, order["most_blocks"])
         for _ in range(REPEATS):
             result = communicator.allreduce(own.copy())
             if not np.array_equal(np.rint(result), expected):
@@ -81,10 +81,12 @@ def _work(communicator: Communicator, seed: int, rounds: int, report: dict[str, 
             report["digest"] = zlib.crc32(result.tobytes(), report["digest"])
 
 
-def _values(dice: np.random.Generator, rank: int, size: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _values(
+    dice: np.random.Generator, rank: int, size: int, most_blocks: int
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Draw what a rank adds, and what all ranks together come to: every rank draws the same."""
     dtype = (np.float32, np.int32)[dice.integers(2)]
-    blocks = int(dice.integers(1, MOST_BLOCKS if dice.random() < 0.5 else 64))
+    blocks = int(dice.integers(1, most_blocks if dice.random() < 0.5 else 64))
     length = blocks * BLOCK - int(dice.integers(BLOCK))
     pattern = dice.integers(-LARGEST, LARGEST + 1, length).astype(dtype)
     present = dice.random((size, blocks)) < dice.choice([0.05, 0.5, 1.0])
