@@ -24,6 +24,8 @@ class CollectiveCalls(ABC):
     """0 to world_size - 1."""
     world_size: int
     """Number of ranks."""
+    supports: npt.NDArray[np.int64]
+    """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
 
     @abstractmethod
     def _start(self, call: Call, background: bool) -> Handle:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.calls import CollectiveCalls
@@ -73,6 +74,7 @@ class Communicator(CollectiveCalls):
         """Take what `connect` has made; `connect_again` does so for another rank and world size."""
         self.rank = rank
         self.world_size = world_size
+        self.supports = np.zeros(3, np.int64)
         self._driver = driver
         self._membership = membership
         self._connect_again = connect_again
@@ -94,7 +96,7 @@ class Communicator(CollectiveCalls):
     def statistics(self) -> Statistics:
         """Return what has happened so far."""
         counts = self._driver.engine.counts
-        return Statistics.of(counts, collectives=self._finished, collective_s=self._seconds)
+        return Statistics.of(counts, self.supports, collectives=self._finished, collective_s=self._seconds)
 
     def close(self) -> None:
         """Leave the job; the communicator can be used no more.  Calling it again does nothing."""

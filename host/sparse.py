@@ -33,6 +33,8 @@ class Reduces(Protocol):
     """What a sparse allreduce needs of a communicator."""
 
     world_size: int
+    supports: npt.NDArray[np.int64]
+    """Rows that this rank had so far, that some rank had, and of the whole arrays."""
 
     def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False) -> Array:
         """Combine arrays in place."""
@@ -123,6 +125,7 @@ def unite(comm: Reduces, present: npt.NDArray[np.bool_], fault: str) -> Indices:
     if words[-1]:
         raise UsageError("another rank gave indices or values that cannot be added; its own error says which")
     union = np.flatnonzero(np.unpackbits(words[:-1].view(np.uint8), count=bits, bitorder="little"))
+    comm.supports += np.array([np.count_nonzero(present), len(union), bits])
     return np.arange(bits) if len(union) >= DENSE_FROM * bits else union
 
 

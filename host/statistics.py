@@ -44,9 +44,18 @@ class Statistics:
     overflows: int
     """Rounds of integers in which a partial sum overflowed, so that the block was added again in halves."""
 
+    sparse_rows: int
+    """Rows (values, or blocks) that this rank had in sparse allreduces and in those with small blocks."""
+    sparse_union_rows: int
+    """Rows that some rank had: what travelled of them."""
+    sparse_all_rows: int
+    """Rows of those arrays; over it, the two above are the densities of this rank and of the union."""
+
     @classmethod
-    def of(cls, counts: npt.NDArray[np.int64], *, collectives: int, collective_s: float) -> Statistics:
-        """Read an engine's counters."""
+    def of(
+        cls, counts: npt.NDArray[np.int64], supports: npt.NDArray[np.int64], *, collectives: int, collective_s: float
+    ) -> Statistics:
+        """Read an engine's counters, and those of `CollectiveCalls.supports`."""
         values = counts.tolist()
         return cls(
             collectives=collectives,
@@ -65,4 +74,7 @@ class Statistics:
             unexpected_frames=values[Count.UNEXPECTED],
             blocked=values[Count.BLOCKED],
             overflows=values[Count.OVERFLOWS],
+            sparse_rows=int(supports[0]),
+            sparse_union_rows=int(supports[1]),
+            sparse_all_rows=int(supports[2]),
         )

@@ -159,12 +159,18 @@ def test_numbers_run_over_the_end_of_32_bits() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("blocks", [1, 5, 40])
-def test_only_blocks_that_are_not_zero_travel(dtype: np.dtype[Any], blocks: int) -> None:
+@pytest.mark.parametrize(("blocks", "pattern"), [(1, "random"), (40, "random"), (40, "clustered"), (41, "adversarial")])
+def test_only_blocks_that_are_not_zero_travel(dtype: np.dtype[Any], blocks: int, pattern: str) -> None:
     cluster = Cluster(ClusterConfig(workers=3, window_slots=4))
     packets = recording(cluster)
     arrays = draw(blocks * 8, dtype, 3)
     kept = RNG.random((3, blocks)) < 0.3
+    if pattern == "clustered":
+        kept[:] = False
+        kept[:2, 10:19] = True
+    elif pattern == "adversarial":  # no two ranks have a block in common, and one column has them all
+        kept[:] = False
+        kept[np.arange(0, blocks, 4) // 4 % 3, np.arange(0, blocks, 4)] = True
     for array, keep in zip(arrays, kept, strict=True):
         array.reshape(blocks, 8)[~keep] = 0
     filled = np.array([array.reshape(blocks, 8).astype(np.float64).any(axis=1) for array in arrays])
@@ -180,6 +186,15 @@ def test_only_blocks_that_are_not_zero_travel(dtype: np.dtype[Any], blocks: int)
     union = set(np.flatnonzero(filled.any(axis=0)).tolist())
     rounds = len(union | set(range(columns))) if dtype == np.int32 else len(union) + columns
     assert cluster.workers[0].engine.counts[Count.ROUNDS] == rounds
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_skipping_costs_a_dense_array_next_to_nothing(dtype: np.dtype[Any]) -> None:
+    cluster = Cluster(ClusterConfig(workers=2, lanes=256, window_slots=8))
+    cluster.allreduce([np.ones(256 * 1000, dtype) for _ in range(2)])
+    counts = cluster.workers[0].engine.counts
+    assert counts[Count.BYTES_SENT] <= 1.02 * 1000 * (FRAME_BYTES + 1024)
+    assert counts[Count.ROUNDS] <= 1000 + 8
 
 
 def test_zeros_cost_a_round_per_slot_and_come_out_positive() -> None:

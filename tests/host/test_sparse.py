@@ -85,6 +85,7 @@ def test_bytes_follow_the_union(ranks: list[Communicator]) -> None:
         after = communicator.statistics()
         return after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received
 
+    before = [communicator.statistics() for communicator in ranks]
     union = len(np.unique(np.concatenate(chosen)))
     # A bit for each word of the bitmap, the words that somebody uses, the values; frames are filled up.
     expected = size / 512 + 8 * union + 4 * union
@@ -92,6 +93,11 @@ def test_bytes_follow_the_union(ranks: list[Communicator]) -> None:
         assert sent < 1.3 * expected
         assert received < 1.3 * expected
         assert expected < 0.02 * 4 * size
+    for communicator, earlier in zip(ranks, before, strict=True):
+        statistics = communicator.statistics()
+        assert statistics.sparse_rows - earlier.sparse_rows == size // 1000
+        assert statistics.sparse_union_rows - earlier.sparse_union_rows == union
+        assert statistics.sparse_all_rows - earlier.sparse_all_rows == size
 
 
 def test_indices_in_any_order_and_repeated(ranks: list[Communicator]) -> None:
