@@ -16,6 +16,7 @@ import pytest
 from .conftest import BMV2, SHM, VETH, WORKERS, Run, over
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
+OPERATORS = [sys.executable, str(WORKERS / "operators.py")]
 
 
 def python(code: str) -> list[str]:
@@ -51,6 +52,19 @@ def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float,
 def test_results_do_not_depend_on_the_switch_or_loss(run: Run) -> None:
     outputs = [run("-n", "2", *options, command=COLLECTIVES).stdout for options in ((), ("--loss", "0.05"))]
     assert len(digests(outputs[0] + outputs[1])) == 1
+
+
+@pytest.mark.parametrize(("switch", "lanes"), [*over(SHM, 256), *over(BMV2, 256)])
+@pytest.mark.timeout(120)
+def test_operators_sparse_arrays_and_compressors(run: Run, switch: list[str], lanes: int) -> None:
+    # Once more on the embedded switch: lanes, seeds and supports do not depend on the switch or on what is lost.
+    outputs = ""
+    for options in (switch, ["--loss", "0.01"]):
+        done = run("-n", "3", "--lanes", str(lanes), *options, command=OPERATORS)
+        assert done.returncode == 0, done.stdout + done.stderr
+        outputs += done.stdout
+    assert len(digests(outputs)) == 1
+    assert outputs.count("digest") == 2 * 3
 
 
 @pytest.mark.parametrize(("switch", "workers"), [*over(SHM, 1, 8), *over(BMV2, 8)])

@@ -1,0 +1,54 @@
+"""What every rank does in the system test of operators, sparse arrays and compressors: checked against numpy."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+
+import numpy as np
+
+import switchsum
+from switchsum.host.compress import BlockTopK, ErrorFeedback, Qsgd, TopK
+
+SIZE = 3_000
+DTYPES = ("i1", "u2", "i4", "i8", "u8", "f4", "f8")
+
+
+def combine(comm: switchsum.Communicator, dtype: np.dtype) -> None:
+    """Check every operator that a dtype has."""
+    low, high = (0, 200) if dtype.kind == "u" else (-90, 90)
+    rows = [np.random.default_rng([rank, 5]).integers(low, high, SIZE).astype(dtype) for rank in range(comm.world_size)]
+    expected = {"max": np.maximum.reduce(rows), "min": np.minimum.reduce(rows)}
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        expected["or"] = np.bitwise_or.reduce(rows)
+        expected["sum"] = np.clip(sum(row.astype(object) for row in rows), limits.min, limits.max).astype(dtype)
+    for operator, result in expected.items():
+        np.testing.assert_array_equal(comm.allreduce(rows[comm.rank].copy(), operator, saturate=True), result)
+
+
+def main() -> None:
+    """Run everything; say this rank's digest for the test to compare."""
+    with switchsum.connect() as comm:
+        rank, workers = comm.rank, comm.world_size
+        for name in DTYPES:
+            combine(comm, np.dtype(name))
+        gradient = np.random.default_rng(rank).standard_normal(20_000).astype(np.float32)
+        results = [comm.allreduce(gradient.copy(), lanes=lanes) for lanes in ("int8", "int16")]
+        total = comm.allreduce_sparse(np.arange(rank, 20_000, 100), np.ones(200, np.float32), 20_000)
+        assert len(total.indices) == 200 * workers
+        np.testing.assert_allclose(total.values, 1)
+        blocks = np.zeros(20_000, np.int32)
+        blocks[1_000:1_100] = rank + 1
+        comm.allreduce(blocks, block=32)
+        assert blocks.sum() == 100 * workers * (workers + 1) // 2
+        results.append(comm.allreduce_topk(gradient.copy(), density=0.01))
+        for compressor in (ErrorFeedback(TopK(0.05)), Qsgd(levels=15), BlockTopK(0.1)):
+            results.append(compressor.exchange(comm, "gradient", gradient).mean)
+    digest = zlib.crc32(b"".join(result.tobytes() for result in results))
+    sys.stdout.write(f"digest {digest}\n")
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
