@@ -27,7 +27,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench lint p4 docs torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-sparse lint p4 docs torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (180
 
 bench: $(STAMP) ## measure; ONLY=switch, allreduce, veth, loss or load for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-sparse: $(STAMP) ## sparse allreduces and narrow lanes beside a dense one, on links of 200 Mbit/s (needs root)
+	$(BIN)/switchsum run -n 4 --links veth --rate 200mbit --terminal -- $(BIN)/python -m bench.sparse_worker $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .
