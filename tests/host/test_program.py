@@ -102,13 +102,14 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
         next_exponent=int(random.integers(256)),
         exponent=100,
         digest=77,
-        format=LaneFormat(int(random.choice([1, 1, 1, 2, 3]))),
+        format=LaneFormat(int(random.choice([1, 1, 1, 2, 3, 4]))),
+        operator=Operator(int(random.choice([1, 1, 1, 2, 3, 4]))),
     )
     if random.random() < 0.15:
         wrong = {
             "kind": Kind.RESULT,
             "version": 2,
-            "operator": Operator.MAX,
+            "operator": 9,
             "format": 9,
             "job": 8,
             "epoch": 2,
