@@ -19,8 +19,6 @@ LANES: Final = 128
 WORKERS: Final = 3
 FRAMES: Final = 6
 REGISTERS: Final = ("numbers", "seen_members", "tags", "next_blocks", "next_exponents", "sticky_flags")
-SLOT_AT: Final = wire.LOWER_BYTES + 16
-"""Where a frame has its slot."""
 
 
 class Target:
@@ -87,13 +85,7 @@ class Target:
         frame = wire.build_frame(source, SWITCH, header, self._lanes if has_payload else b"")
         if choices.below(2):
             frame = damage(frame, choices)
-        return (CPU_PORT, bytes(2) + _trusted(frame)) if from_controller else (rank + 1, frame or b"\0")
-
-
-def _trusted(frame: bytes) -> bytes:
-    """Return a frame with a slot that exists: the program believes its controller, and a debug build would stop."""
-    high = slice(SLOT_AT, SLOT_AT + 3)
-    return frame[: high.start] + bytes(len(frame[high])) + frame[high.stop :]
+        return (CPU_PORT, bytes(2) + frame) if from_controller else (rank + 1, frame or b"\0")
 
 
 def seeds() -> Iterator[bytes]:

@@ -109,6 +109,8 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
                 if (from_controller) {
                     if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
                         m.reason = REASON_KIND;
+                    } else if (h.agg.slot >= SLOTS) {
+                        m.reason = REASON_SLOT;
                     }
                 } else if (h.agg.kind != KIND_CONTRIBUTION) {
                     m.reason = REASON_KIND;

@@ -13,6 +13,8 @@ from switchsum.protocol import wire
 from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SLOT_COUNT, SWITCH, Rig, sums, worker
 
+SLOTS = 1024
+"""Of the switch, see p4src/types.p4."""
 RNG = np.random.default_rng(5)
 
 Lanes = npt.NDArray[np.int32]
@@ -366,6 +368,14 @@ def test_the_controller_queries_and_sets_slots(rig: Rig) -> None:
     assert (state.number, state.bitmap) == (100, everybody)
     assert rig.contribute(1, 8, some_lanes(rig), slot=3) == {}
     assert rig.events(Reason.STALE) == 1
+
+
+@pytest.mark.parametrize("kind", [Kind.QUERY, Kind.SET])
+def test_slots_that_are_not_there_are_no_ones(rig: Rig, kind: Kind) -> None:
+    frame = wire.build_frame(SWITCH, SWITCH, Header(kind=kind, slot=SLOTS, number=7, bitmap=1))
+    assert rig.engine.process(CPU_PORT, bytes(2) + frame) == []
+    assert rig.events(Reason.SLOT) == 1
+    assert rig.query(0, 1).bitmap == 0
 
 
 def test_the_controller_may_send_only_its_own_kinds_to_the_switch(rig: Rig) -> None:
