@@ -141,6 +141,9 @@ class SwitchGroup(dist.ProcessGroup):
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
         if reductions is None:
             return self._over_gloo("allreduce", tensors, opts)
+        if any(tensor.sparse_dim() != 1 for tensor in tensors):
+            self._detours.take("allreduce of tensors that are sparse in several dimensions")
+            return self._over_gloo("allreduce", tensors, opts)
         if any(reduction.operator not in ("sum", "average") for reduction in reductions):
             raise NotImplementedError(
                 "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"

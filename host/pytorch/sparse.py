@@ -17,11 +17,7 @@ class SparseSum:
     """
 
     def __init__(self, communicator: Communicator, tensor: torch.Tensor, operator: str) -> None:
-        """Agree on the rows, and begin the sum."""
-        if tensor.sparse_dim() != 1:
-            raise NotImplementedError(
-                f"allreduce of a sparse tensor with {tensor.sparse_dim()} sparse dimensions: only rows can be missing"
-            )
+        """Agree on the rows, and begin the sum; the tensor is sparse in its first dimension only."""
         self._tensor = tensor
         own = tensor.detach().coalesce()
         indices = own.indices()[0].cpu().numpy()

@@ -288,9 +288,16 @@ def test_what_the_switch_cannot_reduce_goes_over_gloo_and_is_counted(groups: lis
         tensor = torch.full((4,), 2.0)
         group.allreduce([tensor], opts).wait()
         assert tensor.tolist() == [2.0**RANKS] * 4
+        pairs = torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), check_invariants=True)
+        group.allreduce([pairs], dist.AllreduceOptions()).wait()
+        assert pairs.to_dense().tolist() == [[0.0, RANKS], [2.0 * RANKS, 0.0]]
 
     on_all(groups, call)
-    assert gloo_counts(groups) == {"allreduce (SUM) of float64": 2, "allreduce (PRODUCT) of float32": 1}
+    assert gloo_counts(groups) == {
+        "allreduce (SUM) of float64": 2,
+        "allreduce (PRODUCT) of float32": 1,
+        "allreduce of tensors that are sparse in several dimensions": 1,
+    }
 
 
 def test_gloo_is_warned_of_once(groups: list[Any]) -> None:

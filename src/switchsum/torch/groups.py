@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -43,8 +44,9 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     if backend_options is not None:
         raise UsageError(f"the backend has no options: pg_options must be None, not {backend_options!r}")
     _generations[options.group_id] += 1
-    # Names of groups come again after destroy_process_group, in the same store.
-    store = dist.PrefixStore(f"{_generations[options.group_id]}/", options.store)
+    # Names of groups come again after destroy_process_group, and after torchrun's restarts, in the same store.
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    store = dist.PrefixStore(f"{restarts}/{_generations[options.group_id]}/", options.store)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     meeting = Meeting(store, rank, size, timeout.total_seconds())
     parent = _parent()
