@@ -9,8 +9,10 @@ runs some; only a run of all writes the page, or `--write`, which then keeps wha
 from __future__ import annotations
 
 import argparse
+import atexit
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -21,7 +23,9 @@ from pathlib import Path
 os.environ.setdefault("BACKEND", "gloo")
 os.environ.setdefault("WORLD_SIZE", "3")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("TEMP_DIR", tempfile.mkdtemp(prefix="switchsum-torch-tests-"))
+if "TEMP_DIR" not in os.environ:  # the processes of a test inherit it
+    os.environ["TEMP_DIR"] = tempfile.mkdtemp(prefix="switchsum-torch-tests-")
+    atexit.register(shutil.rmtree, os.environ["TEMP_DIR"], ignore_errors=True)
 warnings.simplefilter("ignore")
 
 import torch.distributed as dist  # noqa: E402 - what follows reads the environment
