@@ -46,11 +46,11 @@ class Compressor(Protocol):
         """
         ...
 
-    def state_dict(self) -> Mapping[str, npt.NDArray[Any]]:
+    def state_dict(self) -> Mapping[str, Any]:
         """Return residuals, and whatever else the next step depends on."""
         ...
 
-    def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
         ...
 
@@ -79,11 +79,11 @@ class NarrowLanes:
         values = gradient.copy()
         return _Whole([communicator.allreduce_async(values, "average", lanes=self._lanes)], values)
 
-    def state_dict(self) -> Mapping[str, npt.NDArray[Any]]:
+    def state_dict(self) -> Mapping[str, Any]:
         """Return nothing."""
         return {}
 
-    def load_state_dict(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Do nothing."""
 
 
@@ -121,11 +121,25 @@ class CompressedHook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the compressor's state as tensors, for torch.save."""
-        return {key: torch.from_numpy(np.array(value)) for key, value in self.compressor.state_dict().items()}
+        return {key: _to_tensors(value) for key, value in self.compressor.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.compressor.load_state_dict({key: np.array(value) for key, value in state.items()})
+        self.compressor.load_state_dict({key: _to_arrays(value) for key, value in state.items()})
+
+
+def _to_tensors(state: Any) -> Any:
+    """Return a state with tensors for arrays, which torch.load takes without trusting the file."""
+    if isinstance(state, Mapping):
+        return {key: _to_tensors(value) for key, value in state.items()}
+    return torch.from_numpy(state.copy()) if isinstance(state, np.ndarray) else state
+
+
+def _to_arrays(state: Any) -> Any:
+    """Return a state with arrays for tensors."""
+    if isinstance(state, Mapping):
+        return {key: _to_arrays(value) for key, value in state.items()}
+    return state.numpy().copy() if isinstance(state, torch.Tensor) else state
 
 
 # DistributedDataParallel compares annotations with the classes themselves; here they are text.
