@@ -6,6 +6,7 @@ import ctypes
 import functools
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -15,6 +16,9 @@ from hypothesis import settings
 # No deadline: the first example of a property may compile native code, and a shared machine is slow at times.
 settings.register_profile("switchsum", deadline=None, print_blob=True)
 settings.load_profile("switchsum")
+
+# A shell's background jobs ignore interrupts, and so would the programs that tests start from there to interrupt them.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @functools.cache
