@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from switchsum.protocol.errors import UsageError
-from switchsum.switch.daemon import Config, ProgramConfig, Switch
+from switchsum.switch.daemon import Config, ProgramConfig, start_interruptible
 from switchsum.switch.queues import PORTS
 from switchsum.switch.v1model import DROP_PORT, MAX_QUEUES
 
@@ -72,15 +71,7 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     config = make_config(options)
     start_log(options)
-    endings = (signal.SIGINT, signal.SIGTERM)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
-    try:
-        running = Switch(config)
-        for number in endings:
-            signal.signal(number, lambda *_: running.stop())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    with running as switch:
+    with start_interruptible(config) as switch:
         for option, reason in _WITHOUT_EFFECT.items():
             if getattr(options, option) is not None:
                 _log.warning("%s has no effect: %s", _option(option), reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -235,3 +236,16 @@ def _open_taps(config: Config) -> Iterator[Tap]:
         raise UsageError(f"{error.filename}: {error.strerror}") from error
     if config.logged_bytes is not None:
         yield FrameLog(config.logged_bytes)
+
+
+def start_interruptible(config: Config) -> Switch:
+    """Return a switch that SIGINT and SIGTERM stop, also when they come before it is there; raises SwitchsumError."""
+    endings = (signal.SIGINT, signal.SIGTERM)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
+    try:
+        switch = Switch(config)
+        for number in endings:
+            signal.signal(number, lambda *_: switch.stop())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return switch

@@ -216,3 +216,9 @@ def test_the_shell_is_started_or_says_how_to_get_it(controller: str, tmp_path: P
     )
     p4runtime = controller.replace("/controller", "/p4runtime")
     assert done.stdout == f"-m p4runtime_sh --grpc-addr {p4runtime} --device-id 0 --verbose\n", done.stderr
+
+
+def test_a_switch_that_cannot_start_leaves_signals_as_they_were(controller: str) -> None:
+    done = run(controller, "switch", "--listen", "127.0.0.1:0", "--interface", "1@there-is-none")
+    assert done.returncode == 1
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ()) & {signal.SIGINT, signal.SIGTERM}

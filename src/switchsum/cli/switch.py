@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -41,7 +40,7 @@ def switch(
     """Run the embedded switch until interrupted; a controller gives it its program."""
     from switchsum.launch.ready import announce
     from switchsum.protocol.wire import AGGREGATION_PORT, Address
-    from switchsum.switch.daemon import Config, Switch, UdpConfig
+    from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
 
     log_daemon(verbose=verbose)
     check_address(listen)
@@ -59,12 +58,7 @@ def switch(
         udp=udp_config,
         pcap=pcap,
     )
-    endings = (signal.SIGINT, signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
-    with Switch(config) as running:
-        for number in endings:
-            signal.signal(number, lambda *_: running.stop())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, endings)
+    with start_interruptible(config) as running:
         greet(f"switch with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
