@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import os
 import shutil
 import signal
@@ -19,6 +20,15 @@ settings.load_profile("switchsum")
 
 # A shell's background jobs ignore interrupts, and so would the programs that tests start from there to interrupt them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Take back what commands that run in this process do to our loggers."""
+    ours = logging.getLogger("switchsum")
+    level = ours.level
+    yield
+    ours.setLevel(level)
 
 
 @functools.cache
