@@ -402,6 +402,7 @@ def test_shutting_down_ends_what_is_under_way(groups: list[Any]) -> None:
         future.wait()
 
 
+@pytest.mark.slow  # on a machine that starves it, a rank has been seen to stop half-way
 def test_a_group_used_from_two_threads(groups: list[Any]) -> None:
     # Ranks' threads may take turns in any order, so that only equal operations can be used this way.
     def call(group: Any) -> None:
