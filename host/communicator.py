@@ -18,7 +18,7 @@ import numpy.typing as npt
 from switchsum.host.calls import CollectiveCalls
 from switchsum.host.collectives import Call
 from switchsum.host.driver import Driver
-from switchsum.host.events import Failed, Finished
+from switchsum.host.events import Failed
 from switchsum.host.handle import Handle
 from switchsum.host.operation import Operation
 from switchsum.host.statistics import Statistics
@@ -81,9 +81,7 @@ class Communicator(CollectiveCalls):
         self._pid = os.getpid()
         self._turn = threading.Condition()
         self._waiters: deque[None] = deque()
-        self._results: dict[int, Finished] = {}
-        self._callbacks: dict[int, Callable[[], object]] = {}
-        self._in_flight = 0
+        self._in_flight: dict[int, Handle] = {}
         self._error: SwitchsumError | None = None
         self._loads = membership.loads
         self._closed = False
@@ -165,11 +163,12 @@ class Communicator(CollectiveCalls):
         self.close()
 
     def _start(self, call: Call, background: bool) -> Handle:
+        handle = Handle(self, call)
         with self._timed(), self._my_turn():
-            serial = self._begin(call.operation)
+            self._begin(handle, call.operation)
             if background:
                 self._have_thread()
-        return Handle(self, call, serial)
+        return handle
 
     def _have_thread(self) -> None:
         """Start the background thread, unless it runs."""
@@ -177,21 +176,14 @@ class Communicator(CollectiveCalls):
             self._thread = threading.Thread(target=self._work, name=f"switchsum rank {self.rank}", daemon=True)
             self._thread.start()
 
-    def _has_ended(self, serial: int) -> bool:
-        return serial in self._results or self._error is not None or self._closed
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or self._closed
 
-    def _when_ended(self, serial: int, callback: Callable[[], object]) -> None:
-        """Call back once `_has_ended`; exactly once, whoever of two threads sees it first."""
-        self._callbacks[serial] = callback
-        if self._has_ended(serial):
-            self._call_back(serial)
-
-    def _call_back(self, serial: int | None = None) -> None:
-        """Call back for one operation, or for all that there are."""
-        for ended in list(self._callbacks) if serial is None else [serial]:
-            callback = self._callbacks.pop(ended, None)
-            if callback is not None:
-                callback()
+    def _call_back(self) -> None:
+        """Have everybody called back whose collective will not end any more."""
+        for handle in list(self._in_flight.values()):
+            handle._call_back()
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -216,30 +208,22 @@ class Communicator(CollectiveCalls):
             finally:
                 self._turn.notify_all()
 
-    def _begin(self, operation: Operation) -> int:
+    def _begin(self, handle: Handle, operation: Operation) -> None:
         """Hand an operation to the engine."""
         self._check()
         while self._driver.engine.is_full:
             self._step(LONGEST_WAIT_S)
             self._check()
         serial = self._driver.engine.submit(operation, self._driver.clock())
-        self._in_flight += 1
+        self._in_flight[serial] = handle
         self._step(0.0)
-        return serial
 
-    def _wait(self, serial: int) -> Finished:
-        """Wait for an operation that was begun before."""
-        finished = self._results.pop(serial, None)
-        if finished is not None:  # whoever drives need not be disturbed
-            return finished
+    def _wait(self, handle: Handle) -> None:
+        """Drive until a collective that was begun before has finished."""
         with self._timed(), self._my_turn():
-            return self._wait_for(serial)
-
-    def _wait_for(self, serial: int) -> Finished:
-        while serial not in self._results:
-            self._check()
-            self._step(LONGEST_WAIT_S)
-        return self._results.pop(serial)
+            while handle._finished is None:
+                self._check()
+                self._step(LONGEST_WAIT_S)
 
     def _check(self) -> None:
         """Raise why the communicator is broken, if it is."""
@@ -262,10 +246,8 @@ class Communicator(CollectiveCalls):
             if isinstance(event, Failed):
                 self._fail(event.error)
             else:
-                self._results[event.operation] = event
-                self._in_flight -= 1
                 self._finished += 1
-                self._call_back(event.operation)
+                self._in_flight.pop(event.operation)._end(event)
 
     def _fail(self, error: SwitchsumError) -> None:
         """Break the communicator, if it is not broken yet."""
@@ -276,8 +258,8 @@ class Communicator(CollectiveCalls):
         """Drive while operations are in flight and nobody waits."""
         while True:
             with self._turn:
-                self._turn.wait_for(lambda: self._closed or self._error is not None or self._has_work())
-                if self._closed or self._error is not None:
+                self._turn.wait_for(lambda: self._is_over or self._has_work())
+                if self._is_over:
                     return
                 if self._membership.error is not None:
                     self._fail(self._membership.error)
@@ -285,7 +267,7 @@ class Communicator(CollectiveCalls):
                 self._step(BACKGROUND_WAIT_S)
 
     def _has_work(self) -> bool:
-        return (self._in_flight > 0 or self._driver.engine.owes) and not self._waiters
+        return (bool(self._in_flight) or self._driver.engine.owes) and not self._waiters
 
 
 def _close_at_exit(reference: weakref.ref[Communicator]) -> None:

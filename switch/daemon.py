@@ -175,6 +175,8 @@ class Switch:
         if loop is None or pipeline is None:
             return False
         pipeline.lock.make_way = self.ports.wake
+        while pipeline.lock.is_wanted and not self._stopping:  # who comes after this look rings, and is heard asleep
+            time.sleep(0)
         with pipeline.lock:
             entry = pipeline.entry(self._output)
             if entry is None:
@@ -185,8 +187,6 @@ class Switch:
             self._send()
             self._forward(self._batch, ran)
             self.ports.done()
-        while pipeline.lock.is_wanted and not self._stopping:
-            time.sleep(0)
         return True
 
     def _forward(self, batch: Batch, first: int = 0) -> None:

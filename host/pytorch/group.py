@@ -7,6 +7,7 @@ here.  C++ reaches the methods that its trampoline knows; what else it calls goe
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -62,6 +63,7 @@ class SwitchGroup(dist.ProcessGroup):
         self._closed = closed
         self._communicator: Communicator | None = None
         self._completer: Completer | None = None
+        self._connecting = threading.Lock()
         self._detours = Detours()
         self._is_checked = False
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout)
@@ -78,10 +80,11 @@ class SwitchGroup(dist.ProcessGroup):
 
     def connect(self) -> Communicator:
         """Return the communicator; the first call makes it, which every rank of the group must do."""
-        if self._communicator is None:
-            self._communicator = self._connect()
-            self._completer = Completer(f"switchsum torch rank {self.rank()}")
-        return self._communicator
+        with self._connecting:
+            if self._communicator is None:
+                self._communicator = self._connect()
+                self._completer = Completer(f"switchsum torch rank {self.rank()}")
+            return self._communicator
 
     def statistics(self) -> GroupStatistics:
         """Return what has happened so far."""

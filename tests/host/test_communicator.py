@@ -154,6 +154,21 @@ def test_callbacks_come_once_when_there_is_a_result(ranks: list[Communicator]) -
     assert ended.empty()
 
 
+def test_a_handle_may_be_waited_for_from_several_places(ranks: list[Communicator]) -> None:
+    # From two threads at once, and by a callback from within the wait that finds out.
+    def call(communicator: Communicator) -> None:
+        if communicator.rank == 2:
+            time.sleep(0.1)
+        handle = communicator.allreduce_async(np.ones(700, np.float32), background=False)
+        heard: list[float] = []
+        handle.add_done_callback(lambda done: heard.append(done.wait()[0]))
+        with ThreadPoolExecutor(3) as pool:
+            assert [array[0] for array in pool.map(lambda _: handle.wait(), range(3))] == [3.0] * 3
+        assert heard == [3.0]
+
+    on_all(ranks, call)
+
+
 def test_many_more_operations_than_fit(ranks: list[Communicator]) -> None:
     def call(communicator: Communicator) -> None:
         handles = [communicator.allreduce_async(np.ones(1, np.int32)) for _ in range(1500)]
