@@ -1,59 +1,203 @@
-"""What sparse allreduces and narrow lanes take beside a dense one, in the same job; `make bench-sparse` starts it."""
+"""One rank of the benchmark of sparse allreduces; `bench.sparse` starts it under `switchsum run`, as root.
+
+Each way runs once to warm up, and then up to three times, shorter if it takes long; a run takes as long as it does on
+the slowest rank.  Bytes are those that the rank's interfaces count, Ethernet headers included.  Sums are checked.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
 
 import switchsum
+from bench import gradients, peer_links
+from bench.gloo_peers import GlooPeers
+from bench.peers import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
 from switchsum.host.compress import BlockTopK
+from switchsum.host.sparse import SparseSum, largest
 
-VALUES = 2_500_000 // 256 * 256
+PORT = 29_601
 RUNS = 3
+LONG_S = 2.0
+"""Ways that take longer run once after warming up."""
+SMALL_BLOCK = 256
+UNIONS = (0.2, 0.1, 0.04, 0.01)
+DENSITIES = (0.1, 0.01, 0.001)
+GROUPS = ("dense", "blocks", "random", "real")
+
+Array = npt.NDArray[np.float32]
 
 
-def with_blocks(block: int, share: float, gradient: np.ndarray) -> np.ndarray:
-    """Return the gradient with all blocks zero but some, the same ones on all ranks."""
-    kept = np.random.default_rng(7).random(VALUES // block) < share
-    rows = gradient.reshape(-1, block) * kept[:, None].astype(np.float32)
-    return rows.astype(np.float32)
+class Way(NamedTuple):
+    """One thing to measure."""
+
+    name: str
+    call: Callable[[], object]
+    prepare: Callable[[], object] = lambda: None
+    """What comes before each run."""
+    check: Callable[[], object] = lambda: None
+    """What comes after it."""
+
+
+@dataclass
+class Bench:
+    """What the ways work on."""
+
+    comm: switchsum.Communicator
+    peers: GlooPeers
+    values: int
+
+    def dense(self) -> Iterator[Way]:
+        """Whole arrays."""
+        comm, gradient = self.comm, self.normal(0)
+        normals = [np.random.default_rng([rank, 0]).standard_normal(100, np.float32) for rank in range(comm.world_size)]
+        out = np.empty_like(gradient)
+
+        def check() -> None:
+            np.testing.assert_allclose(out[:100], sum(normals), rtol=1e-4, atol=1e-4)
+
+        calls: dict[str, Callable[[], object]] = {
+            "switchsum": lambda: comm.allreduce(out),
+            "switchsum, block=auto": lambda: comm.allreduce(out, block="auto"),
+            "gloo": lambda: dist.all_reduce(torch.from_numpy(out)),
+            "ring": lambda: ring(self.peers, out),
+            "recursive doubling": lambda: recursive_doubling(self.peers, out),
+        }
+        for name, call in calls.items():
+            yield Way(name, call, prepare=lambda: np.copyto(out, gradient), check=check)
+        for lanes in ("int16", "int8"):
+            call = partial(comm.allreduce, out, lanes=lanes)
+            yield Way(f"switchsum, {lanes} lanes", call, prepare=lambda: np.copyto(out, gradient))
+
+    def blocks(self) -> Iterator[Way]:
+        """Blocks of zeros, the same ones on all ranks: as large as a frame, and of 256 values."""
+        comm, peers = self.comm, self.peers
+        for union in UNIONS:
+            for size in dict.fromkeys((comm.lanes, SMALL_BLOCK)):
+                name = f"union {union:.0%}, blocks of {size:,}"
+                kept = np.random.default_rng(7).random(-(-self.values // size)) < union
+                mask = np.repeat(kept, size)[: self.values]
+                gradient = self.normal(1) * mask
+                out = np.empty_like(gradient)
+                prepare = partial(np.copyto, out, gradient)
+                yield Way(f"{name}: switchsum", partial(comm.allreduce, out), prepare)
+                if size < comm.lanes:
+                    yield Way(f"{name}: switchsum, block=auto", partial(comm.allreduce, out, block="auto"), prepare)
+            if union <= 0.1:
+                own = Stream(np.flatnonzero(mask).astype(np.uint32), gradient[mask])
+                yield Way(f"{name}: SparCML doubling", partial(sparcml_doubling, peers, own, self.values))
+                yield Way(f"{name}: SparCML split", partial(sparcml_split, peers, own, self.values))
+        yield Way("union 0%: switchsum", partial(comm.allreduce, np.zeros(self.values, np.float32)))
+
+    def random(self) -> Iterator[Way]:
+        """Each rank's own values at random places."""
+        for density in DENSITIES:
+            gradient = self.normal(2)
+            k = round(self.values * density)
+            chosen = np.sort(np.random.default_rng([self.comm.rank, k]).choice(self.values, k, replace=False))
+            yield from self._sparse(f"random {density:.1%}", gradient, chosen)
+
+    def real(self) -> Iterator[Way]:
+        """Each rank's largest values of a real gradient."""
+        gradient = np.load(gradients.path(self.comm.world_size, self.values, self.comm.rank))
+        for density in DENSITIES:
+            k = round(self.values * density)
+            yield Way(f"real {density:.1%}: choosing, for all", partial(largest, gradient, k))
+            yield from self._sparse(f"real {density:.1%}", gradient, largest(gradient, k))
+            exchange = partial(BlockTopK(density).exchange, self.comm, "gradient", gradient)
+            yield Way(f"real {density:.1%}: switchsum, global block top-k", exchange)
+
+    def _sparse(self, name: str, gradient: Array, chosen: npt.NDArray[np.int64]) -> Iterator[Way]:
+        comm, peers, size = self.comm, self.peers, self.values
+        values = gradient[chosen]
+        own = Stream(chosen.astype(np.uint32), values)
+        totals: list[SparseSum | Stream | Array] = []
+
+        def check() -> None:
+            """Compare with the first result."""
+            sums = [total if isinstance(total, np.ndarray) else total.values for total in (totals[0], totals[-1])]
+            first, last = (float(np.abs(values.astype(np.float64)).sum()) for values in sums)
+            np.testing.assert_allclose(last, first, rtol=1e-4)
+            del totals[1:]
+
+        ok = OkTopk(peers, size, len(chosen))
+        ours = partial(comm.allreduce_sparse, chosen, values, size)
+        yield Way(f"{name}: switchsum", lambda: totals.append(ours()), check=check)
+        yield Way(f"{name}: switchsum, int8 lanes", partial(ours, lanes="int8"))
+        doubling = partial(sparcml_doubling, peers, own, size)
+        yield Way(f"{name}: SparCML doubling", lambda: totals.append(doubling()), check=check)
+        yield Way(f"{name}: SparCML split", partial(sparcml_split, peers, own, size))
+        yield Way(f"{name}: Ok-Topk", partial(ok.allreduce, own))
+
+    def normal(self, seed: int) -> Array:
+        """Return this rank's gradient of normal values."""
+        return np.random.default_rng([self.comm.rank, seed]).standard_normal(self.values, np.float32)
+
+    def measure(self, way: Way) -> dict[str, Any]:
+        """Return the seconds of each run, and the bytes of the last one."""
+        warm = self._once(way)[0]
+        runs = [self._once(way) for _ in range(1 if warm > LONG_S else RUNS)]
+        return {"way": way.name, "seconds": [run[0] for run in runs], "up": runs[-1][1], "down": runs[-1][2]}
+
+    def _once(self, way: Way) -> tuple[float, int, int]:
+        way.prepare()
+        self.comm.barrier()
+        sent, received = peer_links.bytes_so_far()
+        started = time.perf_counter()
+        way.call()
+        seconds = np.array([time.perf_counter() - started])
+        up, down = peer_links.bytes_so_far()
+        way.check()
+        return float(self.comm.allreduce(seconds, "max")[0]), up - sent, down - received
 
 
 def main() -> None:
-    """Measure; rank 0 prints, for each way, the median time and the bytes of a rank."""
+    """Measure every way of the wanted groups; rank 0 writes them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", required=True)
+    parser.add_argument("--mtu", type=int, required=True)
+    parser.add_argument("--values", type=int, required=True)
+    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
     with switchsum.connect() as comm:
-        gradient = np.random.default_rng(comm.rank).standard_normal(VALUES).astype(np.float32)
-        tenth, hundredth, small = (
-            with_blocks(block, share, gradient) for block, share in ((256, 0.1), (256, 0.01), (32, 0.01))
-        )
-        blocks = BlockTopK(0.01)
-        ways: dict[str, Callable[[], object]] = {
-            "dense": lambda: comm.allreduce(gradient.copy()),
-            "int8 lanes": lambda: comm.allreduce(gradient.copy(), lanes="int8"),
-            "10 % of blocks of 256": lambda: comm.allreduce(tenth.copy()),
-            "1 % of blocks of 256": lambda: comm.allreduce(hundredth.copy()),
-            "1 % of blocks of 32": lambda: comm.allreduce(small.copy()),
-            "1 % of blocks of 32, block=32": lambda: comm.allreduce(small.copy(), block=32),
-            "top 1 % of each rank, random": lambda: comm.allreduce_topk(gradient.copy(), density=0.01),
-            "global block top 1 %": lambda: blocks.exchange(comm, "gradient", gradient),
-        }
-        for name, call in ways.items():
-            call()
-            seconds = []
-            for _ in range(RUNS):
-                comm.barrier()
-                before, started = comm.statistics(), time.perf_counter()
-                call()
-                seconds.append(time.perf_counter() - started)
-                after = comm.statistics()
-            if comm.rank == 0:
-                up = (after.bytes_sent - before.bytes_sent) / 1e6
-                down = (after.bytes_received - before.bytes_received) / 1e6
-                sys.stdout.write(f"| {name} | {np.median(seconds):.3f} s | {up:.2f} MB | {down:.2f} MB |\n")
-                sys.stdout.flush()
+        rank, ranks = comm.rank, comm.world_size
+        if rank == 0:
+            peer_links.make_bridge()
+        comm.barrier()
+        peer_links.lay(rank, options.rate, options.mtu)
+        comm.barrier()
+        os.environ["GLOO_SOCKET_IFNAME"] = peer_links.INTERFACE
+        store = dist.TCPStore(peer_links.address(0), PORT, ranks, rank == 0)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+        bench = Bench(comm, GlooPeers(), options.values)
+        rows: list[dict[str, Any]] = []
+        for group in options.groups:
+            for way in getattr(bench, group)():
+                rows.append({"group": group, **bench.measure(way)})
+                if rank == 0:
+                    seconds = float(np.median(rows[-1]["seconds"]))
+                    up, down = rows[-1]["up"] / 1e6, rows[-1]["down"] / 1e6
+                    sys.stdout.write(f"{way.name:50} {seconds:8.3f} s {up:8.2f} MB up {down:8.2f} MB down\n")
+                    sys.stdout.flush()
+        comm.barrier()
+        dist.destroy_process_group()
+        if rank == 0:
+            options.out.write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":

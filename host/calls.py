@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,10 +13,12 @@ import numpy.typing as npt
 from switchsum.host import collectives, sparse
 from switchsum.host.collectives import Call, How, Place
 from switchsum.host.handle import Handle
-from switchsum.host.sparse import SparseSum
-from switchsum.protocol.errors import UsageError
+from switchsum.host.programs import Programs
+from switchsum.host.sparse import LastStep, SparseSum
+from switchsum.protocol.errors import SwitchsumError, UnsupportedDtype, UsageError
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+Prepared = TypeVar("Prepared")
 
 
 class CollectiveCalls(ABC):
@@ -26,10 +30,22 @@ class CollectiveCalls(ABC):
     """Number of ranks."""
     supports: npt.NDArray[np.int64]
     """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
+    lanes: int
+    """32-bit lanes in a frame."""
+    _programs: Programs
 
     @abstractmethod
     def _start(self, call: Call, background: bool) -> Handle:
         """Begin a collective, and have a thread go on with it in the background if wanted."""
+
+    def _checked(self, prepare: Callable[[], Prepared]) -> Prepared:
+        """Return what a function returns; if it refuses the caller's arguments, let the other ranks hear of it."""
+        try:
+            return prepare()
+        except (UsageError, UnsupportedDtype):
+            with suppress(SwitchsumError):
+                self._start(collectives.refused(), background=True)
+            raise
 
     @property
     def _place(self) -> Place:
@@ -43,7 +59,7 @@ class CollectiveCalls(ABC):
         lanes: str = "int32",
         narrow: bool = False,
         saturate: bool = False,
-        block: int | None = None,
+        block: int | str | None = None,
     ) -> Array:
         """Combine `array` over all ranks, element by element, in place, and return it; all ranks get the same bits.
 
@@ -64,17 +80,24 @@ class CollectiveCalls(ABC):
 
         Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
         `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a
-        bit for each block and two round trips.  A float sum's error is then that of the blocks in the same frame.
+        bit for each block and two to four round trips.  "auto" packs blocks of 32 values that way if they then take
+        less than nine tenths of the frames, on all ranks together.  A float sum's error, and the NaN that a NaN or an
+        infinity makes, are then those of the blocks in the same frame; SumOverflow counts frames.
 
-        Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError; OperationMismatch if another rank
-        called something else; CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
+        Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError for what cannot be reduced at all,
+        OperationMismatch on every rank if they called something different from each other (one whose call was refused
+        raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         if block is not None:
-            how = How(operator=op, lanes=lanes, saturate=saturate)
-            collectives.allreduce(array, how)  # refuses what cannot be reduced
-            return sparse.allreduce_blocks(self, array, block, op, lanes, saturate)  # type: ignore[return-value]
-        self.allreduce_async(array, op, lanes=lanes, narrow=narrow, saturate=saturate, background=False).wait()
+            return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
+        self._start(self._checked(lambda: collectives.allreduce(array, how)), background=False).wait()
         return array
+
+    def _blocks(self, array: Array, block: int | str, how: How, background: bool) -> Callable[[], LastStep]:
+        """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""
+        self._checked(lambda: collectives.allreduce_blocks(array, how))
+        return lambda: sparse.allreduce_blocks(self, array, block, how, background)
 
     def allreduce_sparse(
         self,
@@ -91,10 +114,33 @@ class CollectiveCalls(ABC):
         be 0.  Indices may come in any order, and values of repeated ones are added up first.  A NaN or an infinity
         makes the frame that it travels in NaN: rows nearby in the union.
 
-        Raises what `allreduce` does; UsageError on every rank if on any of them an index is outside 0 to size - 1, or
-        there are not as many values as indices.
+        Raises what `allreduce` does, but UsageError on every rank, which may go on, if on any of them an index is
+        outside 0 to size - 1, there are not as many values as indices, or `op`, `lanes` or the dtype is none that can
+        be added; OperationMismatch on every rank if size, dtype, op or lanes differ between them.
         """
-        return sparse.allreduce_sparse(self, np.asarray(indices), np.asarray(values), size, op, lanes)
+        steps = self._sparse(indices, values, size, How(operator=op, lanes=lanes), background=False)
+        return steps().result()  # type: ignore[no-any-return]
+
+    def allreduce_sparse_async(
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+    ) -> Handle:
+        """Begin an `allreduce_sparse`; what is wrong with its arguments `wait` raises.
+
+        It has several steps, which a thread takes: collectives that are begun after it wait with their first step for
+        its last one to begin.
+        """
+        return self._programs.begin(self._sparse(indices, values, size, How(operator=op, lanes=lanes), background=True))
+
+    def _sparse(
+        self, indices: npt.NDArray[Any], values: npt.NDArray[Any], size: int, how: How, background: bool
+    ) -> Callable[[], LastStep]:
+        return lambda: sparse.allreduce_sparse(self, np.asarray(indices), np.asarray(values), size, how, background)
 
     def allreduce_topk(
         self,
@@ -107,23 +153,40 @@ class CollectiveCalls(ABC):
     ) -> Array:
         """Add, over all ranks, each rank's `k` values of largest magnitude, in place, and return the array.
 
-        Instead of `k`, `density` is the share of values, above 0 and up to 1; k may differ between ranks, and more than
-        there are means all.  What is not among a rank's largest is lost: see `switchsum.host.compress` for keeping it.
+        Instead of `k`, `density` is the share of values, above 0 and up to 1; k may differ between ranks, be 0, and
+        more than there are means all.  Of equal values the first are taken, NaN before all others.  What is not among a
+        rank's largest is lost: see `switchsum.host.compress` for keeping it.
+
+        Raises what `allreduce_sparse` does, and UsageError on every rank if on any of them k is negative, or the
+        density no share.
         """
+        steps = self._topk(array, k, density, How(operator=op, lanes=lanes), background=False)
+        return steps().result()  # type: ignore[no-any-return]
+
+    def allreduce_topk_async(
+        self,
+        array: npt.NDArray[Any],
+        k: int | None = None,
+        op: str = "sum",
+        *,
+        density: float | None = None,
+        lanes: str = "int32",
+    ) -> Handle:
+        """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
+        return self._programs.begin(self._topk(array, k, density, How(operator=op, lanes=lanes), background=True))
+
+    def _topk(
+        self, array: npt.NDArray[Any], k: int | None, density: float | None, how: How, background: bool
+    ) -> Callable[[], LastStep]:
+        self._checked(lambda: collectives.check_written("allreduce_topk", array))
         if (k is None) == (density is None):
-            raise UsageError("allreduce_topk takes either k or density")
-        if density is not None:
-            if not 0 < density <= 1:
-                raise UsageError(f"density must be above 0 and at most 1, not {density}")
-            k = max(1, round(array.size * density))
-        assert k is not None
-        if k < 0:
-            raise UsageError(f"k must not be negative, and is {k}")
-        flat = array.reshape(-1)
-        chosen = sparse.largest(flat, k)
-        total = self.allreduce_sparse(chosen, flat[chosen], array.size, op, lanes=lanes)
-        array[...] = total.to_dense().reshape(array.shape)
-        return array
+            fault = "allreduce_topk takes either k or density"
+        elif density is not None:
+            fault = "" if 0 < density <= 1 else f"density must be above 0 and at most 1, not {density}"
+            k = 0 if fault else max(1, round(array.size * density))
+        else:
+            fault = "" if k is not None and k >= 0 else f"k must not be negative, and is {k}"
+        return lambda: sparse.allreduce_topk(self, array, k or 0, how, background, fault)
 
     def reduce(
         self,
@@ -189,16 +252,20 @@ class CollectiveCalls(ABC):
         lanes: str = "int32",
         narrow: bool = False,
         saturate: bool = False,
+        block: int | str | None = None,
         background: bool = True,
     ) -> Handle:
         """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
 
         Many may be in flight, and small ones share round trips.  With `background` a thread goes on with them while
         the caller computes; without, they move only while somebody waits for one.  All of that holds for the other
-        collectives' forms that end in `_async`, too.
+        collectives' forms that end in `_async`, too.  One with small blocks has several steps, which a thread takes in
+        any case: see `allreduce_sparse_async`.
         """
         how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(collectives.allreduce(array, how), background)
+        if block is not None:
+            return self._programs.begin(self._blocks(array, block, how, background=True))
+        return self._start(self._checked(lambda: collectives.allreduce(array, how)), background)
 
     def reduce_async(
         self,
@@ -213,7 +280,7 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce`."""
         how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(collectives.reduce(array, root, how, self._place), background)
+        return self._start(self._checked(lambda: collectives.reduce(array, root, how, self._place)), background)
 
     def reduce_scatter_async(
         self,
@@ -228,17 +295,19 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
         how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(collectives.reduce_scatter(array, how, self._place, out=out), background)
+        return self._start(
+            self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)), background
+        )
 
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
-        return self._start(collectives.broadcast(array, root, self._place), background)
+        return self._start(self._checked(lambda: collectives.broadcast(array, root, self._place)), background)
 
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._start(collectives.allgather(array, self._place, out=out), background)
+        return self._start(self._checked(lambda: collectives.allgather(array, self._place, out=out)), background)
 
     def barrier_async(self, *, background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""

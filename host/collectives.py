@@ -62,15 +62,29 @@ def barrier() -> Call:
     return Call(operation=Operation(kind="barrier"), finish=lambda: None)
 
 
+def refused() -> Call:
+    """Prepare what takes the place of a call that was refused, so that other ranks' calls do not match it."""
+    return Call(operation=Operation(kind="a call that was refused"), finish=lambda: None)
+
+
 def allreduce(array: Array, how: How) -> Call:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
 
     An array that is contiguous in C's order, aligned and in the machine's byte order is reduced where it is; any other
     one is copied, so that all ranks add the same elements whatever their arrays' layout.
     """
-    _check_written("allreduce", array)
+    check_written("allreduce", array)
     values = _values(array, how)
     return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
+
+
+def allreduce_blocks(array: Array, how: How) -> None:
+    """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
+    allreduce(array, how)
+    if how.operator not in ("sum", "average", "or"):
+        raise UsageError(f"blocks of zeros can be skipped in sums, averages and unions, not in op={how.operator!r}")
+    if array.dtype == np.float64:
+        raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
 
 def reduce(array: Array, root: int, how: How, place: Place) -> Call:
@@ -78,7 +92,7 @@ def reduce(array: Array, root: int, how: How, place: Place) -> Call:
     _check_root(root, place)
     kind = f"reduce to rank {root}"
     if place.rank == root:
-        _check_written("reduce", array)
+        check_written("reduce", array)
         values = _values(array, how)
         return _reduction(kind, how, values, array, lambda: _returned(values, array))
     _check_array("reduce", array)
@@ -109,7 +123,7 @@ def broadcast(array: Array, root: int, place: Place) -> Call:
         octets = _bytes_of(array, copy=not array.flags.writeable)
         finish = lambda: array  # noqa: E731
     else:
-        _check_written("broadcast", array)
+        check_written("broadcast", array)
         octets = _bytes_of(array, zero=True)
         finish = lambda: _restored(octets, array)  # noqa: E731
     return Call(operation=_bits(f"broadcast from rank {root}", octets, array), finish=finish)
@@ -139,7 +153,8 @@ def _check_array(name: str, array: Array) -> None:
         raise UnsupportedDtype(f"{name} of Python objects: their addresses mean nothing elsewhere")
 
 
-def _check_written(name: str, array: Array) -> None:
+def check_written(name: str, array: Array) -> None:
+    """Refuse what a result cannot be put into; raises UsageError or UnsupportedDtype."""
     _check_array(name, array)
     if not array.flags.writeable:
         raise UsageError(f"{name} works in place, and this array is read-only")
@@ -154,7 +169,7 @@ def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.d
     """Return the array for the result."""
     if out is None:
         return np.empty(shape, dtype)
-    _check_written(name, out)
+    check_written(name, out)
     if out.shape != shape or out.dtype != dtype:
         raise UsageError(f"out of {name} must be {dtype}{list(shape)}, not {out.dtype}{list(out.shape)}")
     return out

@@ -21,6 +21,7 @@ from switchsum.host.driver import Driver
 from switchsum.host.events import Failed
 from switchsum.host.handle import Handle
 from switchsum.host.operation import Operation
+from switchsum.host.programs import Programs
 from switchsum.host.statistics import Statistics
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
@@ -58,7 +59,8 @@ class Communicator(CollectiveCalls):
     """One rank of a job: every rank calls the same collectives in the same order.
 
     Collectives may be called from several threads, one of which works at a time.  After an error other than
-    UsageError, UnsupportedDtype and SumOverflow the communicator is broken and raises that error again.  In a forked
+    UsageError, UnsupportedDtype and SumOverflow the communicator is broken and raises that error again.  A call that is
+    refused on some rank still counts as one: unless it is on all of them, all raise OperationMismatch.  In a forked
     child it is inert: nothing of it works there, and neither closing it nor the child's exit touches anything.
     """
 
@@ -74,7 +76,9 @@ class Communicator(CollectiveCalls):
         """Take what `connect` has made; `connect_again` does so for another rank and world size."""
         self.rank = rank
         self.world_size = world_size
+        self.lanes = int(driver.engine.state.core[0]["lanes"])
         self.supports = np.zeros(3, np.int64)
+        self._programs = Programs(f"switchsum rank {rank} steps")
         self._driver = driver
         self._membership = membership
         self._connect_again = connect_again
@@ -133,6 +137,7 @@ class Communicator(CollectiveCalls):
             self._closed = True
             self._call_back()
             self._turn.notify_all()
+        self._programs.close()
         if self._thread is not None:
             self._thread.join()
         self._driver.transport.close()
@@ -163,6 +168,7 @@ class Communicator(CollectiveCalls):
         self.close()
 
     def _start(self, call: Call, background: bool) -> Handle:
+        self._programs.settle()
         handle = Handle(self, call)
         with self._timed(), self._my_turn():
             self._begin(handle, call.operation)

@@ -1,32 +1,45 @@
 """Sparse allreduces: all ranks agree on the union of their supports first, then add the values there.
 
-The union is an allreduce with "or" of one bit for each row, its blocks of zeros skipped as ever.  Large bitmaps take
-two steps, so that what is empty costs a 64th of a bit: first a bit for each 64-bit word that is not zero, then those
-words.
-The sum is an ordinary one of the union's rows, side by side: no index travels, it is exact and in the same order
+The union is an allreduce with "or" of one bit for each row (`switchsum.host.bitmap`), its blocks of zeros skipped as
+ever.  The sum is an ordinary one of the union's rows, side by side: no index travels, it is exact and in the same order
 everywhere, and its blocks hold values that belong together or not (OmniReduce's block fusion, SIGCOMM 2021).
 
 Where nearly every row is in the union, all of them are added, empty or not: the rest is not worth the moving (SparCML's
-switch, SC 2019; with bits for indices, a sparse sum never takes more than 1/20 more bytes than the dense one).
+switch, SC 2019; with bits for indices, a sparse sum never takes more than 1/27 more bytes than the dense one).
+
+Each of these functions does all but the last step, and returns that one under way: what comes after it in the same job
+may begin.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.errors import UsageError
+from switchsum.host import bitmap
+from switchsum.host.bitmap import Indices, Words
+from switchsum.host.collectives import How
+from switchsum.host.handle import Handle
+from switchsum.host.kernels import scan
+from switchsum.host.memory import address_of
+from switchsum.host.operation import Operation, check
+from switchsum.protocol.errors import SumOverflow, UnsupportedDtype, UsageError
+from switchsum.protocol.wire import LANE_BYTES
 
 Array = npt.NDArray[Any]
-Indices = npt.NDArray[np.int64]
 
 MAX_BITS_IN_ONE_STEP: Final = 1 << 19
-"""Bitmaps of at most this many bits, 64 kB, are united at once: they take about as long as the further round trip."""
+"""Bitmaps of at most this many bits, 64 kB, are united at once: they take about as long as two more round trips."""
 DENSE_FROM: Final = 31 / 32
 """From this share of rows on all are added: fewer bytes than the bitmap's own are saved by leaving the rest out."""
+AUTO_BLOCK: Final = 32
+"""Values in the blocks that `block="auto"` looks at: larger ones would take more bytes, smaller ones little fewer."""
+AUTO_GAIN: Final = 0.9
+"""Blocks of that size are packed together if they take at most this share of what the frames that hold them take."""
 
 
 class Reduces(Protocol):
@@ -35,9 +48,17 @@ class Reduces(Protocol):
     world_size: int
     supports: npt.NDArray[np.int64]
     """Rows that this rank had so far, that some rank had, and of the whole arrays."""
+    lanes: int
+    """32-bit lanes in a frame."""
 
-    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False) -> Array:
+    def allreduce(self, array: Array, op: str = "sum") -> Array:
         """Combine arrays in place."""
+        ...
+
+    def allreduce_async(
+        self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
+    ) -> Handle:
+        """Begin to combine arrays in place."""
         ...
 
 
@@ -59,93 +80,175 @@ class SparseSum:
         return dense
 
 
-def allreduce_sparse(comm: Reduces, indices: Array, values: Array, size: int, op: str, lanes: str) -> SparseSum:
-    """See `SparseCalls.allreduce_sparse`."""
-    fault = _fault(indices, values, size, op)
-    present = np.zeros(max(size, 0), np.bool_)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStep:
+    """What is still under way, and what makes the result of it."""
+
+    handle: Handle
+    finish: Callable[[], Any]
+
+    def result(self) -> Any:
+        """Wait, and return the result; raises what the last step failed with."""
+        try:
+            self.handle.wait()
+        except SumOverflow:
+            self.finish()
+            raise
+        return self.finish()
+
+
+def allreduce_sparse(
+    comm: Reduces, indices: Array, values: Array, size: int, how: How, background: bool, fault: str = ""
+) -> LastStep:
+    """See `CollectiveCalls.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it."""
+    size = max(size, 0)
+    words = np.zeros(bitmap.words_for(size), np.uint64)
+    fault = fault or _fault(indices, values, size, how)
     if not fault:
         indices, values = _sorted(indices, values)
-        present[indices] = True
-    union = unite(comm, present, fault)
+        bitmap.set_bits(words, indices)
+    union = unite(comm, words, size, fault)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
-    compacted[np.searchsorted(union, indices)] = values
-    comm.allreduce(compacted, op, lanes=lanes)
-    return SparseSum(indices=union, values=compacted, size=size)
+    where = np.empty(len(indices), np.int64)
+    bitmap.positions(union, indices, where)
+    compacted[where] = values
+    handle = comm.allreduce_async(compacted, how.operator, lanes=how.lanes, background=background)
+    return LastStep(handle=handle, finish=lambda: SparseSum(indices=union, values=compacted, size=size))
 
 
-def allreduce_blocks(comm: Reduces, array: Array, block: int, op: str, lanes: str, saturate: bool) -> Array:
+def allreduce_topk(comm: Reduces, array: Array, k: int, how: How, background: bool, fault: str = "") -> LastStep:
+    """See `CollectiveCalls.allreduce_topk`."""
+    flat = array.reshape(-1)
+    chosen = largest(flat, 0 if fault else k)
+    step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, fault)
+
+    def finish() -> Array:
+        total: SparseSum = step.finish()
+        result = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
+        result[:] = 0
+        result[total.indices] = total.values
+        if not np.may_share_memory(result, array):
+            array[...] = result.reshape(array.shape)
+        return array
+
+    return LastStep(handle=step.handle, finish=finish)
+
+
+def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: How, background: bool) -> LastStep:
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
-    if block < 1:
-        raise UsageError(f"a block has at least one value, not {block}")
-    if op not in ("sum", "average", "or"):
-        raise UsageError(f"blocks of zeros can be skipped in sums, averages and unions, not in op={op!r}")
-    whole = array.reshape(-1) if array.flags.c_contiguous else array.flatten()
-    end = array.size // block * block
-    rows = whole[:end].reshape(-1, block)
-    rest = np.zeros(block if end < array.size else 0, array.dtype)
-    rest[: array.size - end] = whole[end:]
-    present = np.append(rows.any(axis=1), rest.any() if len(rest) else [])
-    union = unite(comm, present.astype(np.bool_), "")
-    compacted = np.empty((len(union), block), array.dtype)
-    inside = union[union < len(rows)]
+    fault = _fault_of_block(block)
+    size = AUTO_BLOCK if block == "auto" or fault else int(block)
+    whole = array.reshape(-1) if array.flags.c_contiguous and array.flags.aligned else array.flatten()
+    operation = Operation(kind="blocks", operator=how.operator, lanes=how.lanes, values=whole)
+    blocks = -(-whole.size // size)
+    words = np.zeros(bitmap.words_for(blocks), np.uint64)
+    if not fault:
+        bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
+    union = unite(comm, words, blocks, fault)
+    per_frame = comm.lanes * LANE_BYTES * 8 // operation.format.bits
+    if len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
+        handle = _begin(comm, whole, how, background)
+        return LastStep(handle=handle, finish=lambda: _written(whole, array))
+    # The last block may be a part of one.
+    full = whole.size // size
+    rows, rest = whole[: full * size].reshape(-1, size), whole[full * size :]
+    inside = union[union < full]
+    compacted = np.zeros((len(union), size), whole.dtype)
     np.take(rows, inside, axis=0, out=compacted[: len(inside)])
     if len(inside) < len(union):
-        compacted[-1] = rest
-    comm.allreduce(compacted, op, lanes=lanes, saturate=saturate)
-    # What is in no rank's support may still hold negative zeros.
-    whole[:] = 0
-    rows[inside] = compacted[: len(inside)]
-    if len(inside) < len(union):
-        whole[end:] = compacted[-1, : array.size - end]
+        compacted[-1, : len(rest)] = rest
+
+    def finish() -> Array:
+        rows[inside] = compacted[: len(inside)]
+        if len(inside) < len(union):
+            rest[:] = compacted[-1, : len(rest)]
+        return _written(whole, array)
+
+    return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
+
+
+def _begin(comm: Reduces, array: Array, how: How, background: bool) -> Handle:
+    return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
+
+
+def _gains(union: Indices, block: int, per_frame: int) -> bool:
+    """Whether small blocks that are not empty, packed together, take clearly fewer frames than lying where they are."""
+    frames = len(np.unique(union * block // per_frame))
+    return len(union) * block <= AUTO_GAIN * frames * per_frame
+
+
+def _written(whole: Array, array: Array) -> Array:
     if not np.may_share_memory(whole, array):
         array[...] = whole.reshape(array.shape)
     return array
 
 
-def unite(comm: Reduces, present: npt.NDArray[np.bool_], fault: str) -> Indices:
-    """Return the indices that are present on any rank; raises UsageError if there is a fault on any.
+def unite(comm: Reduces, words: Words, bits: int, fault: str) -> Indices:
+    """Return the rows that are in any rank's bitmap, in order; raises UsageError if there is a fault on any.
 
     A rank that cannot go on takes part until here, so that the others hear of it.
     """
-    bits = len(present)
-    words = np.zeros(-(-bits // 64) + 1, np.uint64)
-    words.view(np.uint8)[: -(-bits // 8)] = np.packbits(present, bitorder="little")
-    words[-1] = bool(fault)  # the others' rank hears of it
-    if bits <= MAX_BITS_IN_ONE_STEP:
-        comm.allreduce(words, "or")
-    else:
-        used = np.packbits(words != 0, bitorder="little")
-        comm.allreduce(used, "or")
-        which = np.flatnonzero(np.unpackbits(used, count=len(words), bitorder="little"))
-        some = words[which]
-        comm.allreduce(some, "or")
-        words[which] = some
+    own = bitmap.count(words)
+    first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)
+    first = np.append(first, np.uint64(bool(fault)))  # the others' rank hears of it
+    comm.allreduce(first, "or")
     if fault:
         raise UsageError(fault)
-    if words[-1]:
-        raise UsageError("another rank gave indices or values that cannot be added; its own error says which")
-    union = np.flatnonzero(np.unpackbits(words[:-1].view(np.uint8), count=bits, bitorder="little"))
-    comm.supports += np.array([np.count_nonzero(present), len(union), bits])
+    if first[-1]:
+        raise UsageError("another rank gave what cannot be added; its own error says what")
+    if bits <= MAX_BITS_IN_ONE_STEP:
+        words = first[:-1]
+    else:
+        which = bitmap.members(first[:-1])
+        masks = np.empty(len(which), np.uint8)
+        bitmap.masks_of(words, which, masks)
+        comm.allreduce(masks, "or")
+        octets = np.empty(int(np.bitwise_count(masks).sum()), np.uint8)
+        bitmap.take_octets(words, which, masks, octets)
+        comm.allreduce(octets, "or")
+        bitmap.put_octets(words, which, masks, octets)
+    union = bitmap.members(words)
+    comm.supports += np.array([own, len(union), bits])
     return np.arange(bits) if len(union) >= DENSE_FROM * bits else union
 
 
-def _fault(indices: Array, values: Array, size: int, op: str) -> str:
+def _packed(words: Words) -> Words:
+    """Return a bitmap of the words that are not zero."""
+    packed = np.zeros(bitmap.words_for(len(words)), np.uint64)
+    octets = np.packbits(words != 0, bitorder="little")
+    packed.view(np.uint8)[: len(octets)] = octets
+    return packed
+
+
+def _fault(indices: Array, values: Array, size: int, how: How) -> str:
     """Say what is wrong with a rank's values, which the others cannot know."""
-    if op not in ("sum", "average"):
-        return f"sparse arrays have a sum and an average, not op={op!r}: absent rows are zero"
+    if how.operator not in ("sum", "average"):
+        return f"sparse arrays have a sum and an average, not op={how.operator!r}: absent rows are zero"
+    try:
+        check(values.dtype, how.operator, how.lanes)
+    except (UsageError, UnsupportedDtype) as error:
+        return str(error)
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         return f"indices are one-dimensional integers, not {indices.dtype}{list(indices.shape)}"
     if values.ndim < 1 or len(values) != len(indices):
         return f"{len(indices)} indices have as many values, not {list(values.shape)}"
-    if len(indices) and (int(indices.min()) < 0 or int(indices.max()) >= size):
-        return f"indices lie in 0 to {size - 1}, not {int(indices.min())} to {int(indices.max())}"
+    if len(indices):
+        least, most, _ = bitmap.examine(indices)
+        if least < 0 or most >= size:
+            return f"indices lie in 0 to {size - 1}, not {least} to {most}"
     return ""
+
+
+def _fault_of_block(block: int | str) -> str:
+    if isinstance(block, str):
+        return "" if block == "auto" else f"a block is a number of values or 'auto', not {block!r}"
+    return "" if block >= 1 else f"a block has at least one value, not {block}"
 
 
 def _sorted(indices: Array, values: Array) -> tuple[Indices, Array]:
     """Return indices in rising order with their values, those of repeated ones added up."""
     indices = indices.astype(np.int64, copy=False)
-    if (np.diff(indices) > 0).all():
+    if not len(indices) or bitmap.examine(indices)[2]:
         return indices, values
     distinct, where = np.unique(indices, return_inverse=True)
     added = np.zeros((len(distinct), *values.shape[1:]), values.dtype)
@@ -154,9 +257,10 @@ def _sorted(indices: Array, values: Array) -> tuple[Indices, Array]:
 
 
 def largest(values: Array, k: int) -> Indices:
-    """Return the indices, in order, of the `k` values of largest magnitude; of equal ones any, NaN before all."""
-    if k == 0 or k >= values.size:
-        return np.arange(min(k, values.size))
-    magnitudes = np.abs(values.astype(np.float32, copy=False))
-    magnitudes[np.isnan(magnitudes)] = np.inf
-    return np.sort(np.argpartition(magnitudes, values.size - k)[values.size - k :])
+    """Return the numbers, in order, of the `k` values of largest magnitude; of equal ones the first, NaN before all."""
+    if k <= 0 or k >= values.size:
+        return np.arange(max(0, min(k, values.size)))
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    chosen = np.empty(k, np.int64)
+    bitmap.select(bits, k, np.empty(1 << 16, np.int64), chosen)
+    return chosen

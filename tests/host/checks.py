@@ -1,16 +1,38 @@
-"""What an allreduce must give, computed another way."""
+"""What an allreduce must give, computed another way, and calls of all ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
+from switchsum.host.communicator import Communicator
 from switchsum.protocol import lanes as definition
 
+RANKS = 3
 Array = npt.NDArray[Any]
+Result = TypeVar("Result")
+
+
+def on_all(ranks: Sequence[Communicator], function: Callable[[Communicator], Result]) -> list[Result]:
+    """Call a function for each rank, in threads of their own."""
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        return list(pool.map(function, ranks))
+
+
+def failures(ranks: Sequence[Communicator], function: Callable[[Communicator], object]) -> list[BaseException]:
+    """Return what the function raises on each rank."""
+
+    def call(communicator: Communicator) -> BaseException:
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            function(communicator)
+        return caught.value
+
+    return on_all(ranks, call)
 
 
 def bits(array: Array) -> Array:

@@ -1,13 +1,38 @@
-"""Kernels are compiled before the first test, whose deadline is not meant for a compiler."""
+"""Kernels are compiled before the first test, whose deadline is not meant for a compiler; communicators for tests."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from switchsum.host.communicator import Communicator
 from switchsum.host.warm import warm_up
+from switchsum.testing.local import communicators
+
+from .checks import RANKS
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Compile what is not compiled yet."""
     if session.items and not session.config.option.collectonly:
         warm_up()
+
+
+def _made() -> Iterator[list[Communicator]]:
+    made = communicators(RANKS)
+    yield made
+    for communicator in made:
+        communicator.close()
+
+
+@pytest.fixture(scope="module")
+def ranks() -> Iterator[list[Communicator]]:
+    """One communicator per rank, for tests that leave them whole."""
+    yield from _made()
+
+
+@pytest.fixture
+def fresh_ranks() -> Iterator[list[Communicator]]:
+    """The same for one test, which may break them."""
+    yield from _made()

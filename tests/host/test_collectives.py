@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -17,25 +16,12 @@ from switchsum.host.handle import Handle
 from switchsum.protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
 from switchsum.testing.local import communicators
 
-RANKS = 3
+from .checks import RANKS, failures, on_all
+
 RNG = np.random.default_rng(12)
 ANY_DTYPE = [np.dtype(name) for name in ("?", "i1", "u2", "f2", "i4", "f4", ">f4", "i8", "f8", "c8", "M8[s]", "U3")]
 ANY_DTYPE += [np.dtype(ml_dtypes.bfloat16), np.dtype([("a", "i1"), ("b", "f8")])]
 Array = npt.NDArray[Any]
-Result = TypeVar("Result")
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[list[Communicator]]:
-    made = communicators(RANKS)
-    yield made
-    for communicator in made:
-        communicator.close()
-
-
-def on_all(ranks: list[Communicator], function: Callable[[Communicator], Result]) -> list[Result]:
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(function, ranks))
 
 
 def raw(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
@@ -232,16 +218,21 @@ def test_another_order_on_another_rank_is_reported_by_all(first: str, second: st
         communicator.close()
 
 
-def test_bad_input_is_refused_before_anything_is_sent(ranks: list[Communicator]) -> None:
-    communicator, ones = ranks[0], np.ones(6, np.float32)
+def test_what_all_ranks_are_refused_changes_nothing(ranks: list[Communicator]) -> None:
+    on_all(ranks, _make_mistakes)
+    on_all(ranks, Communicator.barrier)
+
+
+def _make_mistakes(communicator: Communicator) -> None:
+    ones = np.ones(6, np.float32)
     read_only = ones.copy()
     read_only.flags.writeable = False
     wrong: Any = [1.0]
     mistakes: list[tuple[Callable[[], object], str]] = [
         (lambda: communicator.broadcast(ones, root=3), "0 to 2, not 3"),
         (lambda: communicator.reduce(ones, root=-1), "0 to 2, not -1"),
-        (lambda: communicator.broadcast(read_only, root=1), "read-only"),
-        (lambda: communicator.reduce(read_only), "read-only"),
+        (lambda: communicator.broadcast(read_only, root=(communicator.rank + 1) % RANKS), "read-only"),
+        (lambda: communicator.reduce(read_only, root=communicator.rank), "read-only"),
         (lambda: communicator.reduce_scatter(np.ones(7, np.float32)), "3 parts"),
         (lambda: communicator.reduce_scatter(np.ones((), np.float32)), "3 parts"),
         (lambda: communicator.reduce_scatter(ones, out=np.ones(3, np.float32)), r"float32\[2\], not float32\[3\]"),
@@ -254,4 +245,21 @@ def test_bad_input_is_refused_before_anything_is_sent(ranks: list[Communicator])
             call()
     with pytest.raises(UnsupportedDtype, match="Python objects"):
         communicator.broadcast(np.array([{}]))
-    on_all(ranks, Communicator.barrier)
+
+
+@pytest.mark.parametrize("kind", ["dtype", "operator", "lanes", "root", "block"])
+def test_what_one_rank_is_refused_ends_all_at_once(fresh_ranks: list[Communicator], kind: str) -> None:
+    def call(communicator: Communicator) -> None:
+        wrong = communicator.rank == 1
+        array = np.ones(700, np.float64 if wrong and kind == "dtype" else np.float32)
+        if kind == "root":
+            communicator.broadcast(array, root=7 if wrong else 0)
+        elif kind == "block":
+            communicator.allreduce(array, "max" if wrong else "sum", block=32)
+        else:
+            op, lanes = ("product" if wrong and kind == "operator" else "sum"), ("int4" if wrong else "int32")
+            communicator.allreduce(array, op, lanes=lanes if kind == "lanes" else "int32")
+
+    own = UnsupportedDtype if kind == "dtype" else UsageError
+    assert [type(error) for error in failures(fresh_ranks, call)] == [OperationMismatch, own, OperationMismatch]
+    assert [type(error) for error in failures(fresh_ranks, Communicator.barrier)] == [OperationMismatch] * RANKS

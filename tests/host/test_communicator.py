@@ -7,9 +7,9 @@ import pickle
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -29,33 +29,12 @@ from switchsum.protocol.errors import (
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
-RANKS = 3
-Result = TypeVar("Result")
+from .checks import RANKS, failures, on_all
 
 
 @pytest.fixture
-def ranks() -> Iterator[list[Communicator]]:
-    made = communicators(RANKS)
-    yield made
-    for communicator in made:
-        communicator.close()
-
-
-def on_all(ranks: list[Communicator], function: Callable[[Communicator], Result]) -> list[Result]:
-    """Call a function for each rank, in threads of their own."""
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(function, ranks))
-
-
-def failures(ranks: list[Communicator], function: Callable[[Communicator], object]) -> list[BaseException]:
-    """Return what the function raises on each rank."""
-
-    def call(communicator: Communicator) -> BaseException:
-        with pytest.raises(Exception) as caught:  # noqa: PT011
-            function(communicator)
-        return caught.value
-
-    return on_all(ranks, call)
+def ranks(fresh_ranks: list[Communicator]) -> list[Communicator]:
+    return fresh_ranks
 
 
 def test_sum_works_in_place_and_returns_the_array(ranks: list[Communicator]) -> None:
@@ -239,28 +218,32 @@ def test_other_dtypes_are_refused_with_the_way_out(ranks: list[Communicator], dt
     assert way_out in str(caught.value)
 
 
-def test_usage_errors_leave_the_communicator_whole(ranks: list[Communicator]) -> None:
+def test_what_all_ranks_are_refused_leaves_the_communicator_whole(ranks: list[Communicator]) -> None:
+    on_all(ranks, _make_mistakes)
+    on_all(ranks, Communicator.barrier)
+
+
+def _make_mistakes(communicator: Communicator) -> None:
     read_only = np.ones(3, np.float32)
     read_only.flags.writeable = False
     with pytest.raises(UsageError, match="read-only"):
-        ranks[0].allreduce(read_only)
+        communicator.allreduce(read_only)
     with pytest.raises(UsageError, match="sum, average, max, min, or"):
-        ranks[0].allreduce(np.ones(3, np.float32), op="product")
+        communicator.allreduce(np.ones(3, np.float32), op="product")
     with pytest.raises(UsageError, match="int32, int16, int8"):
-        ranks[0].allreduce(np.ones(3, np.float32), lanes="int4")
+        communicator.allreduce(np.ones(3, np.float32), lanes="int4")
     with pytest.raises(UsageError, match="int8 lanes are for sums and averages of floats"):
-        ranks[0].allreduce(np.ones(3, np.float32), op="max", lanes="int8")
+        communicator.allreduce(np.ones(3, np.float32), op="max", lanes="int8")
     with pytest.raises(UnsupportedDtype, match="integers and bool"):
-        ranks[0].allreduce(np.ones(3, np.float32), op="or")
+        communicator.allreduce(np.ones(3, np.float32), op="or")
     with pytest.raises(UnsupportedDtype, match="real floats"):
-        ranks[0].allreduce(np.ones(3, np.complex64), op="max")
+        communicator.allreduce(np.ones(3, np.complex64), op="max")
     with pytest.raises(UsageError, match="int16 lanes are for sums and averages of floats, not for sum of int32"):
-        ranks[0].allreduce(np.ones(3, np.int32), lanes="int16")
+        communicator.allreduce(np.ones(3, np.int32), lanes="int16")
     with pytest.raises(UsageError, match="numpy array"):
-        ranks[0].allreduce([1.0, 2.0])  # type: ignore[type-var]
+        communicator.allreduce([1.0, 2.0])  # type: ignore[type-var]
     with pytest.raises(UnsupportedDtype, match="average"):
-        ranks[0].allreduce(np.ones(3, np.int32), op="average")
-    on_all(ranks, Communicator.barrier)
+        communicator.allreduce(np.ones(3, np.int32), op="average")
 
 
 def test_overflow_is_raised_on_every_rank_and_nothing_breaks(ranks: list[Communicator]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -27,9 +27,9 @@ from switchsum.host.compress import (
     TopK,
 )
 from switchsum.protocol.errors import UsageError
-from switchsum.testing.local import communicators
 
-RANKS = 3
+from .checks import RANKS
+
 RNG = np.random.default_rng(15)
 Array = npt.NDArray[Any]
 
@@ -45,14 +45,6 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "dgc": lambda: DeepGradientCompression(0.1, warm_up=2, clip=5.0),
     "feedback": lambda: ErrorFeedback(TopK(0.1)),
 }
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[list[Communicator]]:
-    made = communicators(RANKS)
-    yield made
-    for communicator in made:
-        communicator.close()
 
 
 def gradients(shape: tuple[int, ...] = (20, 30)) -> list[Array]:

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+import queue
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from switchsum.host import sparse
+from switchsum.host import bitmap, sparse
 from switchsum.host.communicator import Communicator
 from switchsum.host.sparse import SparseSum
-from switchsum.protocol.errors import UsageError
-from switchsum.testing.local import communicators
+from switchsum.protocol.errors import OperationMismatch, UsageError, WorkerLost
 
-RANKS = 3
+from .checks import RANKS, failures, on_all
+
 RNG = np.random.default_rng(14)
 Array = npt.NDArray[Any]
-Result = TypeVar("Result")
-
-
-@pytest.fixture(scope="module")
-def ranks() -> Iterator[list[Communicator]]:
-    made = communicators(RANKS)
-    yield made
-    for communicator in made:
-        communicator.close()
-
-
-def on_all(ranks: list[Communicator], function: Callable[[Communicator], Result]) -> list[Result]:
-    with ThreadPoolExecutor(len(ranks)) as pool:
-        return list(pool.map(function, ranks))
 
 
 def supports(size: int, pattern: str) -> list[Array]:
@@ -163,20 +151,146 @@ def test_any_k(ranks: list[Communicator], k: int) -> None:
         np.testing.assert_array_equal(array, expected)
 
 
-def test_topk_refuses_what_it_cannot_mean(ranks: list[Communicator]) -> None:
-    array = np.ones(10, np.float32)
-    calls: list[Callable[[], object]] = [
-        lambda: ranks[0].allreduce_topk(array),
-        lambda: ranks[0].allreduce_topk(array, 3, density=0.1),
-        lambda: ranks[0].allreduce_topk(array, density=0.0),
-        lambda: ranks[0].allreduce_topk(array, density=1.5),
-        lambda: ranks[0].allreduce_topk(array, -1),
-        lambda: ranks[0].allreduce(array, block=0),
-        lambda: ranks[0].allreduce(array, "max", block=32),
-    ]
-    for call in calls:
-        with pytest.raises(UsageError):
-            call()
+MISTAKES: dict[str, Callable[[Communicator], object]] = {
+    "neither k nor density": lambda one: one.allreduce_topk(np.ones(10, np.float32)),
+    "both": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, density=0.1),
+    "no density": lambda one: one.allreduce_topk(np.ones(10, np.float32), density=0.0),
+    "too much": lambda one: one.allreduce_topk(np.ones(10, np.float32), density=1.5),
+    "negative k": lambda one: one.allreduce_topk(np.ones(10, np.float32), -1),
+    "no such lanes": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, lanes="int4"),
+    "no such dtype": lambda one: one.allreduce_sparse(np.arange(3), np.ones(3), 10),
+    "no such operator": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, "max"),
+}
+
+
+@pytest.mark.parametrize("kind", MISTAKES)
+@pytest.mark.parametrize("alone", [True, False])
+def test_one_ranks_mistake_is_raised_on_all_and_nothing_breaks(
+    ranks: list[Communicator], kind: str, alone: bool
+) -> None:
+    def call(communicator: Communicator) -> None:
+        if alone and communicator.rank != 1:
+            communicator.allreduce_topk(np.ones(10, np.float32), 2)
+        else:
+            MISTAKES[kind](communicator)
+
+    assert [type(error) for error in failures(ranks, call)] == [UsageError] * RANKS
+    on_all(ranks, Communicator.barrier)
+
+
+def test_different_sizes_and_dtypes_are_a_mismatch_on_all(fresh_ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> None:
+        values = np.ones(3, np.float32 if communicator.rank else np.float16)
+        communicator.allreduce_sparse(np.arange(3), values, 10)
+
+    assert [type(error) for error in failures(fresh_ranks, call)] == [OperationMismatch] * RANKS
+
+
+def test_nan_and_infinity_make_their_frame_nan_on_all_ranks(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> SparseSum:
+        values = np.ones(600, np.float32)
+        values[[0, 100]] = (np.inf, np.nan) if communicator.rank == 1 else (1, 1)
+        return communicator.allreduce_sparse(np.arange(0, 1200, 2), values, 1200)
+
+    for total in on_all(ranks, call):
+        assert np.isnan(total.values[:256]).all()
+        np.testing.assert_allclose(total.values[256:], RANKS, rtol=1e-6)
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32])
+def test_the_largest_are_chosen_exactly(special: float, dtype: Any) -> None:
+    values = (RNG.standard_normal(3000) * 100).astype(dtype)
+    values[::7] = 5
+    if dtype != np.int32:
+        values[[70, 2000]] = special
+    for k in (0, 1, 2, 500, 2999, 3000, 4000):
+        chosen = sparse.largest(values, k)
+        assert len(chosen) == len(np.unique(chosen)) == min(k, 3000)
+        assert (np.diff(chosen) > 0).all()
+        magnitudes = np.nan_to_num(np.abs(values.astype(np.float64)), nan=np.inf)
+        np.testing.assert_array_equal(np.sort(magnitudes[chosen]), np.sort(magnitudes)[len(magnitudes) - len(chosen) :])
+
+
+def test_of_equal_values_the_first_are_chosen() -> None:
+    np.testing.assert_array_equal(sparse.largest(np.array([1, -2, 2, 1, 2, -2], np.float32), 3), [1, 2, 4])
+
+
+@given(
+    st.integers(0, 5000).flatmap(
+        lambda size: st.tuples(st.just(size), st.lists(st.integers(0, max(0, size - 1)), max_size=min(size, 300)))
+    )
+)
+def test_a_bitmap_goes_through_its_steps_unchanged(case: tuple[int, list[int]]) -> None:
+    size, chosen = case
+    indices = np.unique(np.array(chosen, np.int64))
+    words = np.zeros(bitmap.words_for(size), np.uint64)
+    bitmap.set_bits(words, indices)
+    np.testing.assert_array_equal(bitmap.members(words), indices)
+    which = np.flatnonzero(words)
+    masks = np.empty(len(which), np.uint8)
+    bitmap.masks_of(words, which, masks)
+    octets = np.empty(int(np.bitwise_count(masks).sum()), np.uint8)
+    bitmap.take_octets(words, which, masks, octets)
+    assert (octets != 0).all()
+    again = np.zeros_like(words)
+    bitmap.put_octets(again, which, masks, octets)
+    np.testing.assert_array_equal(again, words)
+
+
+def test_sparse_collectives_in_the_background_keep_their_place_among_others(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> None:
+        rank = communicator.rank
+        for turn in range(3):
+            first = communicator.allreduce_async(np.full(300, rank, np.int32))
+            top = communicator.allreduce_topk_async(np.arange(50, dtype=np.int32), 2)
+            ended: queue.Queue[bool] = queue.Queue()
+            top.add_done_callback(lambda handle, ended=ended: ended.put(handle.is_done))  # type: ignore[misc]
+            some = communicator.allreduce_sparse_async(np.array([turn, 9]), np.ones(2, np.float32), 10)
+            blocks = communicator.allreduce_async(np.full(64, turn, np.int32), block=32)
+            last = communicator.allreduce(np.full(5, rank, np.int32))
+            np.testing.assert_array_equal(blocks.wait(), RANKS * turn)
+            np.testing.assert_array_equal(np.flatnonzero(top.wait()), [48, 49])
+            assert top.wait()[49] == 49 * RANKS
+            assert some.wait().indices.tolist() == [turn, 9]
+            np.testing.assert_array_equal(first.wait(), 3)
+            np.testing.assert_array_equal(last, 3)
+            assert ended.get(timeout=20)
+            wrong = communicator.allreduce_sparse_async(np.array([10]), np.ones(1, np.float32), 10)
+            for _ in range(2):
+                with pytest.raises(UsageError, match="0 to 9"):
+                    wrong.wait()
+            assert wrong.is_done
+
+    on_all(ranks, call)
+
+
+def test_closing_ends_what_is_in_the_background(fresh_ranks: list[Communicator]) -> None:
+    handle = fresh_ranks[0].allreduce_topk_async(np.ones(50, np.float32), 2)
+    fresh_ranks[0]._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+    with pytest.raises(WorkerLost):
+        handle.wait()
+    fresh_ranks[0].close()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 1.0])
+@pytest.mark.parametrize("unit", [32, 256])
+def test_blocks_are_packed_where_that_takes_fewer_frames(ranks: list[Communicator], share: float, unit: int) -> None:
+    size, per_frame = 40 * 256 + 5, 256
+    kept = RNG.random(-(-size // unit)) < share
+    kept[0] |= share > 0
+    array = np.where(np.repeat(kept, unit)[:size], np.int32(1), np.int32(0))
+    outputs = [array.copy() for _ in range(RANKS)]
+    before = ranks[0].statistics().rounds
+    on_all(ranks, lambda communicator: communicator.allreduce(outputs[communicator.rank], block="auto"))
+    for output in outputs:
+        np.testing.assert_array_equal(output, RANKS * array)
+    small = np.add.reduceat(array, np.arange(0, size, 32)).astype(bool).sum()
+    whole = np.add.reduceat(array, np.arange(0, size, per_frame)).astype(bool)
+    packed = 32 * small <= sparse.AUTO_GAIN * per_frame * whole.sum()
+    frames = -(-32 * small // per_frame) if packed else whole[1:].sum() + 16
+    # One column of the window's 16 more at most, and the bitmap's.
+    assert ranks[0].statistics().rounds - before <= frames + 3
 
 
 @pytest.mark.parametrize("block", [1, 32, 100, 2048])

@@ -10,9 +10,11 @@ from .conftest import WORKERS, Run
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", ["join", "dtype", "shape", "operator", "order"])
+@pytest.mark.parametrize("kind", ["join", "dtype", "shape", "operator", "order", "refused dtype", "refused root"])
 def test_every_rank_hears_of_it(run: Run, kind: str) -> None:
     done = run("-n", "2", command=[sys.executable, str(WORKERS / "mistakes.py"), kind])
     assert done.returncode == 0, done.stdout + done.stderr
-    if kind != "join":
+    if "refused" in kind:
+        assert done.stdout.count("OperationMismatch") == 1
+    elif kind != "join":
         assert done.stdout.count("OperationMismatch") == 4

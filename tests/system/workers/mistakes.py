@@ -20,6 +20,12 @@ MISTAKES: dict[str, Callable[[switchsum.Communicator], object]] = {
 }
 
 
+REFUSED: dict[str, Callable[[switchsum.Communicator], object]] = {
+    "refused dtype": lambda comm: comm.allreduce(np.ones(5_000, np.float64 if RANK else np.float32)),
+    "refused root": lambda comm: comm.broadcast(np.ones(5_000, np.float32), root=2 if RANK else 0),
+}
+
+
 def expect(error: type[Exception], action: Callable[[], object]) -> None:
     """Check that an action fails with an error within five seconds."""
     started = time.monotonic()
@@ -48,6 +54,10 @@ def main(kind: str) -> None:
         return
     with switchsum.connect() as comm:
         comm.barrier()
+        if kind in REFUSED:
+            own = switchsum.UnsupportedDtype if kind == "refused dtype" else switchsum.UsageError
+            expect(own if RANK else switchsum.OperationMismatch, lambda: REFUSED[kind](comm))
+            return
         expect(switchsum.OperationMismatch, lambda: MISTAKES[kind](comm))
         expect(switchsum.OperationMismatch, comm.barrier)  # and from then on
 

@@ -8,10 +8,33 @@ import zlib
 import numpy as np
 
 import switchsum
-from switchsum.host.compress import BlockTopK, ErrorFeedback, Qsgd, TopK
+from switchsum.host.compress import (
+    BlockTopK,
+    Compressor,
+    DeepGradientCompression,
+    ErrorFeedback,
+    PowerSgd,
+    Qsgd,
+    RandomK,
+    ScaledSign,
+    TernGrad,
+    ThresholdTopK,
+    TopK,
+)
 
 SIZE = 3_000
 DTYPES = ("i1", "u2", "i4", "i8", "u8", "f4", "f8")
+COMPRESSORS: tuple[Compressor, ...] = (
+    ErrorFeedback(TopK(0.05)),
+    ThresholdTopK(0.05),
+    RandomK(0.1),
+    BlockTopK(0.1),
+    Qsgd(levels=15),
+    TernGrad(),
+    ScaledSign(),
+    PowerSgd(2),
+    DeepGradientCompression(0.05, clip=1.0),
+)
 
 
 def combine(comm: switchsum.Communicator, dtype: np.dtype) -> None:
@@ -25,6 +48,23 @@ def combine(comm: switchsum.Communicator, dtype: np.dtype) -> None:
         expected["sum"] = np.clip(sum(row.astype(object) for row in rows), limits.min, limits.max).astype(dtype)
     for operator, result in expected.items():
         np.testing.assert_array_equal(comm.allreduce(rows[comm.rank].copy(), operator, saturate=True), result)
+
+
+def move(comm: switchsum.Communicator, gradient: np.ndarray) -> list[np.ndarray]:
+    """Check the other collectives; return what they bring."""
+    rank, workers = comm.rank, comm.world_size
+    total = np.random.default_rng(0).standard_normal(600 * workers)
+    parts = np.split(total, workers)
+    everything = comm.allgather(parts[rank])
+    np.testing.assert_array_equal(everything.reshape(-1), total)
+    np.testing.assert_array_equal(comm.broadcast(total if rank == 1 else np.zeros_like(total), root=1), total)
+    count = np.full(600 * workers, rank + 1, np.int64)
+    np.testing.assert_array_equal(comm.reduce_scatter(count), np.full(600, workers * (workers + 1) // 2))
+    np.testing.assert_array_equal(
+        comm.reduce(count, root=1)[:1], workers * (workers + 1) // 2 if rank == 1 else rank + 1
+    )
+    handles = [comm.allreduce_topk_async(gradient.copy(), 50), comm.allreduce_async(gradient.copy(), block="auto")]
+    return [handle.wait() for handle in handles]
 
 
 def main() -> None:
@@ -43,7 +83,8 @@ def main() -> None:
         comm.allreduce(blocks, block=32)
         assert blocks.sum() == 100 * workers * (workers + 1) // 2
         results.append(comm.allreduce_topk(gradient.copy(), density=0.01))
-        for compressor in (ErrorFeedback(TopK(0.05)), Qsgd(levels=15), BlockTopK(0.1)):
+        results += move(comm, gradient)
+        for compressor in COMPRESSORS:
             results.append(compressor.exchange(comm, "gradient", gradient).mean)
     digest = zlib.crc32(b"".join(result.tobytes() for result in results))
     sys.stdout.write(f"digest {digest}\n")

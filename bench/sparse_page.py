@@ -1,0 +1,99 @@
+"""Tables and plots of `bench.sparse` in docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.records import machine
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
+IMAGES = ROOT / "docs" / "images"
+BEGIN, END = "<!-- sparse: python -m bench.sparse --publish -->", "<!-- end of sparse -->"
+PEERS = ("SparCML doubling", "SparCML split", "Ok-Topk")
+Row = dict[str, Any]
+Cell = tuple[int, str, int, int]
+
+
+def publish(rows: Sequence[Row]) -> None:
+    """Write the tables between their marks, and the plots beside the page."""
+    cells = sorted({_cell(row) for row in rows}, key=lambda cell: (-cell[2], -cell[0], cell[1] != "200mbit"))
+    lines = [f"Measured on {machine()}.", ""]
+    for cell in cells:
+        lines += [*table(cell, [row for row in rows if _cell(row) == cell]), ""]
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    PAGE.write_text("\n".join([before + BEGIN, "", *lines, END + after]))
+    IMAGES.mkdir(exist_ok=True)
+    _plot(rows, [cell for cell in cells if cell[2] == cells[0][2]])
+
+
+def _cell(row: Row) -> Cell:
+    return row["workers"], row["rate"], row["lanes"], row["values"]
+
+
+def table(cell: Cell, rows: Iterable[Row]) -> list[str]:
+    """Return the Markdown of what was measured under the same conditions."""
+    rows = list(rows)
+    workers, rate, lanes, values = cell
+    gloo = next((row["seconds"] for row in rows if row["way"] == "gloo"), None)
+    lines = [
+        f"### {workers} workers, links of {rate}/s, {values * 4 / 1e6:,.0f} MB, {lanes:,} lanes",
+        "",
+        "| | time | spread | up | down | gloo's dense time over it |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ratio = "" if gloo is None else f"{gloo / row['seconds']:.1f}"
+        megabytes = " | ".join(f"{row[way] / 1e6:.2f} MB" for way in ("up", "down"))
+        lines.append(f"| {row['way']} | {row['seconds']:.3f} s | {row['spread']:.0%} | {megabytes} | {ratio} |")
+    return lines
+
+
+def _plot(rows: Sequence[Row], cells: Sequence[Cell]) -> None:
+    """Draw time over density: of blocks, and of single values at random and real places."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    mpl.rcParams["svg.hashsalt"] = "switchsum"  # the same file from the same figures
+    from matplotlib import pyplot as plt
+
+    for kind, groups in (("blocks", ("blocks",)), ("values", ("random", "real"))):
+        figure, axes = plt.subplots(
+            len(cells), len(groups), figsize=(6 * len(groups), 4 * len(cells)), squeeze=False, layout="constrained"
+        )
+        for line, cell in zip(axes, cells, strict=True):
+            own = [row for row in rows if _cell(row) == cell]
+            for axis, group in zip(line, groups, strict=True):
+                _panel(axis, group, [row for row in own if row["group"] == group], own)
+                axis.set_title(f"{group}: {cell[0]} workers, {cell[1]}")
+        for ending in ("png", "svg"):
+            figure.savefig(
+                IMAGES / f"sparse-{kind}.{ending}", dpi=80, metadata={"Date": None} if ending == "svg" else None
+            )
+        plt.close(figure)
+
+
+def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row]) -> None:
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        case, _, way = row["way"].partition(": ")
+        words = case.replace(",", "").split()
+        density = float(words[1].rstrip("%")) if len(words) > 1 else 0.0
+        if density:
+            name = f"{way} ({' '.join(words[2:])})" if group == "blocks" and way.startswith("switchsum") else way
+            curves.setdefault(name, []).append((density, row["seconds"]))
+    for name, points in curves.items():
+        points.sort()
+        style = "--" if any(peer in name for peer in PEERS) else "-"
+        axis.plot([x for x, _ in points], [y for _, y in points], style, marker=".", label=name)
+    for row in everything:
+        if row["way"] in ("gloo", "switchsum"):
+            axis.axhline(row["seconds"], color="grey", linestyle=":" if row["way"] == "gloo" else "-.", linewidth=1)
+            axis.annotate(
+                f"{row['way']}, dense", (0.02, row["seconds"]), xycoords=("axes fraction", "data"), fontsize=7
+            )
+    axis.set(xscale="log", yscale="log", xlabel="density in %", ylabel="seconds")
+    axis.legend(fontsize=7)

@@ -1,0 +1,86 @@
+"""Collectives of several steps in the background.
+
+The switch knows single allreduces, numbered alike on all ranks.  So while a collective of several steps has not begun
+the last of them, others wait with beginning their first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from switchsum.host.handle import Handle
+from switchsum.host.sparse import LastStep
+
+
+class Programs:
+    """One communicator's collectives of several steps: one after the other, in the order in which they were begun."""
+
+    def __init__(self, name: str) -> None:
+        """`name` the thread."""
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+        self._thread = 0
+        self._last: Future[LastStep] | None = None
+
+    def begin(self, steps: Callable[[], LastStep]) -> Program:
+        """Do all steps but the last on a thread of their own."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name, initializer=self._note_thread)
+        self._last = self._executor.submit(steps)
+        return Program(self._last)
+
+    def settle(self) -> None:
+        """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
+        if self._last is not None and threading.get_ident() != self._thread:
+            self._last.exception()
+
+    def close(self) -> None:
+        """Wait until the thread has ended, which the communicator has given nothing more to do."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+
+    def _note_thread(self) -> None:
+        self._thread = threading.get_ident()
+
+
+class Program(Handle):
+    """A collective of several steps that was begun."""
+
+    def __init__(self, begun: Future[LastStep]) -> None:
+        self._begun = begun
+        self._lock = threading.Lock()
+        self._result: Any = None
+        self._has_result = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self._begun.done() and (self._failed or self._begun.result().handle.is_done)
+
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """See `Handle`."""
+
+        def begun(_: Future[LastStep]) -> None:
+            if self._failed:
+                callback(self)
+            else:
+                self._begun.result().handle.add_done_callback(lambda _: callback(self))
+
+        self._begun.add_done_callback(begun)
+
+    def wait(self) -> Any:
+        """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
+        last = self._begun.result()
+        with self._lock:
+            if not self._has_result:
+                self._has_result = True
+                self._result = last.result()
+        last.handle.wait()
+        return self._result
+
+    @property
+    def _failed(self) -> bool:
+        return self._begun.cancelled() or self._begun.exception() is not None
