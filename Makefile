@@ -63,8 +63,9 @@ soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (180
 bench: $(STAMP) ## measure; ONLY=switch, allreduce, veth, loss or load for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-bench-sparse: $(STAMP) ## sparse allreduces and narrow lanes beside a dense one, on links of 200 Mbit/s (needs root)
-	$(BIN)/switchsum run -n 4 --links veth --rate 200mbit --terminal -- $(BIN)/python -m bench.sparse_worker $(ARGS)
+bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
+	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
+	$(BIN)/python -m bench.sparse --publish $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .
