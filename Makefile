@@ -27,7 +27,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-sparse lint p4 docs torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-small bench-sparse lint p4 docs torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,8 +60,11 @@ fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SEC
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
 	$(BIN)/python -m soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, allreduce, veth, loss or load for a part
+bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, links, veth, loss, scaling, start or load for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
+	$(BIN)/python -m bench --small
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'

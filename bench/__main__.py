@@ -1,39 +1,77 @@
-"""Run the benchmarks: `python -m bench`, or `--only switch`, `allreduce`, `veth`, `loss` or `load`."""
+"""Run the benchmarks: `python -m bench`, or one part, or some cells of its table; results add up in one file."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any, TypeVar
 
 from rich.console import Console
 
+from bench.choice import RUNS, Choice
 from bench.page import publish
 from bench.records import RESULTS, machine, save, show
 
-TABLE_COLUMNS = 120
+TABLE_COLUMNS = 200
 """For output into files."""
-PARTS = ("switch", "allreduce", "veth", "loss", "load")
+PARTS = ("switch", "kernels", "allreduce", "links", "veth", "loss", "scaling", "start", "load")
+_Value = TypeVar("_Value")
 
 
-def main() -> None:
+def listed(kind: Callable[[str], _Value]) -> Callable[[str], tuple[_Value, ...]]:
+    """Return what reads values with commas between them."""
+    return lambda text: tuple(kind(word) for word in text.split(","))
+
+
+def main() -> int:
     """Measure, print tables, write records."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--only", choices=PARTS)
+    for name, kind in (("workers", int), ("sizes", int), ("lanes", int), ("rates", str), ("peers", str)):
+        read: Callable[[str], Any] = listed(kind)
+        parser.add_argument(f"--{name}", type=read, default=(), help="of allreduce, links and scaling: only these")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--small", action="store_true", help="a minute; fails when a kernel is slow beside a copy")
     parser.add_argument("--publish", action="store_true", help="only write the recorded figures into README and docs")
     options = parser.parse_args()
     if options.publish:
         publish()
-        return
+        return 0
     console = Console()
     if not console.is_terminal:
         console = Console(width=TABLE_COLUMNS)
     console.print(machine())
+    if options.small:
+        return small(console)
+    choice = Choice(
+        **{name: getattr(options, name) for name in ("workers", "sizes", "lanes", "rates", "peers", "runs")}
+    )
+    command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
     for part in PARTS if options.only is None else (options.only,):
-        records = import_module(f"bench.{part}").run()
+        run = import_module(f"bench.{part}").run
+        records = run(choice) if inspect.signature(run).parameters else run()
         show(console, part, records)
-        save(records)
+        save(records, command)
     console.print(f"written to {RESULTS.relative_to(RESULTS.parent.parent.parent)}")
+    return 0
+
+
+def small(console: Console) -> int:
+    """Gate on the kernels; print how we stand beside gloo, which is too noisy to gate on.  Nothing is written."""
+    from bench import allreduce, kernels
+
+    records = kernels.run()
+    show(console, "kernels", records)
+    choice = Choice(workers=(2,), sizes=(4, 10_000_000), lanes=(256,), peers=("gloo",), runs=3)
+    show(console, "allreduce, small", allreduce.run(choice))
+    for text in (slow := kernels.exceeded(records)):
+        console.print(f"too slow: {text}")
+    return 1 if slow else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

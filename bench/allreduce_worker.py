@@ -1,64 +1,105 @@
-"""One rank of the allreduce benchmark: `python -m bench.allreduce_worker switchsum|gloo BYTES RUNS FILE`.
+"""One rank of the allreduce benchmarks: `python -m bench.allreduce_worker PEER BYTES,BYTES,... RUNS FILE`.
 
-Every rank measures; rank 0 writes the seconds of each run to FILE as JSON.  Ranks start each run together.
+All ranks start each run together; rank 0 writes what it measured to FILE as JSON, a list of `Run` for each size.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
-WARM_UP_RUNS = 1
+from bench.backends import PEERS, Array, Peer
 
-Array = npt.NDArray[np.float32]
-
-
-def measure(allreduce: Callable[[Array], object], barrier: Callable[[], object], size: int, runs: int) -> list[float]:
-    """Return the seconds of each run; raises AssertionError when a sum is wrong."""
-    rank, workers = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    ramp = ((np.arange(size) % 1000) / 1000 + 0.5).astype(np.float32)
-    expected = ramp * np.float32(sum(range(1, workers + 1)))
-    array = np.empty_like(ramp)
-    seconds = []
-    for run in range(WARM_UP_RUNS + runs):
-        np.multiply(ramp, np.float32(rank + 1), out=array)
-        barrier()
-        started = time.perf_counter()
-        allreduce(array)
-        if run >= WARM_UP_RUNS:
-            seconds.append(time.perf_counter() - started)
-        np.testing.assert_allclose(array, expected, rtol=1e-5)
-    return seconds
+SMALL_BYTES = 4096
+SMALL_REPEATS = 200
+"""Allreduces of small arrays are timed together, so many one after the other."""
+PIECE = 250_000
+"""Values that are filled in and checked at a time."""
+TOLERANCES = {"switchsum-int16": 1e-2}
+"""How far sums may be off, relative to the largest; 1e-5 where it does not say."""
 
 
-def with_switchsum(size: int, runs: int) -> list[float]:
-    """Measure our own allreduce."""
-    import switchsum
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one run of an allreduce took."""
 
-    with switchsum.connect() as communicator:
-        return measure(communicator.allreduce, communicator.barrier, size, runs)
+    seconds: float
+    """From the first rank's start to rank 0's end."""
+    cpu_seconds: float
+    """Of all cores of the machine together, whoever used them: ranks, switch and kernel."""
+    own_bytes: int
+    """Most memory that rank 0 has used beside the array, less what it had used when it had joined; 0: no more."""
 
 
-def with_gloo(size: int, runs: int) -> list[float]:
-    """Measure torch's gloo; where to meet comes from the environment, as torchrun sets it."""
-    import torch
-    import torch.distributed as dist
+def cpu_seconds() -> float:
+    """Return for how long the machine's cores have worked since it was started."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system, _idle, _waiting, *interrupts = map(int, file.readline().split()[1:8])
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
-    dist.init_process_group("gloo")
-    seconds = measure(lambda array: dist.all_reduce(torch.from_numpy(array)), dist.barrier, size, runs)
-    dist.destroy_process_group()
-    return seconds
+
+def measure(peer: Peer, size_bytes: int, runs: int, tolerance: float) -> list[Run]:
+    """Return what each run took; raises AssertionError when a sum is wrong."""
+    before_bytes = most_bytes()
+    array = np.empty(size_bytes // 4, np.float32)
+    repeats = SMALL_REPEATS if size_bytes <= SMALL_BYTES else 1
+    taken = []
+    for run in range(1 + runs):  # the first one warms up
+        for piece, ramp in pieces(array):
+            np.multiply(ramp, np.float32(peer.rank + 1), out=piece)
+        peer.barrier()
+        worked, started = cpu_seconds(), time.perf_counter()
+        peer.allreduce(array)
+        _again(peer, array, repeats - 1)
+        seconds, worked = time.perf_counter() - started, cpu_seconds() - worked
+        if repeats == 1:
+            factor = float(sum(range(1, peer.workers + 1)))
+            for piece, ramp in pieces(array):
+                np.testing.assert_allclose(piece, ramp * np.float32(factor), rtol=tolerance, atol=tolerance * factor)
+        peer.barrier()
+        if run:
+            own_bytes = max(0, most_bytes() - before_bytes - size_bytes)
+            taken.append(Run(seconds=seconds / repeats, cpu_seconds=worked / repeats, own_bytes=own_bytes))
+    return taken
+
+
+def pieces(array: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield an array piece by piece, each with what rank 0 puts there: little memory beside the array is used."""
+    ramp = ((np.arange(PIECE) % 1000) / 1000 + 0.5).astype(np.float32)
+    for start in range(0, len(array), PIECE):
+        piece = array[start : start + PIECE]
+        yield piece, ramp[: len(piece)]
+
+
+def most_bytes() -> int:
+    """Return the most memory that this process has used so far."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _again(peer: Peer, array: Array, times: int) -> None:
+    for _ in range(times):
+        array[:] = 1.0
+        peer.allreduce(array)
+        if array[0] != peer.workers:
+            raise AssertionError(f"{array[0]} instead of {peer.workers}")
+
+
+def main(peer_name: str, sizes: str, runs: int, path: Path) -> None:
+    """Measure all sizes in one job."""
+    tolerance = TOLERANCES.get(peer_name, 1e-5)
+    with PEERS[peer_name]() as peer:
+        taken = [measure(peer, int(size), runs, tolerance) for size in sizes.split(",")]
+        if peer.rank == 0:
+            path.write_text(json.dumps([[asdict(run) for run in of_size] for of_size in taken]))
 
 
 if __name__ == "__main__":
-    backend, size_bytes, run_count, path = sys.argv[1:]
-    taken = {"switchsum": with_switchsum, "gloo": with_gloo}[backend](int(size_bytes) // 4, int(run_count))
-    if os.environ["RANK"] == "0":
-        Path(path).write_text(json.dumps(taken))
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))

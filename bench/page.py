@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.records import RESULTS, machine, number
+from bench.records import RESULTS, number
 
 ROOT = Path(__file__).parent.parent
 BEGIN, END = "<!-- figures: python -m bench --publish -->", "<!-- end of figures -->"
@@ -21,17 +22,63 @@ HEADLINES = {
 }
 
 
-def rows(records: Iterable[Mapping[str, Any]], names: Mapping[str, str] | None) -> list[str]:
-    """Return Markdown rows; with `names` only those records, called so."""
-    lines = ["| figure | median | spread | beside it in the same run | ratio |", "|---|---|---|---|---|"]
-    for row in records:
-        if names is not None and row["name"] not in names:
-            continue
+TABLES = {
+    "switch.": "The switch alone",
+    "kernels.": "Kernels beside a plain copy",
+    "allreduce.shm.": "Allreduce on one machine, shared memory",
+    "allreduce.veth.": "Allreduce over veth pairs without limits, both switches",
+    "allreduce.100mbit.mtu1500": "Allreduce on links of 100 Mbit/s, MTU 1,500",
+    "allreduce.100mbit.mtu9000": "Allreduce on links of 100 Mbit/s, MTU 9,000",
+    "allreduce.200mbit.mtu1500": "Allreduce on links of 200 Mbit/s, MTU 1,500",
+    "allreduce.200mbit.mtu9000": "Allreduce on links of 200 Mbit/s, MTU 9,000",
+    "allreduce.1gbit.mtu1500": "Allreduce on links of 1 Gbit/s, MTU 1,500",
+    "allreduce.1gbit.mtu9000": "Allreduce on links of 1 Gbit/s, MTU 9,000",
+    "loss.": "Loss",
+    "scaling.": "More workers",
+    "start.": "From command to end",
+    "load.": "Loading the program",
+}
+"""Titles of the tables, by how the names of their records begin."""
+
+Row = Mapping[str, Any]
+
+
+def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[str]:
+    """Return a Markdown table; with `names` only those records, called so."""
+    kept = [row for row in rows if names is None or row["name"] in names]
+    further = list(dict.fromkeys(column for row in kept for column in row.get("more", {}))) if names is None else []
+    has_peer = any(row["peer"] is not None for row in kept)
+    columns = ["figure", "median", "spread", *(["beside it in the same run", "ratio"] if has_peer else []), *further]
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    for row in kept:
         title = f"`{row['name']}`" if names is None else names[row["name"]]
-        peer = "" if row["peer"] is None else f"{row['peer']}: {number(row['peer_value'])} {row['unit']}"
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.2f}"
-        lines.append(f"| {title} | {number(row['value'])} {row['unit']} | {row['spread']:.0%} | {peer} | {ratio} |")
+        cells = [title, f"{number(row['value'])} {row['unit']}", f"{row['spread']:.0%}"]
+        if has_peer:
+            peer = "" if row["peer"] is None else f"{row['peer']}: {number(row['peer_value'])} {row['unit']}"
+            cells += [peer, "" if row["ratio"] is None else f"{row['ratio']:.2f}"]
+        cells += [number(row["more"][column]) if column in row.get("more", {}) else "" for column in further]
+        lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def section(title: str, rows: Sequence[Row]) -> list[str]:
+    """Return one table with its title, commands, machines and conditions."""
+    commands = dict.fromkeys(row["command"] for row in rows if row.get("command"))
+    machines = dict.fromkeys(row["machine"] for row in rows if row.get("machine"))
+    conditions: dict[str, list[str]] = {}
+    for row in rows:
+        conditions.setdefault(row["conditions"], []).append(row["name"])
+    lines = [f"### {title}", "", *table(rows), ""]
+    lines += [f"`{command}`  " for command in commands]
+    lines += [f"Measured on {machine}.  " for machine in machines]
+    if len(conditions) == 1:
+        return [*lines, f"{next(iter(conditions))}.", ""]
+    return [
+        *lines,
+        "",
+        *(f"- {text}: {', '.join(f'`{name}`' for name in names)}" for text, names in conditions.items()),
+        "",
+    ]
 
 
 def publish() -> None:
@@ -39,13 +86,26 @@ def publish() -> None:
     records = json.loads(RESULTS.read_text())
     order = [*HEADLINES, *(row["name"] for row in records)]
     ranked = sorted(records, key=lambda row: order.index(row["name"]))
-    where = f"Measured on {machine()}."
-    conditions = [f"- `{row['name']}`: {row['conditions']}" for row in records]
+    where = dict.fromkeys(row["machine"] for row in records if row["name"] in HEADLINES)
+    sections = []
+    for prefix, title in TABLES.items():
+        rows = sorted((row for row in records if row["name"].startswith(prefix)), key=_place)
+        sections += section(title, rows) if rows else []
     pages = {
-        ROOT / "README.md": [*rows(ranked, HEADLINES), "", where],
-        ROOT / "docs" / "benchmarks.md": [where, "", *rows(records, None), "", "Conditions:", "", *conditions],
+        ROOT / "README.md": [*table(ranked, HEADLINES), "", *(f"Measured on {machine}." for machine in where)],
+        ROOT / "docs" / "benchmarks.md": sections,
     }
     for path, lines in pages.items():
         before, rest = path.read_text().split(BEGIN)
         after = rest.split(END)[1]
         path.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))
+
+
+def _place(row: Row) -> tuple[object, ...]:
+    """Sort by the numbers in a name as numbers."""
+    scale = {"B": 1, "kB": 1_000, "MB": 1_000_000}
+    words = []
+    for word in re.split(r"[.]", row["name"]):
+        match = re.fullmatch(r"(\d+)(B|kB|MB|workers|)", word)
+        words.append((1, int(match[1]) * scale.get(match[2], 1), "") if match else (0, 0, word))
+    return tuple(words)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
+import shutil
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+import subprocess
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from rich.console import Console
@@ -35,6 +37,12 @@ class Record:
     peer_value: float | None = None
     ratio: float | None = None
     """How many times better than the peer, the better way round for the unit."""
+    more: dict[str, float] = field(default_factory=dict)
+    """Further figures of the same runs, by what their column is called."""
+    command: str = ""
+    """What measures it; filled in when it is saved."""
+    machine: str = ""
+    """Machine and versions, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +79,9 @@ def beside(alone: Record, peer: str, peer_samples: Samples, *, smaller_is_better
     return dataclasses.replace(alone, peer=peer, peer_value=theirs, ratio=ratio)
 
 
-def show(console: Console, title: str, records: Iterable[Record]) -> None:
+def show(console: Console, title: str, records: Sequence[Record]) -> None:
     """Print records as a table."""
+    further = list(dict.fromkeys(column for item in records for column in item.more))
     table = Table(title=title, title_justify="left")
     for name, justify in (
         ("name", "left"),
@@ -80,12 +89,14 @@ def show(console: Console, title: str, records: Iterable[Record]) -> None:
         ("spread", "right"),
         ("peer", "right"),
         ("ratio", "right"),
+        *((column, "right") for column in further),
     ):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for item in records:
         peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {number(item.peer_value)}"
         ratio = "" if item.ratio is None else f"{item.ratio:.2f}"
-        table.add_row(item.name, f"{number(item.value)} {item.unit}", f"{item.spread:.0%}", peer, ratio)
+        more = [number(item.more[column]) if column in item.more else "" for column in further]
+        table.add_row(item.name, f"{number(item.value)} {item.unit}", f"{item.spread:.0%}", peer, ratio, *more)
     console.print(table)
 
 
@@ -102,14 +113,30 @@ def machine() -> str:
             cpu = line.partition(":")[2].strip()
             break
     cores = sum(line.startswith("processor") for line in Path("/proc/cpuinfo").read_text().splitlines())
-    packages = ", ".join(f"{name} {version(name)}" for name in ("switchsum", "numpy", "numba", "llvmlite"))
+    found = {name: _version(name) for name in ("switchsum", "numpy", "numba", "llvmlite", "torch")}
+    packages = ", ".join(f"{name} {known}" for name, known in found.items() if known) + _openmpi()
     return f"{cpu}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, {packages}"
 
 
-def save(records: Sequence[Record], path: Path = RESULTS) -> None:
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _openmpi() -> str:
+    if shutil.which("mpirun") is None:
+        return ""
+    said = subprocess.run(["mpirun", "--version"], capture_output=True, text=True, check=False).stdout
+    return f", Open MPI {said.splitlines()[0].split()[-1]}" if said else ""
+
+
+def save(records: Sequence[Record], command: str, path: Path = RESULTS) -> None:
     """Write records; those of other names that the file already has stay."""
     kept = json.loads(path.read_text()) if path.exists() else []
     names = {item.name for item in records}
-    rows = [row for row in kept if row["name"] not in names] + [dataclasses.asdict(item) for item in records]
+    made = [dataclasses.replace(item, command=command, machine=machine()) for item in records]
+    rows = [row for row in kept if row["name"] not in names] + [dataclasses.asdict(item) for item in made]
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(sorted(rows, key=lambda row: str(row["name"])), indent=1) + "\n")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 
-from bench.allreduce import LANES, RUNS, WORKERS, rates, switchsum_seconds
+from bench.jobs import rates, switchsum_seconds
 from bench.records import Record, beside, record
 
+LANES = (256, 2048)
+RUNS = 5
+WORKERS = 4
 SIZE_BYTES = 8_000_000
 SIZE_BYTES_BMV2 = 4_000_000
 OPTIONS = ("--links", "veth", "--timeout", "60")

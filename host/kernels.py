@@ -24,6 +24,12 @@ FLOAT16: Final = 2
 BFLOAT16: Final = 3
 """Integers follow, INT8 to INT64."""
 
+_DOUBLE_BIAS: Final = 1023
+_DOUBLE_FRACTION: Final = np.uint64((1 << 52) - 1)
+"""Bits of a float64 behind sign and exponent."""
+_SINGLE_MIN: Final = -126
+_SINGLE_MAX: Final = 127
+"""Exponents of float32's normal powers of two."""
 _HALF_BIAS_GAP: Final = 112
 """Exponent bias of float32 less that of float16."""
 _HALF_TO_SINGLE: Final = 2.0**_HALF_BIAS_GAP
@@ -105,8 +111,13 @@ def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: fl
     words = words_at(target, lanes)
     if dtype == FLOAT32:
         values = floats_at(source, count)
-        for i in range(count):
-            words[i] = swap(np.uint32(np.int32(np.rint(np.float64(values[i]) * scale))))
+        if _is_single(scale):
+            factor = np.float32(scale)
+            for i in range(count):
+                words[i] = swap(np.uint32(np.int32(np.rint(np.float32(values[i] * factor)))))
+        else:
+            for i in range(count):
+                words[i] = swap(np.uint32(np.int32(np.rint(np.float64(values[i]) * scale))))
     else:
         halves = halves_at(source, count)
         if dtype == BFLOAT16:
@@ -131,8 +142,13 @@ def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int
     words = words_at(source, count)
     if dtype == FLOAT32:
         values = floats_at(target, count)
-        for i in range(count):
-            values[i] = np.float32(np.float64(np.int32(swap(words[i]))) * step)
+        if _is_single(step):
+            factor = np.float32(step)
+            for i in range(count):
+                values[i] = np.float32(np.float32(np.int32(swap(words[i]))) * factor)
+        else:
+            for i in range(count):
+                values[i] = np.float32(np.float64(np.int32(swap(words[i]))) * step)
     else:
         halves = halves_at(target, count)
         if dtype == BFLOAT16:
@@ -142,6 +158,18 @@ def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int
             for i in range(count):
                 halves[i] = _float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
     return 0
+
+
+@inner
+def _is_single(factor: float) -> Scalar:
+    """Tell whether a factor is a power of two by which float32 can be multiplied as well as float64.
+
+    A product is then the float32 with another exponent, or so small that it is rounded to zero (`pack`), or the integer
+    is rounded once, when it becomes a float32 (`unpack`, where no product but zero is subnormal).
+    """
+    bits = np.float64(factor).view(np.uint64)
+    exponent = np.int64(bits >> np.uint64(52)) - _DOUBLE_BIAS
+    return (bits & _DOUBLE_FRACTION) == np.uint64(0) and _SINGLE_MIN <= exponent <= _SINGLE_MAX
 
 
 @Outlined

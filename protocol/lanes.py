@@ -4,7 +4,8 @@ This module is the definition, in plain numpy and float64; `switchsum.host.kerne
 
 A block of floats is scaled by one power of two, taken from the largest exponent that any worker has in that block.
 With `n` workers and lanes of `w` bits, the largest magnitude maps to at most ``full_scale(n, w)``, so that the sum of
-`n` lanes cannot overflow.  Adding integers does not depend on the order, so every worker gets the same bits.
+`n` lanes cannot overflow.  Adding integers does not depend on the order, so every worker gets the same bits.  The full
+scale of 32-bit lanes is a power of two: scaling then changes no bit of a float32, and may be done in float32.
 
 Error bound: each worker rounds by at most half a step, so a sum of `n` is off by at most ``n / 2`` steps, where a step
 is ``step(exponent, n, w)``; narrowing the result to its dtype rounds once more.  Lanes of 16 and 8 bits are rounded at
@@ -23,12 +24,20 @@ from switchsum.protocol.errors import UsageError
 NOT_FINITE: Final = 255
 """Exponent of a block with an infinity or a NaN."""
 
+WIDE_BITS: Final = 32
+"""Lanes that have room for all bits of a float32."""
+
 MIN_SCALE_BITS: Final = 2
 """Lane formats that leave a value fewer bits than this are refused when a job is made."""
 
 
 def full_scale(workers: int, lane_bits: int) -> int:
-    """Return the largest magnitude a lane may hold so that the sum of `workers` fits `lane_bits`; raises UsageError."""
+    """Return what lanes of `lane_bits` are scaled to, so that the sum of `workers` fits; raises UsageError.
+
+    Lanes of 32 bits stay below it, for a float32 is below its power of two by a 2**-24th of that at least.
+    """
+    if lane_bits == WIDE_BITS:
+        return 1 << (lane_bits - 1) >> (workers - 1).bit_length()
     scale = ((1 << (lane_bits - 1)) - 1) // workers
     if scale < (1 << MIN_SCALE_BITS) - 1:
         raise UsageError(f"{lane_bits}-bit lanes leave too few bits for the sum of {workers} workers")

@@ -47,7 +47,7 @@ class Parts:
         self.wires: list[wires.Wire] = []
         if links == "veth":
             children = stack.enter_context(Children())
-            self.wires = [wires.lay(children, rank, lanes=256, rate=None) for rank in range(size)]
+            self.wires = [wires.lay(children, rank, mtu=wires.MTU, rate=None) for rank in range(size)]
         link = {"shm": f"shm:{self._name}", "udp": f"udp:{self._udp}", "veth": f"packet:{wires.WORKER_INTERFACE}"}
         self._ports = {"shm": ["--shm", self._name], "udp": ["--udp", self._udp], "veth": []}[links]
         self.environment = {

@@ -138,7 +138,7 @@ def test_other_ranks_are_refused(text: str) -> None:
 def test_machines_with_interfaces_are_a_job_as_the_page_says() -> None:
     # This namespace is the machine with the switch, 10.0.0.100 its kernel's own address; each worker has another one.
     with Children() as children:
-        laid = [wires.lay(children, rank, lanes=256, rate=None) for rank in range(2)]
+        laid = [wires.lay(children, rank, mtu=wires.MTU, rate=None) for rank in range(2)]
         wires.run(["ip", "address", "add", "10.0.0.100/32", "dev", "lo"])
         for wire in laid:
             wires.run(["ip", "route", "add", f"10.0.0.{wire.port}/32", "dev", wire.interface])
@@ -158,7 +158,7 @@ def test_machines_with_interfaces_are_a_job_as_the_page_says() -> None:
 @pytest.mark.usefixtures("network_namespace")
 def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None:
     with Children() as children:
-        wire = wires.lay(children, 0, lanes=2048, rate=None)
+        wire = wires.lay(children, 0, mtu=wires.JUMBO_MTU, rate=None)
         wires.run(["ip", "address", "add", "10.0.0.100/24", "dev", wire.interface])
         ports = ["--interface", f"1@{wire.interface}", "--udp", "10.0.0.100:21333"]
         with system(*ports, listen="10.0.0.100:9560", lanes=2048):

@@ -44,7 +44,8 @@ def run(options: RunOptions) -> int:
         laid = []
         if options.links is Links.VETH:
             laid = [
-                wires.lay(children, rank, lanes=options.lanes, rate=options.rate) for rank in range(options.workers)
+                wires.lay(children, rank, mtu=wires.mtu_for(options.lanes), rate=options.rate)
+                for rank in range(options.workers)
             ]
         switch = _start_switch(children, options, laid, path)
         controller = _start_controller(children, options, switch, laid, Path(scratch))

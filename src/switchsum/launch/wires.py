@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from switchsum.launch.children import Child, Children
 from switchsum.protocol.errors import LocalError
-from switchsum.protocol.wire import FRAME_BYTES, Address, format_ip, format_mac, payload_bytes
+from switchsum.protocol.wire import ETHERNET_BYTES, FRAME_BYTES, Address, format_ip, format_mac, payload_bytes
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
 """Set in the environment of a launcher that has its own network namespace."""
@@ -24,7 +24,9 @@ WORKER_INTERFACE = "sum0"
 WORKER_PORT = 21334
 BURST_BYTES = 256 * 1024
 """Burst of the token buckets; smaller ones throttle TCP, with which the switch is compared, more than us."""
-MIN_MTU = 1500
+MTU = 1500
+JUMBO_MTU = 9000
+"""Of links whose frames do not fit into 1,500 bytes."""
 HOLD_S = 5.0
 
 
@@ -70,24 +72,28 @@ def enter_namespace() -> None:
     os.execvpe(unshare[0], [*unshare, "--", sys.executable, "-m", "switchsum", *sys.argv[1:]], environment)
 
 
-def lay(children: Children, rank: int, *, lanes: int, rate: str | None) -> Wire:
-    """Lay the wire of one worker; raises LocalError when a tool fails."""
+def mtu_for(lanes: int) -> int:
+    """Return the MTU of links that carry frames of so many lanes."""
+    return MTU if FRAME_BYTES + payload_bytes(lanes) <= MTU + ETHERNET_BYTES else JUMBO_MTU
+
+
+def lay(children: Children, rank: int, *, mtu: int, rate: str | None, offloads: bool = False) -> Wire:
+    """Lay the wire of one worker, whose offloads may stay on if kernel sockets use it; raises LocalError."""
     holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
     _await_namespace(holder)
     port = rank + 1
     address = Address(mac=0x02_00_00_00_01_00 + port, ip=0x0A_00_00_00 + port, port=WORKER_PORT)
     wire = Wire(rank=rank, port=port, interface=f"port{port}", address=address, holder=holder)
-    mtu = str(max(MIN_MTU, FRAME_BYTES + payload_bytes(lanes)))
-    run(["ip", "link", "add", wire.interface, "mtu", mtu, "type", "veth", "peer", "name", WORKER_INTERFACE,
-         "mtu", mtu, "address", format_mac(address.mac), "netns", str(holder.process.pid)])  # fmt: skip
+    run(["ip", "link", "add", wire.interface, "mtu", str(mtu), "type", "veth", "peer", "name", WORKER_INTERFACE,
+         "mtu", str(mtu), "address", format_mac(address.mac), "netns", str(holder.process.pid)])  # fmt: skip
     run(["ip", "link", "set", wire.interface, "up"])
     run(wire.inside(["ip", "link", "set", "lo", "up"]))
     run(wire.inside(["ip", "address", "add", f"{format_ip(address.ip)}/24", "dev", WORKER_INTERFACE]))
     run(wire.inside(["ip", "link", "set", WORKER_INTERFACE, "up"]))
-    # Offloads leave checksums unfinished and halve BMv2's receive ring.
-    offloads = [word for name in ("tx", "tso", "gso", "gro") for word in (name, "off")]
-    run(["ethtool", "-K", wire.interface, *offloads])
-    run(wire.inside(["ethtool", "-K", WORKER_INTERFACE, *offloads]))
+    if not offloads:  # they leave checksums unfinished and halve BMv2's receive ring
+        off = [word for name in ("tx", "tso", "gso", "gro") for word in (name, "off")]
+        run(["ethtool", "-K", wire.interface, *off])
+        run(wire.inside(["ethtool", "-K", WORKER_INTERFACE, *off]))
     if rate is not None:
         shape = ["rate", rate, "burst", str(BURST_BYTES), "latency", "100ms"]
         run(["tc", "qdisc", "replace", "dev", wire.interface, "root", "tbf", *shape])

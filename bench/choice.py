@@ -1,0 +1,29 @@
+"""Which cells of a table are measured: the command line narrows it down, so that a table can be made in pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RUNS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Empty: as many as the part measures by itself."""
+
+    workers: tuple[int, ...] = ()
+    sizes: tuple[int, ...] = ()
+    """Bytes."""
+    lanes: tuple[int, ...] = ()
+    rates: tuple[str, ...] = ()
+    peers: tuple[str, ...] = ()
+    """Keys of `bench.backends.PEERS`."""
+    runs: int = RUNS
+
+
+def size_name(size: int) -> str:
+    """Write a number of bytes as it appears in names of records."""
+    for unit, name in ((1_000_000, "MB"), (1_000, "kB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit}{name}"
+    return f"{size}B"
