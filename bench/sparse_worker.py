@@ -136,6 +136,7 @@ class Bench:
         ok = OkTopk(peers, size, len(chosen))
         ours = partial(comm.allreduce_sparse, chosen, values, size)
         yield Way(f"{name}: switchsum", lambda: totals.append(ours()), check=check)
+        yield Way(f"{name}: switchsum, as many sums kept", partial(ours, keep=len(chosen)))
         yield Way(f"{name}: switchsum, int8 lanes", partial(ours, lanes="int8"))
         doubling = partial(sparcml_doubling, peers, own, size)
         yield Way(f"{name}: SparCML doubling", lambda: totals.append(doubling()), check=check)

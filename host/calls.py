@@ -107,6 +107,7 @@ class CollectiveCalls(ABC):
         op: str = "sum",
         *,
         lanes: str = "int32",
+        keep: int | None = None,
     ) -> SparseSum:
         """Add sparse arrays of `size` rows; return the rows that some rank has, with their sums.
 
@@ -114,11 +115,15 @@ class CollectiveCalls(ABC):
         be 0.  Indices may come in any order, and values of repeated ones are added up first.  A NaN or an infinity
         makes the frame that it travels in NaN: rows nearby in the union.
 
+        With `keep`, which is the same on all ranks, only so many sums are kept, the largest ones (Ok-Topk's global
+        top-k; of single values, not of rows).  Where that is worth it sums of floats travel in lanes of 8 bits first,
+        rounded at random, and those that are largest then travel exactly: of nearly equal sums any may be kept.
+
         Raises what `allreduce` does, but UsageError on every rank, which may go on, if on any of them an index is
         outside 0 to size - 1, there are not as many values as indices, or `op`, `lanes` or the dtype is none that can
-        be added; OperationMismatch on every rank if size, dtype, op or lanes differ between them.
+        be added, or `keep` negative; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
         """
-        steps = self._sparse(indices, values, size, How(operator=op, lanes=lanes), background=False)
+        steps = self._sparse(indices, values, size, How(operator=op, lanes=lanes), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
     def allreduce_sparse_async(
@@ -129,18 +134,30 @@ class CollectiveCalls(ABC):
         op: str = "sum",
         *,
         lanes: str = "int32",
+        keep: int | None = None,
     ) -> Handle:
         """Begin an `allreduce_sparse`; what is wrong with its arguments `wait` raises.
 
         It has several steps, which a thread takes: collectives that are begun after it wait with their first step for
         its last one to begin.
         """
-        return self._programs.begin(self._sparse(indices, values, size, How(operator=op, lanes=lanes), background=True))
+        how = How(operator=op, lanes=lanes)
+        return self._programs.begin(self._sparse(indices, values, size, how, keep, background=True))
 
     def _sparse(
-        self, indices: npt.NDArray[Any], values: npt.NDArray[Any], size: int, how: How, background: bool
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        how: How,
+        keep: int | None,
+        background: bool,
     ) -> Callable[[], LastStep]:
-        return lambda: sparse.allreduce_sparse(self, np.asarray(indices), np.asarray(values), size, how, background)
+        indices, values = np.asarray(indices), np.asarray(values)
+        fault = ""
+        if keep is not None and (keep < 0 or values.ndim != 1):
+            fault = f"keep is a number of single values, not {keep} of {list(values.shape)}"
+        return lambda: sparse.allreduce_sparse(self, indices, values, size, how, background, keep=keep, fault=fault)
 
     def allreduce_topk(
         self,
@@ -150,17 +167,18 @@ class CollectiveCalls(ABC):
         *,
         density: float | None = None,
         lanes: str = "int32",
+        keep: int | None = None,
     ) -> Array:
         """Add, over all ranks, each rank's `k` values of largest magnitude, in place, and return the array.
 
         Instead of `k`, `density` is the share of values, above 0 and up to 1; k may differ between ranks, be 0, and
         more than there are means all.  Of equal values the first are taken, NaN before all others.  What is not among a
-        rank's largest is lost: see `switchsum.host.compress` for keeping it.
+        rank's largest is lost: see `switchsum.host.compress` for keeping it.  `keep` is that of `allreduce_sparse`.
 
         Raises what `allreduce_sparse` does, and UsageError on every rank if on any of them k is negative, or the
         density no share.
         """
-        steps = self._topk(array, k, density, How(operator=op, lanes=lanes), background=False)
+        steps = self._topk(array, k, density, How(operator=op, lanes=lanes), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
     def allreduce_topk_async(
@@ -171,12 +189,20 @@ class CollectiveCalls(ABC):
         *,
         density: float | None = None,
         lanes: str = "int32",
+        keep: int | None = None,
     ) -> Handle:
         """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
-        return self._programs.begin(self._topk(array, k, density, How(operator=op, lanes=lanes), background=True))
+        how = How(operator=op, lanes=lanes)
+        return self._programs.begin(self._topk(array, k, density, how, keep, background=True))
 
     def _topk(
-        self, array: npt.NDArray[Any], k: int | None, density: float | None, how: How, background: bool
+        self,
+        array: npt.NDArray[Any],
+        k: int | None,
+        density: float | None,
+        how: How,
+        keep: int | None,
+        background: bool,
     ) -> Callable[[], LastStep]:
         self._checked(lambda: collectives.check_written("allreduce_topk", array))
         if (k is None) == (density is None):
@@ -186,7 +212,9 @@ class CollectiveCalls(ABC):
             k = 0 if fault else max(1, round(array.size * density))
         else:
             fault = "" if k is not None and k >= 0 else f"k must not be negative, and is {k}"
-        return lambda: sparse.allreduce_topk(self, array, k or 0, how, background, fault)
+        if keep is not None and keep < 0:
+            fault = f"keep must not be negative, and is {keep}"
+        return lambda: sparse.allreduce_topk(self, array, k or 0, how, background, keep=keep, fault=fault)
 
     def reduce(
         self,

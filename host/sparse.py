@@ -36,6 +36,8 @@ MAX_BITS_IN_ONE_STEP: Final = 1 << 19
 """Bitmaps of at most this many bits, 64 kB, are united at once: they take about as long as two more round trips."""
 DENSE_FROM: Final = 31 / 32
 """From this share of rows on all are added: fewer bytes than the bitmap's own are saved by leaving the rest out."""
+ROUGH_UP_TO: Final = 3 / 4
+"""Sums of which a smaller share is kept are found out roughly first: a byte for each, and then four for those kept."""
 AUTO_BLOCK: Final = 32
 """Values in the blocks that `block="auto"` looks at: larger ones would take more bytes, smaller ones little fewer."""
 AUTO_GAIN: Final = 0.9
@@ -51,7 +53,7 @@ class Reduces(Protocol):
     lanes: int
     """32-bit lanes in a frame."""
 
-    def allreduce(self, array: Array, op: str = "sum") -> Array:
+    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
         """Combine arrays in place."""
         ...
 
@@ -98,7 +100,15 @@ class LastStep:
 
 
 def allreduce_sparse(
-    comm: Reduces, indices: Array, values: Array, size: int, how: How, background: bool, fault: str = ""
+    comm: Reduces,
+    indices: Array,
+    values: Array,
+    size: int,
+    how: How,
+    background: bool,
+    *,
+    keep: int | None = None,
+    fault: str = "",
 ) -> LastStep:
     """See `CollectiveCalls.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it."""
     size = max(size, 0)
@@ -112,15 +122,27 @@ def allreduce_sparse(
     where = np.empty(len(indices), np.int64)
     bitmap.positions(union, indices, where)
     compacted[where] = values
+    if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
+        rough = compacted.copy()
+        comm.allreduce(rough, how.operator, lanes="int8")
+        chosen = largest(rough, keep)
+        union, compacted = union[chosen], compacted[chosen]
     handle = comm.allreduce_async(compacted, how.operator, lanes=how.lanes, background=background)
-    return LastStep(handle=handle, finish=lambda: SparseSum(indices=union, values=compacted, size=size))
+
+    def finish() -> SparseSum:
+        chosen = slice(None) if keep is None else largest(compacted, keep)
+        return SparseSum(indices=union[chosen], values=compacted[chosen], size=size)
+
+    return LastStep(handle=handle, finish=finish)
 
 
-def allreduce_topk(comm: Reduces, array: Array, k: int, how: How, background: bool, fault: str = "") -> LastStep:
+def allreduce_topk(
+    comm: Reduces, array: Array, k: int, how: How, background: bool, *, keep: int | None = None, fault: str = ""
+) -> LastStep:
     """See `CollectiveCalls.allreduce_topk`."""
     flat = array.reshape(-1)
     chosen = largest(flat, 0 if fault else k)
-    step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, fault)
+    step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, keep=keep, fault=fault)
 
     def finish() -> Array:
         total: SparseSum = step.finish()

@@ -32,7 +32,14 @@ class Communicates(Protocol):
         ...
 
     def allreduce_sparse(
-        self, indices: npt.NDArray[Any], values: npt.NDArray[Any], size: int, op: str = "sum", *, lanes: str = "int32"
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        keep: int | None = None,
     ) -> SparseSum:
         """Add sparse arrays."""
         ...

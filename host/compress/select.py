@@ -21,27 +21,40 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.kernels import kernel
 
 
-def exchange_at(comm: Communicates, gradient: Floats, indices: npt.NDArray[np.int64]) -> Exchanged:
-    """Average the values at each rank's own indices."""
+def exchange_at(
+    comm: Communicates, gradient: Floats, indices: npt.NDArray[np.int64], keep: int | None = None
+) -> Exchanged:
+    """Average the values at each rank's own indices, and keep the `keep` largest averages."""
     values = flat(gradient)
     own = np.zeros_like(values)
     own[indices] = values[indices]
-    total = comm.allreduce_sparse(indices, values[indices], values.size, "average")
+    total = comm.allreduce_sparse(indices, values[indices], values.size, "average", keep=keep)
+    if keep is not None:
+        kept = own[total.indices]
+        own[indices] = 0
+        own[total.indices] = kept
     return Exchanged(own=own.reshape(gradient.shape), mean=total.to_dense().reshape(gradient.shape))
 
 
 class TopK(Stateless):
     """The values of largest magnitude, found exactly."""
 
-    def __init__(self, density: float) -> None:
-        """`density` is the share of values that a rank sends."""
+    def __init__(self, density: float, *, kept: float | None = None) -> None:
+        """`density` is the share of values that a rank sends, `kept` that of the averages that are kept (None: all).
+
+        What of a rank's values is not kept counts as not sent.
+        """
         check_density(density)
+        if kept is not None:
+            check_density(kept)
         self._density = density
+        self._kept = kept
 
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
         """See `Compressor`."""
         values = flat(gradient)
-        return exchange_at(comm, gradient, largest(values, count_of(self._density, values.size)))
+        chosen = largest(values, count_of(self._density, values.size))
+        return exchange_at(comm, gradient, chosen, None if self._kept is None else count_of(self._kept, values.size))
 
 
 class ThresholdTopK(Compressor):
@@ -51,9 +64,12 @@ class ThresholdTopK(Compressor):
     the wanted one, at most by a factor of two.
     """
 
-    def __init__(self, density: float, period: int = 64) -> None:
-        """`density` is the share of values that a rank sends, roughly."""
+    def __init__(self, density: float, period: int = 64, *, kept: float | None = None) -> None:
+        """`density` is the share of values that a rank sends, roughly, `kept` as for `TopK` (Ok-Topk: as large)."""
         check_density(density)
+        if kept is not None:
+            check_density(kept)
+        self._kept = kept
         if period < 1:
             raise UsageError(f"period must be at least 1, not {period}")
         self._density = density
@@ -67,13 +83,13 @@ class ThresholdTopK(Compressor):
         k = count_of(self._density, values.size)
         step = self._steps.get(key, 0)
         if step % self._period == 0 and values.size:
-            self._thresholds[key] = float(np.partition(np.abs(values), values.size - k)[values.size - k])
+            self._thresholds[key] = float(np.abs(values[largest(values, k)]).min())
         threshold = self._thresholds.get(key, 0.0)
         indices = np.empty(values.size, np.int64)
         indices = indices[: beyond(values, threshold, indices)].copy()
         self._steps[key] = step + 1
         self._thresholds[key] = threshold * float(np.clip((max(1, len(indices)) / k) ** 0.2, 0.5, 2.0))
-        return exchange_at(comm, gradient, indices)
+        return exchange_at(comm, gradient, indices, None if self._kept is None else count_of(self._kept, values.size))
 
     def _state(self) -> State:
         return {"thresholds": self._thresholds, "steps": self._steps}
@@ -143,8 +159,7 @@ class BlockTopK(Stateless):
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
         """See `Compressor`."""
         values = flat(gradient)
-        rows = np.zeros((-(-values.size // self._block), self._block), np.float32)
-        rows.reshape(-1)[: values.size] = values
+        rows = _in_rows(values, self._block)
         norms = comm.allreduce(np.sqrt(np.einsum("ij,ij->i", rows, rows)), lanes="int8")
         kept = np.sort(np.argsort(-norms, kind="stable")[: count_of(self._density, len(rows))])
         own, mean = np.zeros_like(rows), np.zeros_like(rows)
@@ -154,3 +169,12 @@ class BlockTopK(Stateless):
         return Exchanged(
             own=own.reshape(-1)[: values.size].reshape(shape), mean=mean.reshape(-1)[: values.size].reshape(shape)
         )
+
+
+def _in_rows(values: Floats, length: int) -> Floats:
+    """Return values in rows, the last one filled up with zeros; a view if there is nothing to fill."""
+    if values.size % length == 0:
+        return values.reshape(-1, length)
+    rows = np.zeros((-(-values.size // length), length), np.float32)
+    rows.reshape(-1)[: values.size] = values
+    return rows

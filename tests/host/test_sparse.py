@@ -159,6 +159,8 @@ MISTAKES: dict[str, Callable[[Communicator], object]] = {
     "negative k": lambda one: one.allreduce_topk(np.ones(10, np.float32), -1),
     "no such lanes": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, lanes="int4"),
     "no such dtype": lambda one: one.allreduce_sparse(np.arange(3), np.ones(3), 10),
+    "negative keep": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, keep=-1),
+    "rows to keep": lambda one: one.allreduce_sparse(np.arange(3), np.ones((3, 2), np.float32), 10, keep=2),
     "no such operator": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, "max"),
 }
 
@@ -195,6 +197,31 @@ def test_nan_and_infinity_make_their_frame_nan_on_all_ranks(ranks: list[Communic
     for total in on_all(ranks, call):
         assert np.isnan(total.values[:256]).all()
         np.testing.assert_allclose(total.values[256:], RANKS, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("keep", [0, 20, 130, 10_000])
+def test_the_largest_sums_are_kept(ranks: list[Communicator], keep: int, dtype: Any) -> None:
+    # The large ones differ from the others by more than lanes of 8 bits may be off.
+    size, large = 3000, 20
+    indices = [np.sort(RNG.choice(size, 100, replace=False)) for _ in range(RANKS)]
+    values = [RNG.integers(1, 9, 100).astype(dtype) for _ in range(RANKS)]
+    common = np.sort(RNG.choice(size, large, replace=False))
+    arrays = [np.zeros(size, dtype) for _ in range(RANKS)]
+    for array, own, part in zip(arrays, indices, values, strict=True):
+        array[own] = part
+        array[common] = 1000
+    total = np.sum(arrays, axis=0)
+
+    def call(communicator: Communicator) -> SparseSum:
+        own = np.flatnonzero(arrays[communicator.rank])
+        return communicator.allreduce_sparse(own, arrays[communicator.rank][own], size, keep=keep)
+
+    for result in on_all(ranks, call):
+        assert len(result.indices) == min(keep, np.count_nonzero(total))
+        np.testing.assert_allclose(result.values, total[result.indices], rtol=1e-6)
+        if keep >= large:
+            assert np.isin(common, result.indices).all()
 
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
