@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target that needs it creates; after that no target touches the network.
 # make PYTHON=python3.13 demo      another interpreter (remove .venv first)
-# make test ARGS='-k slot'         arguments for pytest
+# make test ARGS='-k slot'         arguments for pytest; JOBS=0 runs all of them in one process, as a debugger wants it
 # make bench ONLY=switch           one part of the benchmark
 # make mininet SWITCH=bmv2 TOPO=leaf-spine RATE=50 TRAIN='python train.py'     another switch, network, Mbit/s, job
 # make VENV=.venv-shell EXTRAS=dev,demo,shell test     with p4runtime-shell and the old protobuf that it pins
@@ -11,6 +11,7 @@ EXTRAS ?= dev,demo
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
 ARGS ?=
+JOBS ?= auto
 ONLY ?=
 SECONDS ?=
 FRAMES ?= 1e9
@@ -45,7 +46,7 @@ needs-mininet:
 	@command -v mn >/dev/null || { echo "Mininet is missing: sudo apt install mininet ethtool"; exit 1; }
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile $(ARGS)
 
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m verify $(ARGS)

@@ -83,7 +83,8 @@ def test_ranks_are_named_as_torchrun_names_them(run: Run) -> None:
 
 
 def test_the_terminals_rank_is_not_prefixed(run: Run) -> None:
-    done = run("-n", "2", "--terminal", command=python("import os; print('I am', os.environ['RANK'])"))
+    code = "import os; os.write(1, b'I am ' + os.environb[b'RANK'] + b'\\n')"  # at once: two ranks write to one pipe
+    done = run("-n", "2", "--terminal", command=python(code))
     assert sorted(line for line in done.stdout.splitlines() if "I am" in line) == ["I am 0", "[rank 1] I am 1"]
 
 

@@ -27,6 +27,6 @@ while not over:
             communicator = communicator.reform()
         else:
             communicator.close()
-            communicator = switchsum.connect()
+            communicator = switchsum.connect(timeout_s=30)  # as long as a new process may take to start
 communicator.close()
 print(f"{rounds} right sums", flush=True)
