@@ -35,6 +35,8 @@ LONG_S = 2.0
 """Ways that take longer run once after warming up."""
 SMALL_BLOCK = 256
 UNIONS = (0.2, 0.1, 0.04, 0.01)
+PEERS_UP_TO = 0.04
+"""Of larger unions the others take longer than of whole arrays."""
 DENSITIES = (0.1, 0.01, 0.001)
 GROUPS = ("dense", "blocks", "random", "real")
 
@@ -96,7 +98,7 @@ class Bench:
                 yield Way(f"{name}: switchsum", partial(comm.allreduce, out), prepare)
                 if size < comm.lanes:
                     yield Way(f"{name}: switchsum, block=auto", partial(comm.allreduce, out, block="auto"), prepare)
-            if union <= 0.1:
+            if union <= PEERS_UP_TO:
                 own = Stream(np.flatnonzero(mask).astype(np.uint32), gradient[mask])
                 yield Way(f"{name}: SparCML doubling", partial(sparcml_doubling, peers, own, self.values))
                 yield Way(f"{name}: SparCML split", partial(sparcml_split, peers, own, self.values))

@@ -3,7 +3,7 @@
 Run it as ``switchsum run -n 4 --terminal -- python examples/digits.py`` (or ``make demo``).  Each worker holds a share
 of scikit-learn's digits (1,797 real images of 8 x 8 pixels), computes the gradient of its part of every batch, and
 averages it with the others through the switch.  Rank 0 then repeats the training in one process with exact float64
-sums and compares.
+sums and compares.  ``--send`` says how much of a gradient travels; what is lost is kept for the next one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,16 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 import switchsum
+from switchsum.host.compress import BlockTopK, Compressor, ErrorFeedback, Qsgd, TopK
 
 Floats = npt.NDArray[np.float32]
 LAYERS = (64, 256, 128, 10)
+COMPRESSORS: dict[str, Callable[[], Compressor]] = {
+    "int8": lambda: ErrorFeedback(Qsgd(levels=15, bucket=256, norm="max")),
+    "top-k": lambda: ErrorFeedback(TopK(0.05)),
+    "blocks": lambda: ErrorFeedback(BlockTopK(0.1, block=32)),
+}
+"""Lanes of 8 bits; the largest values of each worker; the blocks with the largest sums."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,14 +164,17 @@ def exact_average(digits: Digits) -> Callable[[Network, list[npt.NDArray[np.int6
 
 
 def switch_average(
-    digits: Digits, communicator: switchsum.Communicator
+    digits: Digits, communicator: switchsum.Communicator, send: str
 ) -> Callable[[Network, list[npt.NDArray[np.int64]]], Floats]:
     """Average over the workers, in the switch."""
+    compressor = COMPRESSORS[send]() if send in COMPRESSORS else None
 
     def average(network: Network, shares: list[npt.NDArray[np.int64]]) -> Floats:
         share = shares[communicator.rank]
         gradient = network.gradient(digits.train_images[share], digits.train_labels[share])
-        return communicator.allreduce(gradient, op="average")
+        if compressor is None:
+            return communicator.allreduce(gradient, op="average")
+        return compressor.exchange(communicator, "gradient", gradient).mean
 
     return average
 
@@ -195,12 +205,13 @@ def main() -> int:
     """Train, compare, report; fails when the accuracy is not what it must be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=Recipe(workers=1).epochs)
+    parser.add_argument("--send", choices=("whole", *COMPRESSORS), default="whole", help="what travels of a gradient")
     options = parser.parse_args()
     console = Console()
     with switchsum.connect() as communicator:
         recipe = Recipe(workers=communicator.world_size, epochs=options.epochs)
         digits = Digits.load(recipe.seed)
-        network, epoch = train(recipe, digits, switch_average(digits, communicator))
+        network, epoch = train(recipe, digits, switch_average(digits, communicator, options.send))
         started = time.perf_counter()
         columns = (
             TextColumn("training"),

@@ -97,24 +97,25 @@ def set_blocks(words: Words, scan: int, dtype: int, source: int, size: int, bloc
 
 
 @kernel
-def positions(union: Indices, indices: Indices, found: Indices) -> None:
-    """Write where each index is in the union, which has all of them; both are in order."""
+def place(union: Indices, indices: Indices, rows: npt.NDArray[Any], compacted: npt.NDArray[Any]) -> None:
+    """Copy the row of each index to where that index is in the union, which has all of them; both are in order."""
     at = 0
     for i in range(indices.size):
         while union[at] < indices[i]:
             at += 1
-        found[i] = at
+        for j in range(rows.shape[1]):
+            compacted[at, j] = rows[i, j]
 
 
 @kernel
 def masks_of(words: Words, which: Indices, masks: Octets) -> None:
     """Write, for each of some words, a bit for each byte that is not zero."""
+    ones, tops = np.uint64(0x0101_0101_0101_0101), np.uint64(0x7F7F_7F7F_7F7F_7F7F)
     for i in range(which.size):
         word = words[which[i]]
-        mask = 0
-        for byte in range(8):
-            mask |= ((word >> np.uint64(8 * byte)) & np.uint64(0xFF) != 0) << byte
-        masks[i] = mask
+        # Bit 0 of each byte says whether the byte is not zero; the product gathers those bits in the top byte.
+        flags = ((((word & tops) + tops) | word) >> np.uint64(7)) & ones
+        masks[i] = (flags * np.uint64(0x0102_0408_1020_4080)) >> np.uint64(56)
 
 
 @kernel
@@ -122,11 +123,11 @@ def take_octets(words: Words, which: Indices, masks: Octets, octets: Octets) -> 
     """Write the bytes that the masks name."""
     at = 0
     for i in range(which.size):
-        word = words[which[i]]
-        for byte in range(8):
-            if masks[i] >> byte & 1:
-                octets[at] = (word >> np.uint64(8 * byte)) & np.uint64(0xFF)
-                at += 1
+        word, mask = words[which[i]], np.uint64(masks[i])
+        while mask != 0:
+            octets[at] = (word >> (np.uint64(8) * trailing_zeros(mask))) & np.uint64(0xFF)
+            mask &= mask - np.uint64(1)
+            at += 1
 
 
 @kernel
@@ -134,11 +135,11 @@ def put_octets(words: Words, which: Indices, masks: Octets, octets: Octets) -> N
     """Put bytes where `take_octets` found them; the others of those words are zero."""
     at = 0
     for i in range(which.size):
-        word = np.uint64(0)
-        for byte in range(8):
-            if masks[i] >> byte & 1:
-                word |= np.uint64(octets[at]) << np.uint64(8 * byte)
-                at += 1
+        word, mask = np.uint64(0), np.uint64(masks[i])
+        while mask != 0:
+            word |= np.uint64(octets[at]) << (np.uint64(8) * trailing_zeros(mask))
+            mask &= mask - np.uint64(1)
+            at += 1
         words[which[i]] = word
 
 

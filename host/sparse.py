@@ -119,9 +119,7 @@ def allreduce_sparse(
         bitmap.set_bits(words, indices)
     union = unite(comm, words, size, fault)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
-    where = np.empty(len(indices), np.int64)
-    bitmap.positions(union, indices, where)
-    compacted[where] = values
+    bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
     if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
         rough = compacted.copy()
         comm.allreduce(rough, how.operator, lanes="int8")
@@ -134,6 +132,12 @@ def allreduce_sparse(
         return SparseSum(indices=union[chosen], values=compacted[chosen], size=size)
 
     return LastStep(handle=handle, finish=finish)
+
+
+def _as_rows(values: Array) -> Array:
+    """View values as rows of unsigned integers of their size, of which kernels have few kinds."""
+    width = int(np.prod(values.shape[1:]))
+    return np.ascontiguousarray(values).reshape(len(values), width).view(f"u{values.dtype.itemsize}")
 
 
 def allreduce_topk(
@@ -171,22 +175,33 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: How, ba
     if len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: _written(whole, array))
-    # The last block may be a part of one.
-    full = whole.size // size
-    rows, rest = whole[: full * size].reshape(-1, size), whole[full * size :]
-    inside = union[union < full]
-    compacted = np.zeros((len(union), size), whole.dtype)
-    np.take(rows, inside, axis=0, out=compacted[: len(inside)])
-    if len(inside) < len(union):
-        compacted[-1, : len(rest)] = rest
+    compacted = take_blocks(whole, size, union)
 
     def finish() -> Array:
-        rows[inside] = compacted[: len(inside)]
-        if len(inside) < len(union):
-            rest[:] = compacted[-1, : len(rest)]
+        put_blocks(whole, size, union, compacted)
         return _written(whole, array)
 
     return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
+
+
+def take_blocks(whole: Array, block: int, chosen: Indices) -> Array:
+    """Return chosen blocks of a flat array as rows; the array's last one may have fewer values, and zeros then."""
+    full = len(whole) // block
+    inside = chosen[chosen < full]
+    rows = np.zeros((len(chosen), block), whole.dtype)
+    np.take(whole[: full * block].reshape(-1, block), inside, axis=0, out=rows[: len(inside)])
+    if len(inside) < len(chosen):
+        rows[-1, : len(whole) - full * block] = whole[full * block :]
+    return rows
+
+
+def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
+    """Put blocks back where `take_blocks` has them from."""
+    full = len(whole) // block
+    inside = chosen[chosen < full]
+    whole[: full * block].reshape(-1, block)[inside] = rows[: len(inside)]
+    if len(inside) < len(chosen):
+        whole[full * block :] = rows[-1, : len(whole) - full * block]
 
 
 def _begin(comm: Reduces, array: Array, how: How, background: bool) -> Handle:

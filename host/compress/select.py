@@ -16,7 +16,7 @@ from switchsum.host.compress.base import (
     count_of,
     flat,
 )
-from switchsum.host.sparse import largest
+from switchsum.host.sparse import largest, put_blocks, take_blocks
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.kernels import kernel
 
@@ -26,7 +26,7 @@ def exchange_at(
 ) -> Exchanged:
     """Average the values at each rank's own indices, and keep the `keep` largest averages."""
     values = flat(gradient)
-    own = np.zeros_like(values)
+    own = np.zeros(values.size, np.float32)
     own[indices] = values[indices]
     total = comm.allreduce_sparse(indices, values[indices], values.size, "average", keep=keep)
     if keep is not None:
@@ -159,22 +159,19 @@ class BlockTopK(Stateless):
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
         """See `Compressor`."""
         values = flat(gradient)
-        rows = _in_rows(values, self._block)
-        norms = comm.allreduce(np.sqrt(np.einsum("ij,ij->i", rows, rows)), lanes="int8")
-        kept = np.sort(np.argsort(-norms, kind="stable")[: count_of(self._density, len(rows))])
-        own, mean = np.zeros_like(rows), np.zeros_like(rows)
-        own[kept] = rows[kept]
-        mean[kept] = comm.allreduce(rows[kept], "average")
-        shape = gradient.shape
-        return Exchanged(
-            own=own.reshape(-1)[: values.size].reshape(shape), mean=mean.reshape(-1)[: values.size].reshape(shape)
-        )
+        norms = comm.allreduce(_norms(values, self._block), lanes="int8")
+        kept = largest(norms, count_of(self._density, len(norms)))
+        blocks = take_blocks(values, self._block, kept)
+        # Pages of zeros that are never touched cost nothing.
+        own, mean = np.zeros(values.size, np.float32), np.zeros(values.size, np.float32)
+        put_blocks(own, self._block, kept, blocks)
+        put_blocks(mean, self._block, kept, comm.allreduce(blocks, "average"))
+        return Exchanged(own=own.reshape(gradient.shape), mean=mean.reshape(gradient.shape))
 
 
-def _in_rows(values: Floats, length: int) -> Floats:
-    """Return values in rows, the last one filled up with zeros; a view if there is nothing to fill."""
-    if values.size % length == 0:
-        return values.reshape(-1, length)
-    rows = np.zeros((-(-values.size // length), length), np.float32)
-    rows.reshape(-1)[: values.size] = values
-    return rows
+def _norms(values: Floats, block: int) -> Floats:
+    """Return the norm of each block; the last one may have fewer values."""
+    end = values.size // block * block
+    rows, rest = values[:end].reshape(-1, block), values[end:]
+    squares = np.einsum("ij,ij->i", rows, rows)
+    return np.sqrt(squares if not len(rest) else np.append(squares, rest @ rest))

@@ -83,6 +83,7 @@ def main() -> None:
         comm.allreduce(blocks, block=32)
         assert blocks.sum() == 100 * workers * (workers + 1) // 2
         results.append(comm.allreduce_topk(gradient.copy(), density=0.01))
+        results.append(comm.allreduce_topk(gradient.copy(), density=0.01, keep=100))
         results += move(comm, gradient)
         for compressor in COMPRESSORS:
             results.append(compressor.exchange(comm, "gradient", gradient).mean)
