@@ -173,5 +173,7 @@ def _norms(values: Floats, block: int) -> Floats:
     """Return the norm of each block; the last one may have fewer values."""
     end = values.size // block * block
     rows, rest = values[:end].reshape(-1, block), values[end:]
-    squares = np.einsum("ij,ij->i", rows, rows)
-    return np.sqrt(squares if not len(rest) else np.append(squares, rest @ rest))
+    squares: Floats = np.einsum("ij,ij->i", rows, rows)
+    if len(rest):
+        squares = np.append(squares, rest @ rest)
+    return np.sqrt(squares)
