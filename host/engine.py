@@ -247,6 +247,7 @@ class Engine:
                 frames.shape[1],
                 address_of(rows),
                 address_of(lengths),
+                0,
                 len(rows),
                 now,
             )

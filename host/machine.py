@@ -23,7 +23,7 @@ from switchsum.host.contribution import (
 )
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.integers import INT8, parts_of
-from switchsum.host.memory import Scalar, bytes_at, call, inner, words_at
+from switchsum.host.memory import Scalar, bytes_at, call, inner, longs_at, words_at
 from switchsum.host.recovery import (
     note_held,
     note_result,
@@ -118,9 +118,16 @@ def sent(state: State, count: int) -> None:
 
 
 @kernel
-def receive(state: State, frames: int, stride: int, rows: int, lengths: int, count: int, now: float) -> None:
-    """Take `count` frames: addresses of the first row, of the int32 row indices and of the int32 lengths."""
+def receive(
+    state: State, frames: int, stride: int, rows: int, lengths: int, bodies: int, count: int, now: float
+) -> None:
+    """Take `count` frames: addresses of the first row, of the int32 row indices and of the int32 lengths.
+
+    `bodies` is the address of as many addresses of what follows the headers, 0 where that does so in the row; or it is
+    0 itself: all frames are whole.
+    """
     core = state.core[0]
+    body_list = longs_at(bodies, count)
     row_list = words_at(rows, count)
     length_list = words_at(lengths, count)
     for i in range(count):
@@ -128,12 +135,18 @@ def receive(state: State, frames: int, stride: int, rows: int, lengths: int, cou
         length: Scalar = np.int64(length_list[i])
         core.counts[_FRAMES_RECEIVED] += 1
         core.counts[_BYTES_RECEIVED] += length
-        core.counts[_take(state, bytes_at(start, length), start + FRAME_BYTES, now)] += 1
+        lanes: Scalar = start + FRAME_BYTES
+        if bodies != 0 and body_list[i] != 0:
+            lanes = np.int64(body_list[i])
+        core.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
 
 
 @inner
 def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
-    """Take one frame, whose lanes are at an address; return under which `Count` it goes."""
+    """Take one frame, of which only the header is sure to be in `frame`, and whose lanes are at an address.
+
+    Return under which `Count` it goes.
+    """
     core = state.core[0]
     if core.failure != 0:
         return _UNEXPECTED

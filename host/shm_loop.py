@@ -36,7 +36,8 @@ class ShmLoop:
     def __init__(self, engine: Engine, end: LinkEnd) -> None:
         self._arguments = (
             *(engine.state, end.link, engine.pushed_before, address_of(end.answers), end.answers.shape[1]),
-            *(end.rows, end.lengths, address_of(end.rows), address_of(end.lengths)),
+            *(end.rows, end.lengths, end.bodies),
+            *(address_of(end.rows), address_of(end.lengths), address_of(end.bodies)),
             *(end.watched, address_of(end.watched), end.switch_bell, end.spins),
         )
 
@@ -60,8 +61,10 @@ def _run(
     stride: int,
     rows: Indices,
     lengths: Indices,
+    bodies: ring.Addresses,
     row_list: int,
     length_list: int,
+    body_list: int,
     watched: Watched,
     watched_address: int,
     switch_bell: int,
@@ -70,11 +73,11 @@ def _run(
 ) -> int:
     core = state.core[0]
     while True:
-        count = ring.take(link, rows, lengths)
+        count = ring.take(link, rows, lengths, bodies)
         core.consumed = ring.consumed(link) - pushed_before
         now = monotonic()
         if count > 0:
-            machine.receive(state, answers, stride, row_list, length_list, count, now)
+            machine.receive(state, answers, stride, row_list, length_list, body_list, count, now)
         ring.release(link)
         machine.poll(state, now)
         moved = count + _push(state, link, switch_bell)

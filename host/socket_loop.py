@@ -76,7 +76,7 @@ def _run(
         if count > 0:
             if len(lower) > 0:
                 wrap(answers, lengths[:count], lower, no_sources)
-            machine.receive(state, answers_address, answers.shape[1], row_list, length_list, count, now)
+            machine.receive(state, answers_address, answers.shape[1], row_list, length_list, 0, count, now)
         machine.poll(state, now)
         moved = count + _send(state, descriptor, sending, first, stride, skip, failed)
         if core.finished_count > 0 or core.failure != 0 or now >= until:

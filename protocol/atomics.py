@@ -68,6 +68,18 @@ def _copy_bytes(_context: Any, target: Any, source: Any, count: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), generate
 
 
+def _same_bytes(_context: Any, first: Any, second: Any, count: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointers = [builder.inttoptr(pointer, cgutils.voidptr_t) for pointer in arguments[:2]]
+        kind = ir.FunctionType(ir.IntType(32), [cgutils.voidptr_t, cgutils.voidptr_t, _WORD])
+        compare = cgutils.get_or_insert_function(builder.module, kind, "memcmp")
+        return builder.icmp_signed(
+            "==", builder.call(compare, [*pointers, arguments[2]]), ir.Constant(ir.IntType(32), 0)
+        )
+
+    return types.boolean(types.int64, types.int64, types.int64), generate
+
+
 load_acquire: Callable[[int], int] = intrinsic(_load_acquire)
 """Load the word at an address; what its writer stored before `store_release` is visible afterwards."""
 
@@ -82,3 +94,6 @@ pause: Callable[[], None] = intrinsic(_pause)
 
 copy_bytes: Callable[[int, int, int], None] = intrinsic(_copy_bytes)
 """Copy `count` bytes (third argument) to the first address from the second; they must not overlap."""
+
+same_bytes: Callable[[int, int, int], bool] = intrinsic(_same_bytes)
+"""Tell whether `count` bytes (third argument) at two addresses are the same."""

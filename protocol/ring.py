@@ -5,7 +5,7 @@ Each side of a link has an *outbox*: memory that it alone writes and the other s
     byte 0      head: frames that this side has put into its outbox     (one cache line each;
          64     tail: frames that it has taken from the other's outbox    words of 64 bits, counted
         128     sleeping: 1 while it waits for the other to ring          from 0, never wrapping)
-       4096     descriptors, one word each: row | length << 32
+       4096     descriptors, one word each: row | (body + 1) << 16 | length << 32
         ...     as many words for this side's own book-keeping: a stack of free rows
         ...     rows of frames, from a page boundary on (rows.py says how a frame lies in its row)
 
@@ -15,6 +15,9 @@ frames copied into rows that are free (`lend_rows`, then `put_copy`); an outbox 
 producer publishes its head, then looks whether the other side sleeps, and rings its bell (an eventfd) if so; a
 consumer says that it sleeps, then looks at the head once more; the fences between make sure that at least one of them
 sees the other.
+
+A frame whose descriptor names a body has only its header in its row; the body is in memory that the other side shares
+with several readers (bodies.py).  Without one those bits are 0, and the frame lies in its row whole.
 
 Nothing that the other side writes is trusted: rows and lengths are checked, and heads and tails that cannot be mark the
 link as broken.  Kernels take a *link*, a vector of `LINK_FIELDS` int64 words private to this side.
@@ -30,8 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.atomics import copy_bytes, fence, load_acquire, pause, store_release
+from switchsum.protocol.bodies import add_reader, drop_reader
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES, row_stride
+from switchsum.protocol.wire import FRAME_BYTES
 
 HEAD_WORD: Final = 0
 TAIL_WORD: Final = 64
@@ -41,12 +46,13 @@ PAGE_BYTES: Final = 4096
 WORD_BYTES: Final = 8
 
 LAYOUT_DIGEST: Final = hashlib.sha256(
-    f"2 {HEAD_WORD} {TAIL_WORD} {SLEEPING_WORD} {DESCRIPTORS} {PAGE_BYTES} {LEAD_BYTES} row|length<<32".encode()
+    f"3 {HEAD_WORD} {TAIL_WORD} {SLEEPING_WORD} {DESCRIPTORS} {PAGE_BYTES} {LEAD_BYTES} row|body<<16|len<<32".encode()
 ).hexdigest()[:8]
 """Names the layout; two sides that differ refuse each other.  The leading number covers what the rest does not show."""
 
 Link = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
+Addresses = npt.NDArray[np.int64]
 
 # The fields of a link.
 OWN: Final = 0
@@ -62,7 +68,7 @@ PEER_FRAMES: Final = 5
 OWN_STRIDE: Final = 6
 PEER_STRIDE: Final = 7
 PEER_ROWS: Final = 8
-FRAME_BYTES: Final = 9
+MAX_BYTES: Final = 9
 """Longest frame."""
 HEAD: Final = 10
 """Frames put into the own outbox, published or not."""
@@ -80,7 +86,17 @@ FREE: Final = 16
 """Rows on the stack of free ones, if `lend_rows` was called."""
 RECLAIMED: Final = 17
 """Frames whose rows have been put back on it."""
-LINK_FIELDS: Final = 18
+SHARING: Final = 18
+"""Address of the words of the bodies that this side shares (bodies.py); 0: it shares none."""
+PEER_BODIES: Final = 19
+"""Address of the bodies that the peer shares."""
+PEER_BODY_ROWS: Final = 20
+"""How many; 0: it shares none."""
+PEER_BODY_STRIDE: Final = 21
+LINK_FIELDS: Final = 22
+
+_ROW_MASK: Final = 0xFFFF
+_BODY_SHIFT: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +132,7 @@ def next_power_of_two(value: int) -> int:
 
 
 def fill_link(link: Link, own: OutboxLayout, own_address: int, peer: OutboxLayout, peer_address: int) -> None:
-    """Describe a new link, both of whose outboxes are zeroed."""
+    """Describe a new link, both of whose outboxes are zeroed; no bodies are shared."""
     link[:] = 0
     link[OWN], link[PEER] = own_address, peer_address
     link[OWN_MASK], link[PEER_MASK] = own.capacity - 1, peer.capacity - 1
@@ -124,7 +140,7 @@ def fill_link(link: Link, own: OutboxLayout, own_address: int, peer: OutboxLayou
     link[PEER_FRAMES] = peer_address + peer.frames_offset + LEAD_BYTES
     link[OWN_STRIDE], link[PEER_STRIDE] = own.stride, peer.stride
     link[PEER_ROWS] = peer.rows
-    link[FRAME_BYTES] = min(own.frame_bytes, peer.frame_bytes)
+    link[MAX_BYTES] = min(own.frame_bytes, peer.frame_bytes)
 
 
 @kernel
@@ -203,10 +219,26 @@ def lend_rows(link: Link) -> None:
 def reclaim_rows(link: Link) -> None:
     """Put the rows that the peer has given back on the stack, the last one on top."""
     for number in range(link[RECLAIMED], consumed(link)):
-        row = load_acquire(_descriptor_word(link, number)) & 0xFFFF_FFFF
-        store_release(_free_word(link, link[FREE]), row)
+        word = load_acquire(_descriptor_word(link, number))
+        store_release(_free_word(link, link[FREE]), word & _ROW_MASK)
         link[FREE] += 1
+        _drop_body(link, word)
     link[RECLAIMED] = link[SEEN]
+
+
+@kernel
+def _drop_body(link: Link, word: int) -> None:
+    body = (word >> _BODY_SHIFT) & _ROW_MASK
+    if body > 0:
+        drop_reader(link[SHARING], body - 1)
+
+
+@kernel
+def abandon(link: Link) -> None:
+    """Give back, in place of a peer that is gone, the bodies of frames that it has not given back."""
+    for number in range(link[RECLAIMED], link[HEAD]):
+        _drop_body(link, load_acquire(_descriptor_word(link, number)))
+    link[RECLAIMED] = link[HEAD]
 
 
 @kernel
@@ -215,15 +247,35 @@ def put_copy(link: Link, address: int, length: int) -> bool:
 
     It is the row given back last: where few frames wait, few rows are used, and they stay in the caches.
     """
-    if link[FREE] == 0:
-        reclaim_rows(link)
-    if length > link[FRAME_BYTES] or link[FREE] == 0:
+    row = _free_row(link, length)
+    if row < 0:
         return False
-    link[FREE] -= 1
-    row = load_acquire(_free_word(link, link[FREE]))
     copy_bytes(link[OWN_FRAMES] + row * link[OWN_STRIDE], address, length)
     put_descriptor(link, row, length)
     return True
+
+
+@kernel
+def put_shared(link: Link, address: int, length: int, body: int) -> bool:
+    """Copy a frame's header into a free row, and name the row of its shared body; False as `put_copy`."""
+    row = _free_row(link, length)
+    if row < 0:
+        return False
+    copy_bytes(link[OWN_FRAMES] + row * link[OWN_STRIDE], address, FRAME_BYTES)
+    put_descriptor(link, row | (body + 1) << _BODY_SHIFT, length)
+    add_reader(link[SHARING], body)
+    return True
+
+
+@kernel
+def _free_row(link: Link, length: int) -> int:
+    """Take a row from the stack; -1 when there is none or a frame of that length does not fit."""
+    if link[FREE] == 0:
+        reclaim_rows(link)
+    if length > link[MAX_BYTES] or link[FREE] == 0:
+        return -1
+    link[FREE] -= 1
+    return int(load_acquire(_free_word(link, link[FREE])))
 
 
 @kernel
@@ -237,19 +289,32 @@ def waiting(link: Link) -> int:
 
 
 @kernel
-def take(link: Link, rows: Indices, lengths: Indices) -> int:
-    """Take frames from the peer's outbox, as many as the arrays hold, skipping malformed ones; return how many."""
+def take(link: Link, rows: Indices, lengths: Indices, bodies: Addresses) -> int:
+    """Take frames from the peer's outbox, as many as the arrays hold, skipping malformed ones; return how many.
+
+    `bodies` gets the address of each frame's body where that is shared, else 0.
+    """
     count = 0
     for _ in range(min(waiting(link), len(rows))):
         word = load_acquire(link[PEER] + DESCRIPTORS + (link[TAIL] & link[PEER_MASK]) * WORD_BYTES)
         link[TAIL] += 1
-        row, length = word & 0xFFFF_FFFF, word >> 32
-        if row < link[PEER_ROWS] and 0 < length <= link[FRAME_BYTES]:
+        row, body, length = word & _ROW_MASK, (word >> _BODY_SHIFT) & _ROW_MASK, word >> 32
+        is_whole = body == 0
+        has_body = body <= link[PEER_BODY_ROWS] and 0 <= length - FRAME_BYTES <= link[PEER_BODY_STRIDE]
+        if row < link[PEER_ROWS] and 0 < length <= link[MAX_BYTES] and (is_whole or has_body):
             rows[count], lengths[count] = row, length
+            bodies[count] = 0 if is_whole else link[PEER_BODIES] + (body - 1) * link[PEER_BODY_STRIDE]
             count += 1
         else:
             link[MALFORMED] += 1
     return count
+
+
+@kernel
+def gather(link: Link, row: int, length: int, body: int, target: int) -> None:
+    """Copy a frame that `take` found, header and shared body, to an address."""
+    copy_bytes(target, link[PEER_FRAMES] + row * link[PEER_STRIDE], FRAME_BYTES)
+    copy_bytes(target + FRAME_BYTES, body, length - FRAME_BYTES)
 
 
 @kernel

@@ -1,9 +1,10 @@
 """How a worker and a switch on one machine come to share two outboxes (ring.py): memory and hand-shake.
 
 The switch listens on a Unix socket in the abstract namespace.  A worker connects and sends a `Hello`; the switch
-answers with an `Answer` and four file descriptors: the worker's outbox, the switch's outbox, the worker's bell and the
-switch's bell.  The connection stays open for as long as the link lives; when either process ends, however it ends, the
-kernel closes it, and nothing is left behind.
+answers with an `Answer` and five file descriptors: the worker's outbox, the switch's outbox, the worker's bell, the
+switch's bell, and the bodies that the switch shares with all its workers (bodies.py; without those there are four).
+The connection stays open for as long as the link lives; when either process ends, however it ends, the kernel closes
+it, and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ MAX_ROWS: Final = 16384
 """A switch gives one worker no more rows than this in each direction."""
 MESSAGE_BYTES: Final = 4096
 """Longest message of the hand-shake."""
-DESCRIPTORS_PASSED: Final = 4
+DESCRIPTORS_PASSED: Final = 5
 _F_SEAL_FUTURE_WRITE: Final = 0x10  # Linux 5.1; the fcntl module knows it from Python 3.13 on
 _CREDENTIALS: Final = struct.Struct("3i")
 
@@ -102,6 +103,10 @@ class Answer:
     """Its IPv4 address."""
     udp_port: int = 0
     """Its UDP port."""
+    body_rows: int = 0
+    """Bodies that workers share; 0: none, and no descriptor of any."""
+    body_stride: int = 0
+    """Bytes from one to the next."""
 
     def encode(self) -> bytes:
         """Return the message."""

@@ -11,6 +11,7 @@ import os
 import select
 import socket
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -53,6 +54,8 @@ class LinkEnd:
     """Room for the rows of frames that come at a time."""
     lengths: Indices
     """Room for as many lengths."""
+    bodies: ring.Addresses
+    """Room for as many addresses of shared bodies."""
     watched: Watched
     """The own bell, and the connection, which hangs up when the switch does."""
     switch_bell: int
@@ -78,6 +81,8 @@ class ShmTransport:
         self._spins = spins
         self._rows = np.zeros(hello.answer_rows, np.int32)
         self._lengths = np.zeros(hello.answer_rows, np.int32)
+        self._body_list = np.zeros(hello.answer_rows, np.int64)
+        self._gathered: Frames | None = None
         self.max_frame_bytes = frame_bytes
         self.reopened = 0
         self._is_down = False
@@ -93,9 +98,15 @@ class ShmTransport:
         own_layout, peer_layout = hello.outboxes()
         self._own = SharedMemory(descriptors[0], own_layout.total_bytes, writable=True)
         self._peer = SharedMemory(descriptors[1], peer_layout.total_bytes, writable=False)
-        self._bell, self._switch_bell = descriptors[2:]
+        self._bell, self._switch_bell = descriptors[2:4]
         self._link = np.zeros(LINK_FIELDS, np.int64)
         fill_link(self._link, own_layout, self._own.address, peer_layout, self._peer.address)
+        self._bodies = None
+        if answer.body_rows:
+            size = answer.body_rows * answer.body_stride
+            self._bodies = SharedMemory(descriptors[4], size, writable=False)
+            shared = (self._bodies.address, answer.body_rows, answer.body_stride)
+            self._link[[ring.PEER_BODIES, ring.PEER_BODY_ROWS, ring.PEER_BODY_STRIDE]] = shared
         self._answers = _frames(self._peer, peer_layout)
         self._poll = select.poll()
         for descriptor in (self._bell, self._connection.fileno()):
@@ -105,7 +116,7 @@ class ShmTransport:
 
     def _reopen(self) -> bool:
         """Go on with a switch that has come back, if one has."""
-        before, resources = self.tx_frames, (self._connection, self._bell, self._switch_bell, self._own, self._peer)
+        before, resources = self.tx_frames, self._resources()
         try:
             self._open(self._hello, REOPEN_TIMEOUT_S)
         except TransportError as error:
@@ -132,6 +143,7 @@ class ShmTransport:
             answers=self._answers,
             rows=self._rows,
             lengths=self._lengths,
+            bodies=self._body_list,
             watched=watch([self._bell, self._connection.fileno()]),
             switch_bell=self._switch_bell,
             spins=self._spins,
@@ -161,8 +173,24 @@ class ShmTransport:
 
     def receive(self) -> Received:
         """Return the frames that have come."""
-        count = ring.take(self._link, self._rows, self._lengths)
-        return Received(self._answers, self._rows[:count], self._lengths[:count])
+        count = ring.take(self._link, self._rows, self._lengths, self._body_list)
+        rows, lengths = self._rows[:count], self._lengths[:count]
+        if not self._body_list[:count].any():
+            return Received(self._answers, rows, lengths)
+        return Received(self._gather(rows, lengths), np.arange(count, dtype=np.int32), lengths)
+
+    def _gather(self, rows: Indices, lengths: Indices) -> Frames:
+        """Return copies of frames, some of which have shared bodies, each in one piece."""
+        if self._gathered is None:
+            self._gathered = np.zeros_like(self._answers)
+        for place, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
+            body = int(self._body_list[place])
+            if body:
+                target = self._gathered.ctypes.data + place * self._gathered.shape[1] + self.lead
+                ring.gather(self._link, row, length, body, target)
+            else:
+                self._gathered[place] = self._answers[row]
+        return self._gathered
 
     def release(self) -> None:
         """Give the rows of the last `receive` back."""
@@ -196,17 +224,21 @@ class ShmTransport:
         """Close the link; the memory stays for as long as the arrays do."""
         if self._bell < 0:
             return
-        _release(self._connection, self._bell, self._switch_bell, self._own, self._peer)
+        _release(*self._resources())
         self._bell = self._switch_bell = -1
 
+    def _resources(self) -> tuple[socket.socket, tuple[int, int], tuple[SharedMemory | None, ...]]:
+        return self._connection, (self._bell, self._switch_bell), (self._own, self._peer, self._bodies)
 
-def _release(connection: socket.socket, bell: int, switch_bell: int, own: SharedMemory, peer: SharedMemory) -> None:
+
+def _release(connection: socket.socket, bells: Iterable[int], memories: Iterable[SharedMemory | None]) -> None:
     """Give back what a link has; memory stays for as long as arrays do."""
     connection.close()
-    os.close(bell)
-    os.close(switch_bell)
-    own.close()
-    peer.close()
+    for bell in bells:
+        os.close(bell)
+    for memory in memories:
+        if memory is not None:
+            memory.close()
 
 
 def _frames(memory: SharedMemory, layout: OutboxLayout) -> Frames:
@@ -231,7 +263,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         if not data:
             raise TransportError(f"the switch {name!r} closed the shared-memory link without a word")
         answer = Answer.decode(data)
-        if answer.error or len(descriptors) != DESCRIPTORS_PASSED:
+        if answer.error or len(descriptors) != DESCRIPTORS_PASSED - (answer.body_rows == 0):
             raise TransportError(
                 f"the switch {name!r} refuses a shared-memory link: {answer.error or 'too many files are open here'}"
             )

@@ -12,9 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from switchsum.protocol.bodies import body_stride, share
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.ring import BROKEN, LINK_FIELDS, fill_link, lend_rows
-from switchsum.protocol.shm import MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
+from switchsum.protocol.ring import BROKEN, LINK_FIELDS, SHARING, abandon, fill_link, lend_rows
+from switchsum.protocol.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
 from switchsum.switch.ports import shm_kernels
 from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
@@ -52,6 +53,18 @@ class _Worker:
     """Gives everything else back that the link has."""
 
 
+class _Bodies:
+    """The bodies that the workers share who are there at a time."""
+
+    def __init__(self, frame_bytes: int, rows: int) -> None:
+        """Make memory for so many bodies of such frames; raises TransportError."""
+        self.frame_bytes = frame_bytes
+        self.rows = rows
+        self.stride = body_stride(frame_bytes)
+        self.memory = SharedMemory.create("bodies", rows * self.stride, theirs=False)
+        self.words = share(self.memory.address, rows, self.stride)
+
+
 class ShmPorts(PortGroup):
     """Ports that are shared-memory links."""
 
@@ -68,6 +81,7 @@ class ShmPorts(PortGroup):
         self.link_of_port = np.full(PORTS, -1, np.int32)
         self.sleepers = np.zeros(MAX_WORKERS, np.int32)
         self.bells = np.zeros(MAX_WORKERS, np.int64)
+        self._bodies: _Bodies | None = None
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
         self._listener = _listen(name)
@@ -155,6 +169,7 @@ class ShmPorts(PortGroup):
         for connection in self._pending.values():
             connection.close()
         self._pending.clear()
+        self._let_go_of_bodies()
         self._listener.close()
         self._epoll.close()
         os.close(self._bell)
@@ -180,6 +195,8 @@ class ShmPorts(PortGroup):
             self._join(connection, pid, Hello.decode(connection.recv(MESSAGE_BYTES)))
         except (TransportError, OSError) as error:
             _log.warning("a worker is refused: %s", error)
+            if not self._workers:
+                self._let_go_of_bodies()
             try:
                 connection.send(Answer(error=str(error)).encode())
             except OSError:  # it did not wait for the answer
@@ -211,20 +228,50 @@ class ShmPorts(PortGroup):
             resources.callback(self.table.give_back, port)
             fill_link(self.links[index], our_layout, answers.address, their_layout, outbox.address)
             lend_rows(self.links[index])
+            descriptors = [outbox.descriptor, answers.descriptor, bell, self._bell]
+            bodies = self._bodies_for(hello)
+            if bodies is not None:
+                self.links[index, SHARING] = bodies.words.ctypes.data
+                descriptors.append(bodies.memory.descriptor)
             address = worker_address(port)
-            answer = Answer(port=port, mac=address.mac, ip=address.ip, udp_port=address.port)
-            socket.send_fds(connection, [answer.encode()], [outbox.descriptor, answers.descriptor, bell, self._bell])
+            answer = Answer(
+                port=port,
+                mac=address.mac,
+                ip=address.ip,
+                udp_port=address.port,
+                body_rows=bodies.rows if bodies else 0,
+                body_stride=bodies.stride if bodies else 0,
+            )
+            socket.send_fds(connection, [answer.encode()], descriptors)
             self._workers[index] = _Worker(
                 port=port, bell=bell, connection=connection, watched=watched, resources=resources.pop_all()
             )
         self._list_links()
         _log.info("process %d is on port %d", pid, port)
 
+    def _bodies_for(self, hello: Hello) -> _Bodies | None:
+        """Return what a worker shares with the others; None if its frames are longer than theirs.
+
+        The first worker's frames say how long bodies are.  There are twice as many as one worker can keep to itself,
+        so that one that is stopped takes nothing from the others.  Raises TransportError.
+        """
+        if self._bodies is None:
+            self._bodies = _Bodies(hello.frame_bytes, min(2 * hello.answer_rows, MAX_ROWS))
+        return self._bodies if hello.frame_bytes <= self._bodies.frame_bytes else None
+
+    def _let_go_of_bodies(self) -> None:
+        if self._bodies is not None:
+            self._bodies.memory.close()
+            self._bodies = None
+
     def _drop(self, index: int, why: str) -> None:
         worker = self._workers.pop(index)
+        abandon(self.links[index])
         self._list_links()
         worker.resources.close()
         worker.connection.close()
+        if not self._workers:  # the next ones' frames may have another length
+            self._let_go_of_bodies()
         _log.info("the worker on port %d %s", worker.port, why)
 
     def _list_links(self) -> None:

@@ -12,9 +12,12 @@ import numpy.typing as npt
 
 from switchsum.protocol import ring
 from switchsum.protocol.atomics import fence, pause
+from switchsum.protocol.bodies import free_if_unread, have_same_body, put_body
 from switchsum.protocol.kernels import kernel
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
 
+_SHARED_BYTES: Final = 512
+"""Shorter frames are copied whole: looking whether they are alike would cost as much."""
 _TURN: Final = 8
 """Frames taken from one worker before it is the next one's turn: those that share a slot are then near each other."""
 
@@ -41,7 +44,7 @@ def collect(
     count: int,
 ) -> int:
     """Append waiting frames to the columns of a batch that has `count`, in turns; return the new count."""
-    rows, row_lengths = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32)
+    rows, row_lengths, bodies = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32), np.empty(_TURN, np.int64)
     progress = True
     while progress:
         progress = False
@@ -49,7 +52,7 @@ def collect(
             link, port = links[index], port_of_link[index]
             turn = min(_TURN, len(addresses) - count)
             malformed = link[ring.MALFORMED]
-            taken = ring.take(link, rows[:turn], row_lengths[:turn])
+            taken = ring.take(link, rows[:turn], row_lengths[:turn], bodies)
             counters[port, _RX_DROPS] += link[ring.MALFORMED] - malformed
             counters[port, _RX_FRAMES] += taken
             for i in range(taken):
@@ -82,18 +85,34 @@ def transmit(
 ) -> int:
     """Copy frames to the workers on their ports; write the links that must be rung to `sleepers`, return how many.
 
-    Ports are below the length of `link_of_port`, which holds -1 for a port without a link.
+    Of frames with the same body one after the other, as a multicast makes them, the body is copied once.  Ports are
+    below the length of `link_of_port`, which holds -1 for a port without a link.
     """
     for index in active:
         ring.reclaim_rows(links[index])
+    sharing, body = 0, -1
     for i in range(len(ports)):
-        port, length = ports[i], int(np.int64(lengths[i]))
+        port, address, length = ports[i], int(np.int64(addresses[i])), int(np.int64(lengths[i]))
         index = link_of_port[port]
-        if index >= 0 and ring.put_copy(links[index], int(np.int64(addresses[i])), length):
+        goes_on = length >= _SHARED_BYTES and i + 1 < len(ports) and lengths[i + 1] == lengths[i]
+        goes_on = goes_on and have_same_body(address, int(np.int64(addresses[i + 1])), length)
+        if body < 0 and goes_on and index >= 0 and links[index, ring.SHARING] != 0:
+            sharing = int(links[index, ring.SHARING])
+            body = put_body(sharing, address, length)
+        if index < 0:
+            is_put = False
+        elif body >= 0 and links[index, ring.SHARING] == sharing:
+            is_put = ring.put_shared(links[index], address, length, body)
+        else:
+            is_put = ring.put_copy(links[index], address, length)
+        if is_put:
             counters[port, _TX_FRAMES] += 1
             counters[port, _TX_BYTES] += length
         else:
             counters[port, _TX_DROPS] += 1
+        if body >= 0 and not goes_on:
+            free_if_unread(sharing, body)
+            body = -1
     count = 0
     for index in active:
         link = links[index]

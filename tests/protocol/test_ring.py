@@ -36,7 +36,7 @@ class Side:
         return ring.push(self.link, rows, lengths)[0]
 
     def take(self) -> list[tuple[int, int]]:
-        count = ring.take(self.link, self.rows, self.lengths)
+        count = ring.take(self.link, self.rows, self.lengths, np.zeros(len(self.rows), np.int64))
         return list(zip(self.rows[:count].tolist(), self.lengths[:count].tolist(), strict=True))
 
 
@@ -134,7 +134,7 @@ class Lender:
     def take(self, limit: int) -> list[int]:
         """Return the numbers of the frames that have come, at most `limit`."""
         rows, lengths = np.zeros((2, limit), np.int32)
-        count = ring.take(self.peer, rows, lengths)
+        count = ring.take(self.peer, rows, lengths, np.zeros(limit, np.int64))
         self.used |= set(rows[:count].tolist())
         for row, length in zip(rows[:count], lengths[:count], strict=True):
             assert (self.stored[row, :length] == self.stored[row, 0]).all()
@@ -192,6 +192,7 @@ def test_a_frame_that_is_too_long_is_not_copied() -> None:
         descriptor(0, 0),
         descriptor(0, FRAME + 1),
         descriptor(0, 0x7FFF_FFFF),
+        descriptor(0, FRAME) | 1 << 16,
         -1,
         -(1 << 63),
     ],
