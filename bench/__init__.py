@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench` prints tables and writes bench/results/bench.json."""
+"""Benchmarks: `python -m bench` prints tables and writes bench/results/records.json."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-RESULTS = Path(__file__).parent / "results" / "bench.json"
+RESULTS = Path(__file__).parent / "results" / "records.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
