@@ -80,6 +80,9 @@ class Bench:
         }
         for name, call in calls.items():
             yield Way(name, call, prepare=lambda: np.copyto(out, gradient), check=check)
+        integers = np.ones(self.values, np.int32)
+        yield Way("switchsum, int32, sum, which skips zeros", partial(comm.allreduce, integers, saturate=True))
+        yield Way("switchsum, int32, max, which skips nothing", partial(comm.allreduce, integers, "max"))
         for lanes in ("int16", "int8"):
             call = partial(comm.allreduce, out, lanes=lanes)
             yield Way(f"switchsum, {lanes} lanes", call, prepare=lambda: np.copyto(out, gradient))

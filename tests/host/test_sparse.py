@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum.host import bitmap, sparse
 from switchsum.host.communicator import Communicator
 from switchsum.host.sparse import SparseSum
-from switchsum.protocol.errors import OperationMismatch, UsageError, WorkerLost
+from switchsum.protocol.errors import OperationMismatch, SumOverflow, UsageError, WorkerLost
 
 from .checks import RANKS, failures, on_all
 
@@ -340,6 +340,48 @@ def test_small_blocks_share_frames(ranks: list[Communicator], block: int, size: 
     values = union * block if union < sparse.DENSE_FROM * -(-size // block) else size + block
     frames = max(1, -(-values // 256)) + max(1, -(-(-(-size // block) // 64 + 1) // 128))
     assert ranks[0].statistics().rounds - before <= frames + 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.integers(1, 3000),
+    block=st.sampled_from([None, 1, 7, 32, 256, "auto"]),
+    dtype=st.sampled_from(["i1", "u1", "i2", "i4", "i8"]),
+    density=st.sampled_from([0.0, 0.01, 0.3, 1.0]),
+    is_large=st.booleans(),
+    seed=st.integers(0, 1 << 32),
+)
+def test_blocks_of_any_size_add_up_or_overflow_on_all_ranks(
+    ranks: list[Communicator],
+    size: int,
+    block: int | str | None,
+    dtype: str,
+    density: float,
+    is_large: bool,
+    seed: int,
+) -> None:
+    random = np.random.default_rng(seed)
+    limits = np.iinfo(dtype)
+    arrays = [random.integers(limits.min // 4, limits.max // 4, size).astype(dtype) for _ in range(RANKS)]
+    for array in arrays:
+        array[random.random(size) >= density] = 0
+        if is_large:
+            array[random.integers(0, size, 2)] = [limits.min, limits.max]
+    exact = sum(array.astype(object) for array in arrays)
+    expected = np.clip(exact, limits.min, limits.max).astype(dtype)
+    overflows = bool(np.any(exact != expected))
+
+    def call(communicator: Communicator) -> tuple[bool, Array]:
+        array = arrays[communicator.rank].copy()
+        try:
+            communicator.allreduce(array, block=block)
+        except SumOverflow:
+            return True, array
+        return False, array
+
+    for raised, array in on_all(ranks, call):
+        assert raised == overflows
+        np.testing.assert_array_equal(array, expected)
 
 
 def test_small_blocks_of_strided_floats(ranks: list[Communicator]) -> None:
