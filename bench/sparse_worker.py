@@ -1,7 +1,7 @@
 """One rank of the benchmark of sparse allreduces; `bench.sparse` starts it under `switchsum run`, as root.
 
-Each way runs once to warm up, and then up to three times, shorter if it takes long; a run takes as long as it does on
-the slowest rank.  Bytes are those that the rank's interfaces count, Ethernet headers included.  Sums are checked.
+Each way runs once to warm up, and then up to seven times, less often if it takes long; a run takes as long as it does
+on the slowest rank.  Bytes are those that the rank's interfaces count, Ethernet headers included.  Sums are checked.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from switchsum.host.compress import BlockTopK
 from switchsum.host.sparse import SparseSum, largest
 
 PORT = 29_601
-RUNS = 3
-LONG_S = 2.0
-"""Ways that take longer run once after warming up."""
+RUNS = ((0.5, 7), (2.0, 3), (float("inf"), 1))
+"""How often ways run after warming up, by how many seconds they take at most."""
 SMALL_BLOCK = 256
 UNIONS = (0.2, 0.1, 0.04, 0.01)
 PEERS_UP_TO = 0.04
@@ -155,7 +154,7 @@ class Bench:
     def measure(self, way: Way) -> dict[str, Any]:
         """Return the seconds of each run, and the bytes of the last one."""
         warm = self._once(way)[0]
-        runs = [self._once(way) for _ in range(1 if warm > LONG_S else RUNS)]
+        runs = [self._once(way) for _ in range(next(runs for most_s, runs in RUNS if warm <= most_s))]
         return {"way": way.name, "seconds": [run[0] for run in runs], "up": runs[-1][1], "down": runs[-1][2]}
 
     def _once(self, way: Way) -> tuple[float, int, int]:
