@@ -30,7 +30,7 @@ from switchsum.host.compress import BlockTopK
 from switchsum.host.sparse import SparseSum, largest
 
 PORT = 29_601
-RUNS = ((0.5, 7), (2.0, 3), (float("inf"), 1))
+RUNS = ((0.5, 7), (6.0, 3), (float("inf"), 1))
 """How often ways run after warming up, by how many seconds they take at most."""
 SMALL_BLOCK = 256
 UNIONS = (0.2, 0.1, 0.04, 0.01)
