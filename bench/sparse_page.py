@@ -22,7 +22,8 @@ def publish(rows: Sequence[Row]) -> None:
     cells = sorted({_cell(row) for row in rows}, key=lambda cell: (-cell[2], -cell[0], cell[1] != "200mbit"))
     lines = [f"Measured on {machine()}.", ""]
     for cell in cells:
-        lines += [*table(cell, [row for row in rows if _cell(row) == cell]), ""]
+        own = [row for row in rows if _cell(row) == cell]
+        lines += [*table(cell, own), "", *comparisons(own), ""]
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     PAGE.write_text("\n".join([before + BEGIN, "", *lines, END + after]))
@@ -50,6 +51,38 @@ def table(cell: Cell, rows: Iterable[Row]) -> list[str]:
         megabytes = " | ".join(f"{row[way] / 1e6:.2f} MB" for way in ("up", "down"))
         lines.append(f"| {row['way']} | {row['seconds']:.3f} s | {row['spread']:.0%} | {megabytes} | {ratio} |")
     return lines
+
+
+def comparisons(rows: Iterable[Row]) -> list[str]:
+    """Return what follows from the rows of one cell, as a list."""
+    seconds = {row["way"]: row["seconds"] for row in rows}
+    lines = []
+    dense, zeros = seconds.get("switchsum"), seconds.get("union 0%: switchsum")
+    for way, taken in seconds.items():
+        case, _, name = way.partition(", blocks of ")
+        if (
+            dense
+            and zeros
+            and case.startswith("union")
+            and name.endswith(("048: switchsum", "256: switchsum, block=auto"))
+        ):
+            share = float(case.removeprefix("union ").rstrip("%")) / 100
+            bound = 1.15 * share * dense + zeros
+            verdict = "within" if taken <= bound else "beyond"
+            lines.append(
+                f"- {way}: {taken:.3f} s, {verdict} 1.15 x {share:g} x dense + an array of zeros: {bound:.3f} s"
+            )
+    pairs = (
+        ("int8 lanes are {:.2f} times faster than int32", "switchsum", "switchsum, int8 lanes"),
+        ("looking for zeros makes a dense array {:.3f} times slower", *_SKIPPING),
+    )
+    for text, one, other in pairs:
+        if one in seconds and other in seconds:
+            lines.append(f"- {text.format(seconds[one] / seconds[other])}")
+    return lines
+
+
+_SKIPPING = ("switchsum, int32, sum, which skips zeros", "switchsum, int32, max, which skips nothing")
 
 
 def _plot(rows: Sequence[Row], cells: Sequence[Cell]) -> None:
