@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from switchsum.host import header
 from switchsum.host.contribution import (
@@ -23,11 +24,13 @@ from switchsum.host.contribution import (
 )
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.integers import INT8, parts_of
-from switchsum.host.memory import Scalar, bytes_at, call, inner, longs_at, words_at
+from switchsum.host.kernels import item_bytes
+from switchsum.host.memory import Scalar, bytes_at, call, inner, longs_at, prefetch, words_at
 from switchsum.host.recovery import (
     note_held,
     note_result,
     probe,
+    probe_at,
     recall_owed,
     repeat_overtaken,
     restore,
@@ -40,6 +43,11 @@ from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kin
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
+
+LINE_BYTES: Final = 64
+"""Of a cache."""
+MOST_AHEAD_BYTES: Final = 1024
+"""So much of each block is fetched ahead; the processor sees by itself how a longer one goes on."""
 
 _ROUNDS: Final = int(Count.ROUNDS)
 _HELD: Final = int(Count.HELD)
@@ -96,7 +104,7 @@ def restarted(state: State, now: float) -> None:
 def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
-    at: Scalar = core.probe_at if core.waiting > 0 else np.inf
+    at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
     return min(at, core.owed_at) if core.owed > 0 else at  # type: ignore[no-any-return]
 
 
@@ -131,14 +139,53 @@ def receive(
     row_list = words_at(rows, count)
     length_list = words_at(lengths, count)
     for i in range(count):
+        if i + 2 < count:
+            _fetch_lines(frames + row_list[i + 2] * stride + core.lead, 2 * LINE_BYTES)
+        if i + 1 < count:
+            start = frames + row_list[i + 1] * stride + core.lead
+            _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
         start = frames + row_list[i] * stride + core.lead
         length: Scalar = np.int64(length_list[i])
         core.counts[_FRAMES_RECEIVED] += 1
         core.counts[_BYTES_RECEIVED] += length
-        lanes: Scalar = start + FRAME_BYTES
-        if bodies != 0 and body_list[i] != 0:
-            lanes = np.int64(body_list[i])
+        lanes = _lanes_at(bodies, body_list, i, start)
         core.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
+
+
+@inner
+def _lanes_at(bodies: int, body_list: npt.NDArray[np.uint64], index: int, start: int) -> Scalar:
+    """Return the address of the lanes of a frame that starts at an address."""
+    if bodies != 0 and body_list[index] != 0:
+        return np.int64(body_list[index])
+    return start + FRAME_BYTES
+
+
+@inner
+def _fetch_ahead(state: State, start: int, lanes: int) -> None:
+    """Have brought near what the frame at an address will need, if it is the result that its slot waits for.
+
+    While nothing is lost, blocks follow one another in memory and the processor does so by itself; once slots are in
+    different rounds, they do not, and each round would wait for memory three times.
+    """
+    core = state.core[0]
+    index = get32(bytes_at(start, FRAME_BYTES), header.SLOT)
+    if index >= core.window or state.slots[index].phase != _WAITING:
+        return
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    size = operation.per_block * item_bytes(operation.dtype)
+    near = min(size, MOST_AHEAD_BYTES)
+    _fetch_lines(lanes, near)
+    _fetch_lines(operation.address + slot.block * size, near)
+    _fetch_lines(operation.address + slot.next_block * size, near)
+    _fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
+
+
+@inner
+def _fetch_lines(address: int, size: int) -> None:
+    """Have some bytes at an address brought near; the address may be anything."""
+    for offset in range(0, size, LINE_BYTES):
+        prefetch(address + offset)
 
 
 @inner
@@ -205,7 +252,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
         return _ROUNDS
     if not _agrees(slot, operation, frame):
         return _UNEXPECTED
-    note_result(core, slot, now)
+    note_result(state, index, now)
     core.progress += 1
     core.waiting -= 1
     slot.number = (slot.number + 1) & _NUMBER_MASK

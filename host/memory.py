@@ -91,6 +91,22 @@ call: Callable[..., Any] = intrinsic(_call)
 """Call an `Outlined` kernel by its address, with exactly the types that it takes: int64 and float64."""
 
 
+def _prefetch(_context: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = ll.IntType(32)
+        kind = ll.FunctionType(ll.VoidType(), [cgutils.voidptr_t, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        reading, soon, data = (ll.Constant(word, value) for value in (0, 3, 1))
+        builder.call(prefetch, [builder.inttoptr(arguments[0], cgutils.voidptr_t), reading, soon, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+prefetch: Callable[[int], None] = intrinsic(_prefetch)
+"""Have the cache line at an address, which need not be one of ours, brought near."""
+
+
 def address_of(array: npt.NDArray[Any]) -> int:
     """Return the address of an array's first byte."""
     address: int = array.__array_interface__["data"][0]

@@ -30,7 +30,7 @@ import numpy as np
 
 from switchsum.host.header import FLAGS, fill_checksum
 from switchsum.host.memory import Scalar, bytes_at, inner
-from switchsum.host.state import Count, Phase, Record, State
+from switchsum.host.state import NEVER, Count, Phase, Record, State
 from switchsum.protocol.wire import Flag
 
 _WAITING: Final = int(Phase.WAITING)
@@ -60,7 +60,8 @@ def transmit(state: State, index: int, row: int, now: float) -> None:
     _queue(state, row)
     slot.sequence = core.sequence
     slot.sent_at = now
-    rearm(core, now)
+    state.unanswered[index] = core.sequence
+    core.moved_at = now
 
 
 @inner
@@ -78,10 +79,10 @@ def _queue(state: State, row: int) -> None:
 
 
 @inner
-def rearm(core: Record, now: float) -> None:
-    """Set the time of the next probe."""
+def probe_at(core: Record) -> Scalar:
+    """Return the time of the next probe."""
     doublings = min(core.timeouts, _MOST_DOUBLINGS)
-    core.probe_at = now + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
+    return core.moved_at + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
 
 
 @inner
@@ -160,8 +161,11 @@ def recall_owed(state: State, now: float) -> None:
 
 
 @inner
-def note_result(core: Record, slot: Record, now: float) -> None:
+def note_result(state: State, index: int, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
+    core = state.core[0]
+    slot = state.slots[index]
+    state.unanswered[index] = NEVER
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
     core.passed = max(core.passed, slot.sequence)
@@ -170,13 +174,14 @@ def note_result(core: Record, slot: Record, now: float) -> None:
         core.evident_at = now
     elif core.waiting <= _FEW or now > core.evident_at + core.smoothed_s:
         core.credit += _CREDIT
-    # A column's first round waits for the slowest worker to begin the operation.
-    if slot.repeats == 0 and slot.named:
+    # A column's first round waits for the slowest worker to begin the operation.  One result of each batch will do.
+    if slot.repeats == 0 and slot.named and core.timed_at != now:
+        core.timed_at = now
         _estimate(core, now - slot.sent_at)
     slot.late = slot.repeats > 0
     core.timeouts = 0
     core.silent = 0
-    rearm(core, now)
+    core.moved_at = now
 
 
 @inner
@@ -213,9 +218,9 @@ def repeat_overtaken(state: State, now: float) -> None:
     overtaken = min(core.overtaken - core.threshold, core.consumed)
     round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
     for index in range(state.slots.size):
-        slot = state.slots[index]
-        if slot.phase != _WAITING or slot.sequence > passed:
+        if state.unanswered[index] > passed:
             continue
+        slot = state.slots[index]
         pause_s = 0.0
         if slot.held:
             # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
@@ -243,15 +248,14 @@ def _probe_slot(state: State, index: int, now: float) -> int:
 def probe(state: State, now: float) -> None:
     """Repeat some frames when nothing has come for a time-out."""
     core = state.core[0]
-    if core.waiting == 0 or now < core.probe_at:
+    if core.waiting == 0 or now < probe_at(core):
         return
     bound = min(core.sequence, core.consumed)
     newest = bound
     oldest: Scalar = np.int64(-1)
     for index in range(state.slots.size):
-        slot = state.slots[index]
-        if slot.phase == _WAITING and slot.sequence <= newest:
-            newest = slot.sequence
+        if state.unanswered[index] <= newest:
+            newest = state.unanswered[index]
             oldest = index
     left = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
     if oldest >= 0:
@@ -259,9 +263,8 @@ def probe(state: State, now: float) -> None:
         # the same one, and so all look for it in the same order.
         left -= _probe_slot(state, oldest, now)
     for index in range(state.slots.size):
-        slot = state.slots[index]
-        if left > 0 and slot.phase == _WAITING and slot.sequence <= bound and index != oldest:
+        if left > 0 and state.unanswered[index] <= bound and index != oldest:
             left -= _probe_slot(state, index, now)
     core.timeouts += 1
     core.silent += 1
-    rearm(core, now)
+    core.moved_at = now

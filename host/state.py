@@ -25,6 +25,10 @@ OPERATIONS: Final = 1024
 """Operations that may be in flight; a power of two is not needed, a bound is: the oldest one keeps its record."""
 
 
+NEVER: Final = np.iinfo(np.int64).max
+"""Beyond every sequence."""
+
+
 class Phase(IntEnum):
     """What a slot is doing."""
 
@@ -134,6 +138,7 @@ CORE: Final = np.dtype(
         # Loss recovery, see recovery.py.
         ("passed", "i8"),  # highest sequence whose result has come
         ("searched", "i8"),  # `passed` when slots were last searched
+        ("timed_at", "f8"),  # when a round was last timed
         ("evident_at", "f8"),  # when `overtaken` was last heard of
         ("credit", "i8"),  # frames that may be taken for lost because results of repeats have passed them
         ("overtaken", "i8"),  # the same, of slots that are in step with the other workers'
@@ -145,7 +150,7 @@ CORE: Final = np.dtype(
         ("timeout_s", "f8"),
         ("timeout_min_s", "f8"),
         ("timeout_max_s", "f8"),
-        ("probe_at", "f8"),
+        ("moved_at", "f8"),  # when a frame was last queued or a result came
         # After a restart of the switch: slots whose last round it may not know, when to repeat, and the next pause.
         ("owed", "i8"),
         ("owed_at", "f8"),
@@ -234,6 +239,8 @@ class State(NamedTuple):
     """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]
     """Sums of low halves as frames have them, `[slots, lanes]`."""
+    unanswered: npt.NDArray[np.int64]
+    """The slots' `sequence` side by side, quick to search; `NEVER` of those that do not wait."""
 
 
 def allocate(window: int, lanes: int) -> State:
@@ -248,4 +255,5 @@ def allocate(window: int, lanes: int) -> State:
         rows=np.zeros(2 * window, ROW),
         queue=np.zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes), np.uint32),
+        unanswered=np.full(window, NEVER, np.int64),
     )
