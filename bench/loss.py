@@ -1,4 +1,4 @@
-"""What loss costs: allreduces with 1 % of all frames lost on the way up and again on the way down, beside none lost."""
+"""What loss costs, 1 % on the way up and again on the way down, beside none; and what recovery costs where there is none."""
 
 from __future__ import annotations
 
@@ -13,32 +13,49 @@ from bench.records import Record, Samples, record
 WORKERS = 4
 SIZE_BYTES = 100_000_000
 PAIRS = 7
+RECOVERY_PAIRS = 41
 LOSS = 0.01
 LANES = (256, 2048)
 
 
-def stretches(lanes: int, size_bytes: int = SIZE_BYTES, workers: int = WORKERS, pairs: int = PAIRS) -> list[float]:
-    """Run pairs of allreduces in one job, with and without loss in turn; returns how much longer the first took."""
+def job(worker: str, lanes: int, *arguments: object) -> list[list[float]]:
+    """Run a job whose ranks are the module `worker`; returns what rank 0 wrote."""
     with tempfile.TemporaryDirectory() as scratch:
-        path = Path(scratch, "seconds.json")
-        launch = [sys.executable, "-m", "switchsum", "run", "-n", str(workers), "--lanes", str(lanes), "--"]
-        measured = [sys.executable, "-m", "bench.loss_worker", str(size_bytes), str(pairs), str(LOSS), str(path)]
+        path = Path(scratch, "figures.json")
+        launch = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--lanes", str(lanes), "--"]
+        measured = [sys.executable, "-m", f"bench.{worker}", str(SIZE_BYTES), *map(str, arguments), str(path)]
         subprocess.run([*launch, *measured], check=True)
-        return [lossy / whole for whole, lossy in json.loads(path.read_text())]
+        figures: list[list[float]] = json.loads(path.read_text())
+        return figures
 
 
 def run() -> list[Record]:
     """Measure every lane build."""
-    conditions = (
-        f"{WORKERS} worker processes and the switch on one machine, shared memory, float32, {SIZE_BYTES:,} bytes, "
-        f"{LOSS:.0%} lost at ingress and {LOSS:.0%} at egress, {PAIRS} pairs of runs in one job"
-    )
-    return [
-        record(
-            f"loss.stretch.{WORKERS}workers.{lanes}",
-            Samples(values=stretches(lanes)),
-            "times the loss-free time",
-            f"{conditions}, {lanes} lanes",
+    where = f"{WORKERS} worker processes and the switch on one machine, shared memory, float32, {SIZE_BYTES:,} bytes"
+    lossy = f"{LOSS:.0%} lost at ingress and {LOSS:.0%} at egress, {PAIRS} pairs of runs in one job"
+    whole = f"nothing lost, {RECOVERY_PAIRS} pairs of runs in one job, with recovery and compiled without it in turn"
+    records = []
+    for lanes in LANES:
+        pairs = job("loss_worker", lanes, PAIRS, LOSS)
+        stretch = Samples(values=[with_loss / without for without, with_loss in pairs])
+        records.append(
+            record(
+                f"loss.stretch.{WORKERS}workers.{lanes}",
+                stretch,
+                "times the loss-free time",
+                f"{where}, {lossy}, {lanes} lanes",
+            )
         )
-        for lanes in LANES
-    ]
+        costs = job("recovery_worker", lanes, RECOVERY_PAIRS)
+        for name, unit, values in zip(
+            ("time", "cpu"), ("time", "processor time"), zip(*costs, strict=True), strict=True
+        ):
+            records.append(
+                record(
+                    f"loss.recovery.{name}.{WORKERS}workers.{lanes}",
+                    Samples(values=list(values)),
+                    f"times the {unit} without recovery",
+                    f"{where}, {whole}, {lanes} lanes",
+                )
+            )
+    return records
