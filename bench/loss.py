@@ -1,4 +1,4 @@
-"""What loss costs, 1 % on the way up and again on the way down, beside none; and what recovery costs where there is none."""
+"""What loss costs: 1 % on the way up and again on the way down, beside none; and what recovery costs without loss."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from types import ModuleType
 import numpy as np
 
 import switchsum.host
-from switchsum.host import engine as engine_module
 from switchsum.host import recovery
 from switchsum.host.communicator import Communicator
 from switchsum.host.memory import Scalar, inner
@@ -24,6 +23,7 @@ from switchsum.host.state import Record, State
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.protocol import kernels
 
+_ENGINE = import_module("switchsum.host.engine")
 _MODULES = ("recovery", "contribution", "machine", "shm_loop")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
 
@@ -91,11 +91,11 @@ class WithoutRecovery:
     @contextmanager
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator on a shared-memory link use these kernels; nothing may be in flight before or after."""
-        driver, ordinary = communicator._driver, (communicator._driver._loop, engine_module.machine)
+        driver, ordinary = communicator._driver, (communicator._driver._loop, _ENGINE.machine)
         assert isinstance(driver.transport, ShmTransport)
         driver._loop = self._modules["shm_loop"].ShmLoop(driver.engine, driver.transport.end())
-        engine_module.machine = self._modules["machine"]  # type: ignore[attr-defined]
+        _ENGINE.machine = self._modules["machine"]  # type: ignore[attr-defined]
         try:
             yield
         finally:
-            driver._loop, engine_module.machine = ordinary  # type: ignore[attr-defined]
+            driver._loop, _ENGINE.machine = ordinary  # type: ignore[attr-defined]
