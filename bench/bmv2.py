@@ -2,75 +2,152 @@
 
 from __future__ import annotations
 
-import time
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.contributions import WORKERS, Contributions
 from bench.records import Samples
-from switchsum.protocol.batchsocket import BatchReceiver, BatchSender
+from switchsum.protocol.batchsocket import (
+    BATCH_DATAGRAMS,
+    BatchReceiver,
+    BatchSender,
+    MessageWords,
+    grow_buffers,
+    receive_rows,
+    send_rows,
+)
+from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES
+from switchsum.protocol.system import monotonic, poll, watch
 from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Kind
 from switchsum.testing.bmv2 import Bmv2
-from switchsum.testing.rig import LIMITED_GROWTH, SLOT_COUNT, Rig
+from switchsum.testing.rig import LIMITED_GROWTH, Rig
 
-SECONDS = 1.5
-STALLED_S = 1.0
+ROUNDS_IN_FLIGHT: Final = 48
+"""Enough to keep BMv2 busy while the driver naps; more would only make it slower, by what it keeps for each packet."""
+QUEUE_FRAMES: Final = 4096
+NAP_S: Final = 0.0005
+"""Answers are taken in batches: driver and BMv2 share the cores, and BMv2 is what is measured."""
+SECONDS: Final = 1.5
+STALLED_S: Final = 1.0
 """Without a result for so long frames were lost, and with them the run."""
-_KIND = LEAD_BYTES + LOWER_BYTES + FIELD_OFFSET["kind"]
-_SLOT = LEAD_BYTES + LOWER_BYTES + FIELD_OFFSET["slot"] + 3  # slots are few: the last byte tells them
+_KIND: Final = LEAD_BYTES + LOWER_BYTES + FIELD_OFFSET["kind"]
+_RESULT: Final = int(Kind.RESULT)
+_SLOT: Final = LEAD_BYTES + LOWER_BYTES + FIELD_OFFSET["slot"] + 3  # slots are few: the last byte tells them
+_NUMBER: Final = LOWER_BYTES + FIELD_OFFSET["number"]
 
 
 class Driver:
     """Keeps every slot of a BMv2 busy: a slot's next round starts when all workers have the last one's result."""
 
     def __init__(self, bmv2: Bmv2, lanes: int) -> None:
-        rig = Rig(bmv2, workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH)
-        self._frames = Contributions(rig, slots=SLOT_COUNT)
-        self._addresses = self._frames.addresses.reshape(SLOT_COUNT, WORKERS)
-        self._lengths = np.full(SLOT_COUNT, self._frames.frame_bytes, np.uint32)
-        self._descriptors = [link.fileno() for link in bmv2.sockets]
-        self._sender = BatchSender()
-        self._receiver = BatchReceiver(self._frames.frame_bytes)
-        self._numbers = np.ones(SLOT_COUNT, np.uint32)
-        self._missing = np.zeros(SLOT_COUNT, np.int64)
-
-    def _start(self, slots: np.ndarray[tuple[int], np.dtype[np.int64]]) -> None:
-        """Send every worker's contribution to the next round of some slots."""
-        self._numbers[slots] += 1
-        self._missing[slots] = WORKERS
-        self._frames.set_numbers(self._numbers)
-        for rank, descriptor in enumerate(self._descriptors):
-            self._sender.send(descriptor, self._addresses[slots, rank], self._lengths[slots])
-
-    def _take(self) -> None:
-        """Note the results that have come."""
-        for descriptor in self._descriptors:
-            count = self._receiver.receive(descriptor, 64)
-            rows = self._receiver.rows[:count]
-            results = rows[rows[:, _KIND] == Kind.RESULT]  # a raw socket also sees what it has sent itself
-            np.subtract.at(self._missing, results[:, _SLOT], 1)
+        bmv2.lengthen_queues(QUEUE_FRAMES)
+        rig = Rig(bmv2, workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH, slots=ROUNDS_IN_FLIGHT)
+        frames = Contributions(rig, slots=ROUNDS_IN_FLIGHT)
+        for link in bmv2.sockets:
+            grow_buffers(link)
+        descriptors = [link.fileno() for link in bmv2.sockets]
+        watched = watch(descriptors)
+        self._sender, self._receiver = BatchSender(), BatchReceiver(frames.frame_bytes)
+        self._keep = (frames, watched)
+        self._numbers = np.ones(ROUNDS_IN_FLIGHT, np.uint32)
+        self._arguments = (
+            *(np.array(descriptors, np.int64), watched.ctypes.data),
+            *(self._sender.words(), frames.rows[0], frames.rows.ctypes.data),
+            *(self._receiver.words(), self._receiver.rows, self._numbers),
+        )
 
     def measure(self) -> float:
-        """Return contributions a second."""
-        self._start(np.arange(SLOT_COUNT))
-        rounds, started = 0, time.perf_counter()
-        last = started
-        while time.perf_counter() - started < SECONDS or self._missing.any():
-            self._take()
-            ended = np.flatnonzero(self._missing == 0)
-            if len(ended):
-                last = time.perf_counter()
-                rounds += len(ended)
-                if last - started < SECONDS:
-                    self._start(ended)
-                else:
-                    self._missing[ended] = -1
-                    if (self._missing < 0).all():
-                        break
-            elif time.perf_counter() - last > STALLED_S:
-                raise RuntimeError("BMv2 lost a frame")
-        return rounds * WORKERS / (last - started)
+        """Return contributions a second; raises RuntimeError when a frame was lost."""
+        rounds, seconds = _drive(*self._arguments, SECONDS)
+        if rounds < 0:
+            raise RuntimeError("BMv2 lost a frame")
+        return rounds * WORKERS / seconds
+
+
+@kernel
+def _drive(
+    descriptors: npt.NDArray[np.int64],
+    watched: int,
+    sending: MessageWords,
+    frames: npt.NDArray[np.uint8],
+    first: int,
+    receiving: MessageWords,
+    answers: npt.NDArray[np.uint8],
+    numbers: npt.NDArray[np.uint32],
+    seconds: float,
+) -> tuple[int, float]:
+    """Start rounds for so many seconds and see them all to their end; return how many, and how long that took.
+
+    `frames` are one contribution for each slot and worker, `first` is the address of the first.  The count is -1 when
+    results stay away.
+    """
+    slots, workers = frames.shape[:2]
+    ended, missing = np.arange(slots).astype(np.int32), np.zeros(slots, np.int64)
+    received = np.zeros(BATCH_DATAGRAMS, np.int32)
+    ended_count, running, rounds = slots, 0, 0
+    started = last = monotonic()
+    while ended_count > 0 or running > 0:
+        if last - started < seconds:
+            missing[ended[:ended_count]] = workers
+            _start(descriptors, sending, frames, first, numbers, ended[:ended_count])
+            running += ended_count
+        ended_count = moved = 0
+        for descriptor in descriptors:
+            count = receive_rows(descriptor, receiving, received, 0)
+            moved += count
+            ended_count = _take(answers[:count], missing, ended, ended_count)
+        now = monotonic()
+        if ended_count > 0:
+            last = now
+            rounds += ended_count
+            running -= ended_count
+        elif now - last > STALLED_S:
+            return -1, now - started
+        if moved == 0:
+            poll(watched, workers, int(1e6))
+            poll(0, 0, int(NAP_S * 1e9))
+    return rounds, last - started
+
+
+@kernel
+def _start(
+    descriptors: npt.NDArray[np.int64],
+    sending: MessageWords,
+    frames: npt.NDArray[np.uint8],
+    first: int,
+    numbers: npt.NDArray[np.uint32],
+    slots: npt.NDArray[np.int32],
+) -> None:
+    """Send every worker's contribution to the next round of some slots."""
+    _, workers, frame_bytes = frames.shape
+    lengths = np.full(len(slots), frame_bytes, np.int32)
+    for slot in slots:
+        numbers[slot] += 1
+        for byte in range(4):
+            frames[slot, :, _NUMBER + byte] = (numbers[slot] >> (24 - 8 * byte)) & 0xFF
+    for worker in range(workers):
+        rows = (slots * workers + worker).astype(np.int32)
+        sent = 0
+        while sent < len(rows):
+            count, _ = send_rows(descriptors[worker], sending, first, frame_bytes, rows[sent:], lengths[sent:], 0)
+            sent += count
+
+
+@kernel
+def _take(
+    answers: npt.NDArray[np.uint8], missing: npt.NDArray[np.int64], ended: npt.NDArray[np.int32], ended_count: int
+) -> int:
+    """Note results, and in `ended` the slots that have all of theirs; return how many these are."""
+    for row in answers:
+        if row[_KIND] == _RESULT:
+            missing[row[_SLOT]] -= 1
+            if missing[row[_SLOT]] == 0:
+                ended[ended_count] = row[_SLOT]
+                ended_count += 1
+    return ended_count
 
 
 def bmv2_rate(lanes: int, runs: int) -> Samples:

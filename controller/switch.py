@@ -18,7 +18,7 @@ from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
 
-CELL_NUMBERS: Final = "SwitchIngress.slot.numbers"
+CELL_MEMBERS: Final = "SwitchIngress.slot.seen_members"
 """Register array with one number for each cell, and two cells for each slot."""
 COUNTERS: Final = ("SwitchIngress.events", "SwitchEgress.events")
 CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
@@ -54,7 +54,7 @@ class Program:
     @property
     def total_slots(self) -> int:
         """Slots of the switch; raises UsageError when the P4Info is not of this program."""
-        return Schema(parse_p4info(self.p4info)).register_size(CELL_NUMBERS) // 2
+        return Schema(parse_p4info(self.p4info)).register_size(CELL_MEMBERS) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +132,7 @@ class Switch:
     def find_limits(self) -> Limits:
         """Guess what the switch cannot do: one whose registers P4Runtime cannot read is taken for BMv2."""
         try:
-            self._client.read([self._schema.register_cell(CELL_NUMBERS, 0)])
+            self._client.read([self._schema.register_cell(CELL_MEMBERS, 0)])
         except P4RuntimeError as error:
             if error.code is Code.UNIMPLEMENTED:
                 return BMV2_LIMITS

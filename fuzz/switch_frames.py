@@ -18,7 +18,7 @@ from switchsum.testing.rig import CPU_PORT, EPOCH, JOB, SWITCH, Rig, worker
 LANES: Final = 128
 WORKERS: Final = 3
 FRAMES: Final = 6
-REGISTERS: Final = ("numbers", "seen_members", "tags", "next_blocks", "next_exponents", "sticky_flags")
+REGISTERS: Final = ("tags", "seen_members", "outcomes")
 
 
 class Target:

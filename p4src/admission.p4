@@ -12,9 +12,11 @@ control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata
     action admit(bit<32> member, bit<32> everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group) {
         m.member = member;
         m.everybody = everybody;
-        m.first_slot = first_slot;
-        m.slot_count = slot_count;
         m.group = group;
+        m.cell = ((first_slot + h.agg.slot) << 1) | (h.agg.number & 1);
+        if (h.agg.slot >= slot_count) {
+            m.cell = NO_CELL;
+        }
     }
 
     action refuse() {
@@ -46,10 +48,12 @@ control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata
             m.reason = REASON_OPERATOR;
         } else if (h.agg.format == 0 || h.agg.format > FORMAT_LAST) {
             m.reason = REASON_FORMAT;
-        } else if (h.agg.slot >= m.slot_count) {
+        } else if (m.cell == NO_CELL) {
             m.reason = REASON_SLOT;
-        } else if (!h.lanes.isValid() && !h.padding.isValid() && m.growth_bytes < PAYLOAD_BYTES) {
-            m.reason = REASON_PADDING;
+        } else if (!h.lanes.isValid()) {
+            if (!h.padding.isValid() && m.growth_bytes < PAYLOAD_BYTES) {
+                m.reason = REASON_PADDING;
+            }
         }
     }
 }

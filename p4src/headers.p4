@@ -57,7 +57,7 @@ header aggregation_t {
     operator_t operator;
     format_t format;
     flags_t flags;
-    reason_t reason;
+    bit<8> reason;
     bit<8> exponent;
     bit<8> next_exponent;
     bit<16> job;
@@ -115,18 +115,19 @@ struct metadata_t {
     bit<16> own_port;
     bit<16> growth_bytes;
 
-    // What admission says about the sender: its bit, everybody's bits, where its slots lie, whom results go to.
+    // What admission says about the sender: its bit, everybody's bits, whom results go to, and where the state of its
+    // slot lies (NO_CELL: the job has no such slot).
     bit<32> member;
     bit<32> everybody;
-    bit<32> first_slot;
-    bit<32> slot_count;
     bit<16> group;
+    bit<32> cell;
 
     reason_t reason;      // not 0: counted, and dropped or answered
     bit<1> answered;      // the frame now comes from the switch: lengths and checksum must be its own
     bit<1> to_members;    // egress addresses each replica to the member whose rank is its instance
     bit<1> flooded;       // egress drops the replica that would go back
     bit<16> zero;         // what a correct checksum adds up to
+    bit<32> dice;         // of the drop simulator
 }
 
 #endif

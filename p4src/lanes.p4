@@ -10,40 +10,38 @@
 #define TIMES_16(word) TIMES_4(word) ++ TIMES_4(word) ++ TIMES_4(word) ++ TIMES_4(word)
 #define TIMES_32(word) (TIMES_16(word) ++ TIMES_16(word))
 
-// The top bit of every lane of a chunk, all bits but those, and how far the top bit is from the lowest.
-#define DIVIDE_INTO_LANES \
-        chunk_t top; \
-        chunk_t low; \
-        bit<8> down; \
+// A mask of a chunk, which the packet's lane format chooses.
+#define MASK(mask, int32, int16, int8, int64) \
         if (h.agg.format == FORMAT_INT32) { \
-            top = TIMES_32(64w0x8000000080000000); \
-            low = TIMES_32(64w0x7FFFFFFF7FFFFFFF); \
-            down = 31; \
+            mask = TIMES_32(int32); \
         } else if (h.agg.format == FORMAT_INT16) { \
-            top = TIMES_32(64w0x8000800080008000); \
-            low = TIMES_32(64w0x7FFF7FFF7FFF7FFF); \
-            down = 15; \
+            mask = TIMES_32(int16); \
         } else if (h.agg.format == FORMAT_INT8) { \
-            top = TIMES_32(64w0x8080808080808080); \
-            low = TIMES_32(64w0x7F7F7F7F7F7F7F7F); \
-            down = 7; \
+            mask = TIMES_32(int8); \
         } else { \
-            top = TIMES_32(64w0x8000000000000000); \
-            low = TIMES_32(64w0x7FFFFFFFFFFFFFFF); \
-            down = 63; \
+            mask = TIMES_32(int64); \
         }
+// The top bit of every lane, and all bits but those.
+#define TOP_MASK MASK(top, 64w0x8000000080000000, 64w0x8000800080008000, 64w0x8080808080808080, 64w0x8000000000000000)
+#define LOW_MASK MASK(low, 64w0x7FFFFFFF7FFFFFFF, 64w0x7FFF7FFF7FFF7FFF, 64w0x7F7F7F7F7F7F7F7F, 64w0x7FFFFFFFFFFFFFFF)
 
-enum bit<2> LaneStep {
-    NONE = 0,
-    STORE = 1,      // the cell's lanes become the packet's
-    COMBINE = 2     // the packet's operator joins its lanes with the cell's
-}
+// How far the top bit of a lane is from its lowest.
+#define TOP_BIT \
+        (h.agg.format == FORMAT_INT32 ? 8w31 : (h.agg.format == FORMAT_INT16 ? 8w15 \
+            : (h.agg.format == FORMAT_INT8 ? 8w7 : 8w63)))
 
-// `step` says what the packet's lanes do to those of `cell`; with `fetch_sums` the packet then gets the cell's lanes.
-// Sets `overflow` when the sum in a lane overflowed.
-control Lanes(inout headers_t h, in bit<32> cell, in LaneStep step, in bool fetch_sums, out bool overflow) {
+// What a packet's lanes and those of its cell do to each other: with `give` the packet's join the cell's, or become them
+// if the cell is `empty`; the packet that makes the round `complete` gets the cell's. An overflow is noted in `flags`.
+//
+// BMv2 takes longer to write a chunk into a variable than for twenty operations on chunks, and to reset a variable for
+// every packet and copy it for every replica is not free either. So what can be computed again is not kept.
+control Lanes(inout headers_t h, in bit<32> cell, inout flags_t flags, in bool give, in bool empty, in bool complete) {
     // A cell's chunks lie side by side, in the order of the payload.
     register<chunk_t>(CELLS * CHUNKS) sums;
+
+    chunk_t old;
+    chunk_t low;
+    chunk_t top;
 
 #define STORE_CHUNK(i) sums.write(cell * CHUNKS + i, h.lanes.c##i);
     action store() {
@@ -56,39 +54,32 @@ control Lanes(inout headers_t h, in bit<32> cell, in LaneStep step, in bool fetc
         EACH_CHUNK(FETCH_CHUNK)
     }
 
+#define DIFFERENT(i) (old ^ h.lanes.c##i)
+
     // Without the top bit of each lane no carry leaves a lane; the top bits are added by exclusive or. A lane
-    // overflowed where the sum's sign is that of neither summand.
+    // overflowed where the top bits are alike and the carry into them is not. (BMv2 computes slowly with ~x.)
+#define LOW_SUM(i) ((old & low) + (h.lanes.c##i & low))
 #define ADD_CHUNK(i) \
         sums.read(old, cell * CHUNKS + i); \
-        sum = ((old & low) + (h.lanes.c##i & low)) ^ ((old ^ h.lanes.c##i) & top); \
-        signs = signs | ((old ^ sum) & (h.lanes.c##i ^ sum)); \
-        sums.write(cell * CHUNKS + i, sum);
+        flags = flags | ((low | DIFFERENT(i) | (old ^ LOW_SUM(i))) != (low | DIFFERENT(i)) ? FLAG_OVERFLOW : 0); \
+        sums.write(cell * CHUNKS + i, LOW_SUM(i) ^ DIFFERENT(i) ^ (DIFFERENT(i) & low));
     action add() {
-        DIVIDE_INTO_LANES
-        chunk_t old;
-        chunk_t sum;
-        chunk_t signs = 0;
+        LOW_MASK
         EACH_CHUNK(ADD_CHUNK)
-        overflow = signs & top != 0;
     }
 
     // The largest or the smallest, as signed numbers. Without its top bit, a lane of `old` is the greater one where
-    // adding the other's complement reaches the top bit; where the top bits differ, the one without it is. `keep` has
-    // the top bit of each lane that stays; brought down and added to `low` it leaves the lanes that do not, whole.
+    // adding the other's complement reaches the top bit; where the top bits differ, the one without it is. Its top bit
+    // says so in GREATER; brought down and added to `low` it leaves the lanes that are not greater, whole.
+#define REACHES(i) ((old & low) + ((h.lanes.c##i & low) ^ low))
+#define GREATER(i) ((REACHES(i) ^ ((REACHES(i) ^ h.lanes.c##i) & DIFFERENT(i))) & top)
 #define CHOOSE_CHUNK(i) \
         sums.read(old, cell * CHUNKS + i); \
-        differ = old ^ h.lanes.c##i; \
-        greater = (old & low) + ((h.lanes.c##i & low) ^ low); \
-        keep = ((greater ^ ((greater ^ h.lanes.c##i) & differ)) & top) ^ least; \
-        keep = keep >> down; \
-        sums.write(cell * CHUNKS + i, old ^ (differ & (((keep & low) + low) ^ top)));
+        sums.write(cell * CHUNKS + i, (h.agg.operator == OPERATOR_MIN ? h.lanes.c##i : old) \
+            ^ (DIFFERENT(i) & ((((GREATER(i) >> TOP_BIT) & low) + low) ^ top)));
     action choose() {
-        DIVIDE_INTO_LANES
-        chunk_t least = h.agg.operator == OPERATOR_MIN ? top : 0;
-        chunk_t old;
-        chunk_t differ;
-        chunk_t greater;
-        chunk_t keep;
+        LOW_MASK
+        TOP_MASK
         EACH_CHUNK(CHOOSE_CHUNK)
     }
 
@@ -96,16 +87,14 @@ control Lanes(inout headers_t h, in bit<32> cell, in LaneStep step, in bool fetc
         sums.read(old, cell * CHUNKS + i); \
         sums.write(cell * CHUNKS + i, old | h.lanes.c##i);
     action unite() {
-        chunk_t old;
         EACH_CHUNK(UNITE_CHUNK)
     }
 
     apply {
-        overflow = false;
-        if (step == LaneStep.STORE) {
-            store();
-        } else if (step == LaneStep.COMBINE) {
-            if (h.agg.operator == OPERATOR_SUM) {
+        if (give) {
+            if (empty) {
+                store();
+            } else if (h.agg.operator == OPERATOR_SUM) {
                 add();
             } else if (h.agg.operator == OPERATOR_OR) {
                 unite();
@@ -113,8 +102,10 @@ control Lanes(inout headers_t h, in bit<32> cell, in LaneStep step, in bool fetc
                 choose();
             }
         }
-        if (fetch_sums) {
-            fetch();
+        if (complete) {
+            if (!(empty && flags & FLAG_PAYLOAD == 0)) {
+                fetch();
+            }
         }
     }
 }

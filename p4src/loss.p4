@@ -5,18 +5,17 @@
 
 #include "headers.p4"
 
-// `port` is where the packet came in or goes out. Sets `lost`.
-control Loss(in port_t port, out bool lost) {
-    bit<32> threshold;
-
+// `port` is where the packet came in or goes out. Sets m.reason to `lost` when it is lost there.
+control Loss(inout metadata_t m, in port_t port)(reason_t lost) {
     // Lose a packet with probability `share` / 2**32.
     action lose(bit<32> share) {
-        threshold = share;
+        random<bit<32>>(m.dice, 0, 0xFFFFFFFF);
+        if (m.dice < share) {
+            m.reason = lost;
+        }
     }
 
-    action keep() {
-        threshold = 0;
-    }
+    action keep() {}
 
     table probability {
         key = { port: exact @name("port"); }
@@ -26,13 +25,7 @@ control Loss(in port_t port, out bool lost) {
     }
 
     apply {
-        lost = false;
         probability.apply();
-        if (threshold != 0) {
-            bit<32> dice;
-            random<bit<32>>(dice, 0, 0xFFFFFFFF);
-            lost = dice < threshold;
-        }
     }
 }
 

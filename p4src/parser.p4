@@ -2,6 +2,8 @@
 
 #include "headers.p4"
 
+error { WrongLengths }    // of an aggregation packet: its headers say something else than its flags
+
 parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     state start {
         transition select(standard.ingress_port) {
@@ -32,9 +34,9 @@ parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout
     // Options and fragments are ordinary traffic: the switch reads no further.
     state parse_ipv4 {
         packet.extract(h.ipv4);
-        transition select(h.ipv4.version_ihl, h.ipv4.flags[0:0], h.ipv4.fragment_offset, h.ipv4.protocol) {
-            (0x45, 0, 0, PROTOCOL_UDP): parse_udp;
-            (0x45, 0, 0, PROTOCOL_ICMP): parse_icmp;
+        transition select(h.ipv4.version_ihl, h.ipv4.flags, h.ipv4.fragment_offset, h.ipv4.protocol) {
+            (0x45, 0 &&& MORE_FRAGMENTS, 0, PROTOCOL_UDP): parse_udp;
+            (0x45, 0 &&& MORE_FRAGMENTS, 0, PROTOCOL_ICMP): parse_icmp;
             default: accept;
         }
     }
@@ -52,16 +54,21 @@ parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout
         }
     }
 
-    // A length that fits neither case is left to ingress, which counts it.
     state parse_aggregation {
         packet.extract(h.agg);
-        transition select(h.agg.flags[0:0], h.udp.length) {
-            (1, UDP_PAYLOAD): parse_lanes;
+        transition select(h.agg.flags, h.udp.length, h.ipv4.total_length) {
+            (FLAG_PAYLOAD &&& FLAG_PAYLOAD, UDP_PAYLOAD, IPV4_BYTES + UDP_PAYLOAD): parse_lanes;
+            (0 &&& FLAG_PAYLOAD, UDP_EMPTY, IPV4_BYTES + UDP_EMPTY): accept;
 #if LANES > 128
-            (0, UDP_PADDED): parse_padding;
+            (0 &&& FLAG_PAYLOAD, UDP_PADDED, IPV4_BYTES + UDP_PADDED): parse_padding;
 #endif
-            default: accept;
+            default: refuse_lengths;
         }
+    }
+
+    state refuse_lengths {
+        verify(false, error.WrongLengths);
+        transition accept;
     }
 
     state parse_lanes {

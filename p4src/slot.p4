@@ -9,147 +9,119 @@
 #include "headers.p4"
 #include "lanes.p4"
 
-typedef bit<88> tag_t;    // what all contributions to a round must agree in
+// What all contributions to a round agree in: number, operator, format, exponent, block, digest.
+typedef bit<120> tag_t;
+#define NUMBER tag[119:88]
+#define OWN_TAG (h.agg.number ++ h.agg.operator ++ h.agg.format ++ h.agg.exponent ++ h.agg.block ++ h.agg.digest)
+
+// What they come to, besides the lanes: sticky flags; the next block, and behind it 255 less its exponent, so that the
+// smallest of those has the largest exponent that anybody named for the smallest block.
+typedef bit<48> outcome_t;
+#define FLAGS outcome[47:40]
+#define NEXT outcome[39:0]
+#define OWN_NEXT (h.agg.next_block ++ ~h.agg.next_exponent)
 
 control Slot(inout headers_t h, inout metadata_t m) {
-    register<bit<32>>(CELLS) numbers;           // the round that the cell belongs to
-    register<bit<32>>(CELLS) seen_members;      // who has contributed; 0: the cell was never used
-    register<tag_t>(CELLS) tags;                // operator, format, exponent, block, digest of the first contribution
-    register<bit<32>>(CELLS) next_blocks;       // smallest next block that a member named
-    register<bit<8>>(CELLS) next_exponents;     // largest exponent among those who named it
-    register<flags_t>(CELLS) sticky_flags;      // some payload, overflow, mismatch, mark
+    // What costs BMv2 time are accesses, not bits: so the state of a cell is in few and wide words.
+    register<tag_t>(CELLS) tags;
+    register<bit<32>>(CELLS) seen_members;    // who has contributed; 0: the cell was never used
+    register<outcome_t>(CELLS) outcomes;
 
     Lanes() lanes;
 
-    bit<32> cell;
-    bit<32> number;
-    bit<32> seen;
     tag_t tag;
-    bit<32> next_block;
-    bit<8> next_exponent;
+    bit<32> seen;
+    outcome_t outcome;
     flags_t flags;
 
-    action load() {
-        numbers.read(number, cell);
-        seen_members.read(seen, cell);
-        tags.read(tag, cell);
-        next_blocks.read(next_block, cell);
-        next_exponents.read(next_exponent, cell);
-        sticky_flags.read(flags, cell);
-    }
-
-    action save() {
-        numbers.write(cell, number);
-        seen_members.write(cell, seen);
-        tags.write(cell, tag);
-        next_blocks.write(cell, next_block);
-        next_exponents.write(cell, next_exponent);
-        sticky_flags.write(cell, flags);
-    }
-
     // The version's last round is over, or there never was one: this contribution opens a new one.
-    action open(tag_t own) {
-        number = h.agg.number;
+    action open() {
+        tag = OWN_TAG;
         seen = 0;
-        tag = own;
-        next_block = NO_BLOCK;
-        next_exponent = 0;
-        flags = 0;
+        outcome = 48w0xFFFFFFFFFF;    // no flags, no next block
+        tags.write(m.cell, tag);
+    }
+
+    // The contribution, with the flags that it gave rise to, becomes part of the round.
+    action join() {
+        seen = seen | m.member;
+        outcome = (FLAGS | flags | (h.ipv4.ecn == 3 ? FLAG_MARK : 0))
+            ++ (m.reason == REASON_CONTRIBUTED && OWN_NEXT < NEXT ? OWN_NEXT : NEXT);
+        seen_members.write(m.cell, seen);
+        outcomes.write(m.cell, outcome);
+        if (flags & FLAG_OVERFLOW != 0) {
+            m.reason = REASON_OVERFLOW;
+        }
     }
 
     // The frame becomes the cell's answer.
-    action describe(kind_t kind) {
+    action describe(kind_t kind, flags_t hidden) {
         h.agg.kind = kind;
         h.agg.operator = tag[87:80];
         h.agg.format = tag[79:72];
         h.agg.exponent = tag[71:64];
         h.agg.block = tag[63:32];
         h.agg.digest = tag[31:0];
-        h.agg.next_block = next_block;
-        h.agg.next_exponent = next_exponent;
+        h.agg.number = NUMBER;
         h.agg.bitmap = seen;
-        h.agg.number = number;
+        h.agg.flags = FLAGS & ~hidden;
+        h.agg.reason = 0;
+        h.agg.next_block = NEXT[39:8];
+        h.agg.next_exponent = ~NEXT[7:0];
         m.answered = 1;
     }
 
-    // The smallest next block wins, and with it the largest exponent that anybody named for it.
-    action merge_next() {
-        next_exponent = h.agg.next_block < next_block ? h.agg.next_exponent
-            : (h.agg.next_block == next_block && h.agg.next_exponent > next_exponent ? h.agg.next_exponent
-            : next_exponent);
-        next_block = h.agg.next_block < next_block ? h.agg.next_block : next_block;
-    }
-
     apply {
-        if (h.agg.kind == KIND_CONTRIBUTION) {
-            tag_t own = h.agg.operator ++ h.agg.format ++ h.agg.exponent ++ h.agg.block ++ h.agg.digest;
-            cell = ((m.first_slot + h.agg.slot) << 1) | (h.agg.number & 1);
-            load();
-            bit<32> age = h.agg.number - number;
-            if (seen != 0 && age[31:31] == 1) {
-                m.reason = REASON_STALE;
-            } else {
-                if (seen == 0 || age != 0) {
-                    open(own);
-                }
-
-                LaneStep step = LaneStep.NONE;
-                bool overflow;
-                if (seen & m.member != 0) {
-                    m.reason = seen == m.everybody ? REASON_REPEATED : REASON_HELD;
-                } else {
-                    seen = seen | m.member;
-                    if (h.agg.flags & FLAG_MARK != 0 || h.ipv4.ecn == 3) {
-                        flags = flags | FLAG_MARK;
-                    }
-                    if (tag != own) {
-                        m.reason = REASON_MISMATCH;
-                        flags = flags | FLAG_MISMATCH;
-                    } else {
-                        m.reason = REASON_CONTRIBUTED;
-                        merge_next();
-                        if (h.lanes.isValid()) {
-                            step = flags & FLAG_PAYLOAD == 0 ? LaneStep.STORE : LaneStep.COMBINE;
-                            flags = flags | FLAG_PAYLOAD;
-                        }
-                    }
-                }
-                bool complete = seen == m.everybody;
-                lanes.apply(h, cell, step, complete && flags & FLAG_PAYLOAD != 0, overflow);
-                if (overflow) {
-                    m.reason = REASON_OVERFLOW;
-                    flags = flags | FLAG_OVERFLOW;
-                }
-
-                if (m.reason != REASON_REPEATED && m.reason != REASON_HELD) {
-                    save();
-                    m.to_members = (bit<1>)complete;
-                }
-                if (complete) {
-                    describe(KIND_RESULT);
-                    h.agg.flags = flags;
-                    if (flags & FLAG_PAYLOAD == 0) {
-                        h.lanes.setInvalid();   // of a contribution that was not combined
-                    }
-                } else if (m.reason == REASON_HELD) {
-                    describe(KIND_HELD);
-                    h.agg.flags = flags & ~FLAG_PAYLOAD;
-                    h.lanes.setInvalid();
-                }
-            }
-        } else {
-            // QUERY and SET, from the controller, which names slots of the switch, not of a job.
-            cell = (h.agg.slot << 1) | (h.agg.number & 1);
-            load();
+        tags.read(tag, m.cell);
+        seen_members.read(seen, m.cell);
+        outcomes.read(outcome, m.cell);
+        if (h.agg.kind != KIND_CONTRIBUTION) {    // QUERY and SET
             if (h.agg.kind == KIND_SET) {
-                number = h.agg.number;
+                tag = h.agg.number ++ tag[87:0];
                 seen = h.agg.bitmap;
-                flags = 0;
-                save();
+                outcome = 8w0 ++ NEXT;
+                tags.write(m.cell, tag);
+                seen_members.write(m.cell, seen);
+                outcomes.write(m.cell, outcome);
             }
-            describe(KIND_STATE);
-            h.agg.flags = flags & ~FLAG_PAYLOAD;
-            h.lanes.setInvalid();
+            describe(KIND_STATE, FLAG_PAYLOAD);
+        } else {
+            // In most cases the round is open and this contribution fits it.
+            flags = h.agg.flags & (FLAG_PAYLOAD | FLAG_MARK);
+            if (tag == OWN_TAG && seen != 0) {
+                m.reason = REASON_CONTRIBUTED;
+            } else if (seen != 0 && (h.agg.number - NUMBER)[31:31] == 1) {
+                m.reason = REASON_STALE;
+            } else if (seen == 0 || h.agg.number != NUMBER) {
+                m.reason = REASON_CONTRIBUTED;
+                open();
+            } else {
+                m.reason = REASON_MISMATCH;
+                flags = (flags & FLAG_MARK) | FLAG_MISMATCH;
+            }
+            if (m.reason != REASON_STALE) {
+                if (seen & m.member != 0) {
+                    flags = 0;
+                    if (seen == m.everybody) {
+                        m.reason = REASON_REPEATED;
+                    } else {
+                        m.reason = REASON_HELD;
+                    }
+                }
+                lanes.apply(h, m.cell, flags, m.reason == REASON_CONTRIBUTED && h.lanes.isValid(),
+                    FLAGS & FLAG_PAYLOAD == 0, seen | m.member == m.everybody);
+                if (seen & m.member == 0) {
+                    join();
+                }
+                if (seen == m.everybody) {
+                    if (m.reason != REASON_REPEATED) {
+                        m.to_members = 1;
+                    }
+                    describe(KIND_RESULT, 0);
+                } else if (m.reason == REASON_HELD) {
+                    describe(KIND_HELD, FLAG_PAYLOAD);
+                }
+            }
         }
     }
 }

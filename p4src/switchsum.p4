@@ -18,7 +18,7 @@
 
 control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
-    Loss() loss;
+    Loss(REASON_LOST_INGRESS) loss;
     Admission() admission;
     Slot() slot;
     OwnAddress() own_address;
@@ -44,18 +44,6 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         standard.egress_spec = CPU_PORT;
     }
 
-    // A frame of the switch's own: its lengths follow from its headers, its UDP checksum is left out.
-    action finish_answer() {
-        h.padding.setInvalid();
-        h.udp.length = h.lanes.isValid() ? UDP_PAYLOAD : UDP_EMPTY;
-        h.ipv4.total_length = IPV4_BYTES + h.udp.length;
-        h.udp.checksum = 0;
-        h.ipv4.ttl = 64;
-        h.ipv4.identification = 0;
-        h.ipv4.ecn = 0;
-        h.agg.reason = 0;
-    }
-
     // Answers go back where the question came from; results to members are addressed in egress.
     action return_to_sender() {
         h.ethernet.destination = h.ethernet.source;
@@ -64,66 +52,78 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         standard.egress_spec = standard.ingress_port;
     }
 
-    action sign() {
+    // A frame of the switch's own: its lengths follow from its headers, its UDP checksum is left out.
+    action finish_answer() {
         h.ethernet.source = m.own_mac;
+        h.ipv4.identification = 0;
+        h.ipv4.ecn = 0;
+        h.ipv4.ttl = 64;
         h.ipv4.source = m.own_ip;
         h.udp.source = m.own_port;
+        h.udp.checksum = 0;
+        if (h.agg.flags & FLAG_PAYLOAD != 0) {
+            h.udp.length = UDP_PAYLOAD;
+            h.ipv4.total_length = IPV4_BYTES + UDP_PAYLOAD;
+        } else {
+            h.lanes.setInvalid();
+            h.udp.length = UDP_EMPTY;
+            h.ipv4.total_length = IPV4_BYTES + UDP_EMPTY;
+        }
+        h.padding.setInvalid();
     }
 
     action reject() {
-        h.lanes.setInvalid();
         m.answered = 1;
         h.agg.kind = KIND_REJECT;
         h.agg.flags = 0;
+        h.agg.reason = (bit<8>)m.reason;
     }
 
     apply {
-        bool lost;
-        bool from_controller = standard.ingress_port == CPU_PORT;
-        bit<32> frame_bytes = standard.packet_length;
         identity.apply();
-        loss.apply(standard.ingress_port, lost);
-
-        if (lost) {
-            m.reason = REASON_LOST_INGRESS;
-        } else if (standard.parser_error != error.NoError) {
-            m.reason = REASON_TRUNCATED;
-        } else if (from_controller && h.packet_out.isValid() && !(h.agg.isValid() && h.ipv4.destination == m.own_ip)) {
-            standard.egress_spec = h.packet_out.egress_port;
+        loss.apply(m, standard.ingress_port);
+        if (m.reason != 0) {
+            // lost
         } else if (h.agg.isValid() && h.ipv4.destination == m.own_ip) {
-            if (from_controller) {
-                frame_bytes = frame_bytes - PACKET_OUT_BYTES;
-            }
-            bool has_payload = h.agg.flags & FLAG_PAYLOAD != 0;
-            bit<16> fitting = has_payload ? UDP_PAYLOAD : (h.padding.isValid() ? UDP_PADDED : UDP_EMPTY);
-            if (h.udp.length != fitting || h.ipv4.total_length != IPV4_BYTES + h.udp.length
-                    || frame_bytes != ETHERNET_BYTES + (bit<32>)h.ipv4.total_length) {
+            if (standard.parser_error != error.NoError) {
+                if (standard.parser_error == error.WrongLengths) {
+                    m.reason = REASON_LENGTH;
+                } else {
+                    m.reason = REASON_TRUNCATED;
+                }
+            } else if (standard.packet_length != ETHERNET_BYTES + (bit<32>)h.ipv4.total_length
+                    + (h.packet_out.isValid() ? PACKET_OUT_BYTES : 0)) {
                 m.reason = REASON_LENGTH;
             } else if (standard.checksum_error == 1) {
                 m.reason = REASON_CHECKSUM;
             } else if (h.agg.version != WIRE_VERSION) {
                 m.reason = REASON_VERSION;
-            } else if (h.agg.kind == KIND_HELLO && !from_controller) {
-                to_controller();
-            } else {
-                if (from_controller) {
-                    if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
-                        m.reason = REASON_KIND;
-                    } else if (h.agg.slot >= SLOTS) {
-                        m.reason = REASON_SLOT;
-                    }
-                } else if (h.agg.kind != KIND_CONTRIBUTION) {
+            } else if (h.packet_out.isValid()) {
+                m.cell = (h.agg.slot << 1) | (h.agg.number & 1);   // the controller names slots of the switch
+                if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
                     m.reason = REASON_KIND;
-                } else {
-                    admission.apply(h, m, standard);
-                    if (m.reason != 0) {
-                        reject();
-                    }
+                } else if (h.agg.slot >= SLOTS) {
+                    m.reason = REASON_SLOT;
                 }
-                if (m.reason == 0) {
+            } else if (h.agg.kind == KIND_CONTRIBUTION) {
+                admission.apply(h, m, standard);
+                if (m.reason != 0) {
+                    reject();
+                }
+            } else if (h.agg.kind != KIND_HELLO) {
+                m.reason = REASON_KIND;
+            }
+            if (m.reason == 0) {
+                if (h.agg.kind == KIND_HELLO) {
+                    to_controller();
+                } else {
                     slot.apply(h, m);
                 }
             }
+        } else if (standard.parser_error != error.NoError && standard.parser_error != error.WrongLengths) {
+            m.reason = REASON_TRUNCATED;
+        } else if (h.packet_out.isValid()) {
+            standard.egress_spec = h.packet_out.egress_port;
         } else if (h.arp.isValid() && h.arp.operation == ARP_REQUEST && h.arp.target_ip == m.own_ip
                 || h.icmp.isValid() && h.icmp.type_code == ICMP_ECHO_REQUEST && h.ipv4.destination == m.own_ip) {
             own_address.apply(h, m, standard);
@@ -131,35 +131,30 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
             forwarding.apply(h, m, standard);
         }
 
-        if (h.agg.isValid() && m.answered == 1) {
-            bit<8> why = m.reason;
-            finish_answer();
-            if (h.agg.kind == KIND_REJECT) {
-                h.agg.reason = why;
-            }
+        if (m.answered == 1 && h.agg.isValid()) {
             if (m.to_members == 1) {
                 standard.mcast_grp = m.group;
-                events.count((bit<32>)REASON_COMPLETED);
+                events.count(REASON_COMPLETED);
             } else {
                 return_to_sender();
             }
-            sign();
-            if (from_controller) {
+            finish_answer();
+            if (h.packet_out.isValid()) {
                 to_controller();
             }
+            if (m.reason != 0) {
+                events.count(m.reason);
+            }
         } else if (m.reason != 0) {
+            events.count(m.reason);
             mark_to_drop(standard);
         }
-        if (m.reason != 0) {
-            events.count((bit<32>)m.reason);
-        }
-        h.packet_out.setInvalid();
     }
 }
 
 control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
-    Loss() loss;
+    Loss(REASON_LOST_EGRESS) loss;
 
     action address(mac_t mac, ip_t ip, bit<16> port) {
         h.ethernet.destination = mac;
@@ -184,16 +179,15 @@ control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metad
     }
 
     apply {
-        bool lost;
         if (m.flooded == 1 && standard.egress_port == standard.ingress_port) {
             drop();
         } else {
             if (m.to_members == 1) {
                 members.apply();
             }
-            loss.apply(standard.egress_port, lost);
-            if (lost) {
-                events.count((bit<32>)REASON_LOST_EGRESS);
+            loss.apply(m, standard.egress_port);
+            if (m.reason == REASON_LOST_EGRESS) {
+                events.count(REASON_LOST_EGRESS);
                 drop();
             }
         }

@@ -39,6 +39,7 @@ const bit<16> AGGREGATION_PORT = 21333;
 // Slots of the switch. Each has two versions (cells): while a round may still be repeated, the next one fills.
 const bit<32> SLOTS = 1024;
 const bit<32> CELLS = 2 * SLOTS;
+const bit<32> NO_CELL = 0xFFFFFFFF;
 
 // Lengths in bytes: lower headers are Ethernet 14, IPv4 20, UDP 8; the aggregation header has 40.
 const bit<16> PAYLOAD_BYTES = CHUNKS * 256;
@@ -61,6 +62,7 @@ const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP = 0x0806;
 const bit<8> PROTOCOL_ICMP = 1;
 const bit<8> PROTOCOL_UDP = 17;
+const bit<3> MORE_FRAGMENTS = 1;
 const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY = 2;
 const bit<16> ICMP_ECHO_REQUEST = 0x0800;   // type 8, code 0
@@ -94,7 +96,7 @@ const format_t FORMAT_INT64 = 4;
 const format_t FORMAT_LAST = FORMAT_INT64;
 
 // Next block of a sender that has nothing more to send.
-const bit<32> NO_BLOCK = 0xFFFFFFFF;
+@noWarn("unused") const bit<32> NO_BLOCK = 0xFFFFFFFF;
 
 typedef bit<8> flags_t;
 const flags_t FLAG_PAYLOAD = 1;
@@ -104,7 +106,7 @@ const flags_t FLAG_MARK = 8;
 @noWarn("unused") const flags_t FLAG_REPEAT = 16;
 
 // What happened to a packet that did not simply pass; the index of its counter.
-typedef bit<8> reason_t;
+typedef bit<32> reason_t;
 const bit<32> REASONS = 32;
 const reason_t REASON_TRUNCATED = 1;
 const reason_t REASON_LENGTH = 2;

@@ -37,7 +37,7 @@ from switchsum.switch.codegen.layout import (
 )
 from switchsum.switch.codegen.machine import Library, compile_object
 from switchsum.switch.codegen.rows import TableRows
-from switchsum.switch.passes import narrow_repeated, split_carries
+from switchsum.switch.passes import gather_tests, narrow_repeated, split_carries
 from switchsum.switch.state import State
 from switchsum.switch.v1model import MAX_CLONE_DEPTH, MAX_PASSES
 from switchsum.switch.verify import verify
@@ -59,7 +59,7 @@ _BATCH = ctypes.CFUNCTYPE(
 
 def compile_program(program: ir.Program, state: State, *, cache: Path | None, debug: bool = False) -> Native:
     """Compile a program, or take its code from the directory `cache`, and tie it to its state."""
-    program = verify(split_carries(narrow_repeated(program)))
+    program = verify(split_carries(narrow_repeated(gather_tests(program))))
     layout = Layout(program)
     kept = ObjectCache(cache)
     key = key_of(program, debug=debug)

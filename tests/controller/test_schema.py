@@ -134,7 +134,7 @@ def test_packets_carry_their_metadata() -> None:
 
 
 def test_the_program_has_what_the_controller_names() -> None:
-    assert PROGRAM.register_size("SwitchIngress.slot.numbers") == 2048
+    assert PROGRAM.register_size("SwitchIngress.slot.seen_members") == 2048
     ingress, egress = (PROGRAM.counter_cells(f"{control}.events") for control in ("SwitchIngress", "SwitchEgress"))
     assert 0 != ingress.counter_entry.counter_id != egress.counter_entry.counter_id
     with pytest.raises(UsageError, match="no register"):

@@ -18,11 +18,12 @@ from switchsum import p4src
 from switchsum.controller.client import P4RuntimeClient, Pipeline
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.state import Entry, Group, Replica
-from switchsum.launch.bmv2 import SEE_INTERFACES, ring_frames
+from switchsum.launch.bmv2 import AS_STARTED, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
 from switchsum.protocol.p4runtime import parse_p4info, v1
+from switchsum.protocol.packetsocket import open_packet_socket
 from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Address, Kind, Reason, parse_ip
 from switchsum.testing.rig import CPU_PORT, SWITCH
 
@@ -46,7 +47,6 @@ THRIFT_PORT = 9090
 """BMv2's default; nobody else is in its namespace."""
 FRAME_BYTES = 1 << 16
 CLONE_NEWNET = 0x4000_0000
-ETH_P_ALL = 3
 OFFLOADS = ("tx", "tso", "gso", "gro", "lro", "ufo")
 
 Result = TypeVar("Result")
@@ -138,13 +138,7 @@ class Bmv2:
         raise TimeoutError("no network namespace")
 
     def _open_sockets(self) -> list[socket.socket]:
-        sockets = []
-        for port in range(1, PORTS + 1):
-            end = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
-            end.bind((f"h{port}", ETH_P_ALL))
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 24)
-            sockets.append(end)
-        return sockets
+        return [open_packet_socket(f"h{port}") for port in range(1, PORTS + 1)]
 
     def _start(self) -> Child:
         ports = [word for port in range(1, PORTS + 1) for word in ("-i", f"{port}@s{port}")]
@@ -159,7 +153,7 @@ class Bmv2:
             self._address,
         ]
         command += ["--cpu-port", str(CPU_PORT)]
-        inside = ["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *SEE_INTERFACES]
+        inside = ["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *AS_STARTED]
         return self._children.start("bmv2", [*inside, *command], prefix=True, quiet=True)
 
     def _connect(self) -> None:
@@ -273,9 +267,7 @@ class Bmv2:
         for port, end in enumerate(self.sockets, start=1):
             try:
                 while True:
-                    frame, source = end.recvfrom(FRAME_BYTES, socket.MSG_DONTWAIT)
-                    if source[2] != socket.PACKET_OUTGOING:
-                        frames.append((port, frame))
+                    frames.append((port, end.recv(FRAME_BYTES, socket.MSG_DONTWAIT)))
             except BlockingIOError:
                 pass
         while not self._packets_in.empty():

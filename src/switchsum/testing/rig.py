@@ -45,7 +45,9 @@ class Engine(Protocol):
 class Rig:
     """A switch that is set up for one job of `workers` members."""
 
-    def __init__(self, engine: Engine, *, workers: int, lanes: int, growth_bytes: int = 65535) -> None:
+    def __init__(
+        self, engine: Engine, *, workers: int, lanes: int, growth_bytes: int = 65535, slots: int = SLOT_COUNT
+    ) -> None:
         self.engine = engine
         self.workers = workers
         self.lanes = lanes
@@ -64,7 +66,7 @@ class Rig:
                 "SwitchIngress.admission.members",
                 (JOB, TREE, rank, EPOCH, address.ip, address.port, rank + 1),
                 "SwitchIngress.admission.admit",
-                (1 << rank, everybody, FIRST_SLOT, SLOT_COUNT, GROUP),
+                (1 << rank, everybody, FIRST_SLOT, slots, GROUP),
             )
 
     def contribution(
