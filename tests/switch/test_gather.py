@@ -11,6 +11,7 @@ from switchsum.switch.passes import gather_tests
 from switchsum.switch.passes.rewrite import rebuild_statement
 from switchsum.switch.reader import read_program
 from switchsum.switch.state import WIDE_BITS
+from switchsum.switch.v1model import DROP_PORT
 from switchsum.switch.verify import verify
 
 
@@ -30,7 +31,7 @@ def wide_tests(program: ir.Program) -> Counter[str]:
 
 
 def test_the_overflows_of_all_chunks_are_tested_once() -> None:
-    program = lower(read_program(load(256).device_config), ir.DROP_PORT, 1)
+    program = lower(read_program(load(256).device_config), DROP_PORT, 1)
     before, after = wide_tests(program), wide_tests(verify(gather_tests(program)))
     assert list(before.values()) == [4]
     assert list(after.values()) == [1]
