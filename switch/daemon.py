@@ -16,6 +16,7 @@ from switchsum.protocol.wire import Address
 from switchsum.switch.batch import Output
 from switchsum.switch.cpu import CpuPort
 from switchsum.switch.p4runtime import Device, Refused, Server, Service
+from switchsum.switch.pace import Pace
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
@@ -27,6 +28,8 @@ from switchsum.switch.ports.udp import UdpPort
 from switchsum.switch.queues import Queues
 from switchsum.switch.shm_loop import ShmLoop
 
+NAP_S: Final = 0.0002
+"""How long frames are let gather after the first one of them has come, where they come fast; see `Pace`."""
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
 
@@ -133,6 +136,7 @@ class Switch:
 
     def run(self) -> None:
         """Move frames until `stop`; returns at once after it."""
+        pace = Pace()
         while not self._stopping:
             looped = self._loop_over_memory()
             batch = self.ports.poll()
@@ -143,6 +147,9 @@ class Switch:
                 self.ports.service()
             elif not batch.count:
                 self.ports.wait(SLEEP_S)
+                if pace.is_fast:
+                    time.sleep(NAP_S)
+            pace.note(batch.count, time.monotonic())
 
     def stop(self) -> None:
         """Let `run` return; any thread and any signal handler may call it."""
