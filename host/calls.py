@@ -38,6 +38,10 @@ class CollectiveCalls(ABC):
     def _start(self, call: Call, background: bool) -> Handle:
         """Begin a collective, and have a thread go on with it in the background if wanted."""
 
+    @abstractmethod
+    def _run(self, call: Call) -> Any:
+        """Begin a collective, wait for it, and return its result: what `_start` and the handle's `wait` do, sooner."""
+
     def _checked(self, prepare: Callable[[], Prepared]) -> Prepared:
         """Return what a function returns; if it refuses the caller's arguments, let the other ranks hear of it."""
         try:
@@ -91,7 +95,7 @@ class CollectiveCalls(ABC):
         how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         if block is not None:
             return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
-        self._start(self._checked(lambda: collectives.allreduce(array, how)), background=False).wait()
+        self._run(self._checked(lambda: collectives.allreduce(array, how)))
         return array
 
     def _blocks(self, array: Array, block: int | str, how: How, background: bool) -> Callable[[], LastStep]:
@@ -270,7 +274,7 @@ class CollectiveCalls(ABC):
 
     def barrier(self) -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
-        self.barrier_async(background=False).wait()
+        self._run(collectives.barrier())
 
     def allreduce_async(
         self,

@@ -172,9 +172,18 @@ class Communicator(CollectiveCalls):
         handle = Handle(self, call)
         with self._timed(), self._my_turn():
             self._begin(handle, call.operation)
+            self._step(0.0)
             if background:
                 self._have_thread()
         return handle
+
+    def _run(self, call: Call) -> Any:
+        self._programs.settle()
+        handle = Handle(self, call)
+        with self._timed(), self._my_turn():
+            self._begin(handle, call.operation)
+            self._drive(handle)
+        return handle.wait()
 
     def _have_thread(self) -> None:
         """Start the background thread, unless it runs."""
@@ -222,14 +231,16 @@ class Communicator(CollectiveCalls):
             self._check()
         serial = self._driver.engine.submit(operation, self._driver.clock())
         self._in_flight[serial] = handle
-        self._step(0.0)
 
     def _wait(self, handle: Handle) -> None:
-        """Drive until a collective that was begun before has finished."""
         with self._timed(), self._my_turn():
-            while handle._finished is None:
-                self._check()
-                self._step(LONGEST_WAIT_S)
+            self._drive(handle)
+
+    def _drive(self, handle: Handle) -> None:
+        """Drive until a collective that was begun before has finished."""
+        while handle._finished is None:
+            self._check()
+            self._step(LONGEST_WAIT_S)
 
     def _check(self) -> None:
         """Raise why the communicator is broken, if it is."""
