@@ -34,16 +34,22 @@ class Run:
     seconds: float
     """From the first rank's start to rank 0's end."""
     cpu_seconds: float
-    """Of all cores of the machine together, whoever used them: ranks, switch and kernel."""
+    """Of all processes of the job together: ranks, switch, and what they had the kernel do."""
     own_bytes: int
     """Most memory that rank 0 has used beside the array, less what it had used when it had joined; 0: no more."""
 
 
 def cpu_seconds() -> float:
-    """Return for how long the machine's cores have worked since it was started."""
-    with open("/proc/stat", encoding="ascii") as file:
-        user, nice, system, _idle, _waiting, *interrupts = map(int, file.readline().split()[1:8])
-    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
+    """Return for how long the processes of this one's session have worked: ranks, switch and what starts them."""
+    session, total = str(os.getsid(0)), 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if fields[3] == session:
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def measure(peer: Peer, size_bytes: int, runs: int, tolerance: float) -> list[Run]:
@@ -55,16 +61,19 @@ def measure(peer: Peer, size_bytes: int, runs: int, tolerance: float) -> list[Ru
     for run in range(1 + runs):  # the first one warms up
         for piece, ramp in pieces(array):
             np.multiply(ramp, np.float32(peer.rank + 1), out=piece)
+        worked = cpu_seconds() if peer.rank == 0 else 0.0
         peer.barrier()
-        worked, started = cpu_seconds(), time.perf_counter()
+        started = time.perf_counter()
         peer.allreduce(array)
         _again(peer, array, repeats - 1)
-        seconds, worked = time.perf_counter() - started, cpu_seconds() - worked
+        seconds = time.perf_counter() - started
+        peer.barrier()
+        worked = cpu_seconds() - worked if peer.rank == 0 else 0.0
+        peer.barrier()
         if repeats == 1:
             factor = float(sum(range(1, peer.workers + 1)))
             for piece, ramp in pieces(array):
                 np.testing.assert_allclose(piece, ramp * np.float32(factor), rtol=tolerance, atol=tolerance * factor)
-        peer.barrier()
         if run:
             own_bytes = max(0, most_bytes() - before_bytes - size_bytes)
             taken.append(Run(seconds=seconds / repeats, cpu_seconds=worked / repeats, own_bytes=own_bytes))

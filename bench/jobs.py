@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from bench.records import Samples
 
 LINE_MTU = {128: 1500, 256: 1500, 2048: 9000}
 """MTU of the links on which a lane build is measured, and everybody beside it."""
+UNLIMITED = "unlimited"
+"""In place of a rate: the loopback, and no links."""
 TIMEOUT_S = 600.0
 
 
@@ -67,13 +68,12 @@ def run(job: Job) -> dict[int, list[Run]]:
         path = Path(scratch, "runs.json")
         if job.peer.startswith("switchsum"):
             command = _launched(job, path)
-        elif job.rate is not None:
-            command = ["unshare", "--net", "--", sys.executable, "-m", "bench.star", *_star_arguments(job, path)]
-        elif job.peer == "gloo":
-            return _read(job, _gloo(job, path))
+        elif job.rate is not None or job.peer == "gloo":
+            apart = ["unshare", "--net", "--"] if job.rate is not None else []
+            command = [*apart, sys.executable, "-m", "bench.star", *_star_arguments(job, path)]
         else:
             command = ["mpirun", "--oversubscribe", *_as_root(), "-n", str(job.workers), *worker_command(job, path)]
-        subprocess.run(command, check=True, timeout=TIMEOUT_S)
+        subprocess.run(command, check=True, timeout=TIMEOUT_S, start_new_session=True)
         return _read(job, path)
 
 
@@ -91,30 +91,11 @@ def _launched(job: Job, path: Path) -> list[str]:
 
 def _star_arguments(job: Job, path: Path) -> list[str]:
     sizes = ",".join(map(str, job.sizes))
-    return [job.peer, str(job.workers), str(job.rate), str(job.mtu), sizes, str(job.runs), str(path)]
+    return [job.peer, str(job.workers), job.rate or UNLIMITED, str(job.mtu), sizes, str(job.runs), str(path)]
 
 
 def _as_root() -> list[str]:
     return ["--allow-run-as-root"] if os.geteuid() == 0 else []
-
-
-def _gloo(job: Job, path: Path) -> Path:
-    """Start gloo's ranks on the loopback, and wait for them."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    common = {"WORLD_SIZE": str(job.workers), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    common |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    command = worker_command(job, path)
-    ranks = [subprocess.Popen(command, env={**os.environ, **common, "RANK": str(rank)}) for rank in range(job.workers)]
-    try:
-        codes = [rank.wait(timeout=TIMEOUT_S) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    if any(codes):
-        raise RuntimeError(f"gloo's ranks ended with {codes}")
-    return path
 
 
 def switchsum_seconds(

@@ -1,7 +1,8 @@
 """A star of limited links around a bridge, and one job of gloo, Open MPI or a TCP stream on it.
 
 `unshare --net -- python -m bench.star PEER WORKERS RATE MTU BYTES,... RUNS FILE`: the links are those that `switchsum
-run --links veth` lays, but their offloads stay on, and the kernel's bridge stands in the middle.
+run --links veth` lays, but their offloads stay on, and the kernel's bridge stands in the middle.  With `unlimited` in
+place of a rate there are no links, and ranks meet on the loopback.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.jobs import Job, worker_command
+from bench.jobs import UNLIMITED, Job, worker_command
 from switchsum.launch import wires
+from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
 from switchsum.protocol.wire import format_ip
 
 BRIDGE = "middle"
-PORT = 29400
 
 
 def lay(children: Children, workers: int, *, rate: str, mtu: int) -> list[wires.Wire]:
@@ -33,23 +34,20 @@ def lay(children: Children, workers: int, *, rate: str, mtu: int) -> list[wires.
     return laid
 
 
-def start_ranks(children: Children, laid: Sequence[wires.Wire], command: Sequence[str]) -> int:
-    """Run a command as all ranks, as torchrun would; returns the first exit code that is not 0."""
+def start_ranks(children: Children, commands: Sequence[Sequence[str]], address: str, interface: str) -> int:
+    """Run the ranks' commands, as torchrun would; returns the exit code of the first one that fails, or 0."""
     common = {
-        "WORLD_SIZE": str(len(laid)),
-        "MASTER_ADDR": format_ip(laid[0].address.ip),
-        "MASTER_PORT": str(PORT),
-        "GLOO_SOCKET_IFNAME": wires.WORKER_INTERFACE,
+        "WORLD_SIZE": str(len(commands)),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(free_port()),
+        "GLOO_SOCKET_IFNAME": interface,
         "OMP_NUM_THREADS": "1",
     }
     ranks = [
-        children.start(
-            f"rank {wire.rank}", wire.inside(command), environment={**os.environ, **common, "RANK": str(wire.rank)}
-        )
-        for wire in laid
+        children.start(f"rank {rank}", command, environment={**os.environ, **common, "RANK": str(rank)})
+        for rank, command in enumerate(commands)
     ]
-    codes = [rank.process.wait() for rank in ranks]
-    return next((code for code in codes if code), 0)
+    return children.wait(ranks)[1]
 
 
 def mpirun(children: Children, laid: Sequence[wires.Wire], command: Sequence[str], scratch: Path) -> int:
@@ -67,6 +65,7 @@ def mpirun(children: Children, laid: Sequence[wires.Wire], command: Sequence[str
     settings = {
         "plm_rsh_agent": str(agent),
         "plm_rsh_no_tree_spawn": "1",
+        "orte_leave_session_attached": "1",
         "btl": "tcp,self",
         "btl_tcp_if_include": subnet,
         "oob_tcp_if_include": subnet,
@@ -82,12 +81,16 @@ def main(peer: str, workers: int, rate: str, mtu: int, sizes: Sequence[int], run
     """Run one job; returns its exit code."""
     job = Job(peer=peer, workers=workers, sizes=tuple(sizes), runs=runs, rate=rate)
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch, Children() as children:
+        command = worker_command(job, path)
+        if rate == UNLIMITED:
+            return start_ranks(children, [command] * workers, "127.0.0.1", "lo")
         laid = lay(children, workers, rate=rate, mtu=mtu)
         if peer == "openmpi":
-            return mpirun(children, laid, worker_command(job, path), Path(scratch))
+            return mpirun(children, laid, command, Path(scratch))
         if peer == "tcp":
-            return start_ranks(children, laid, [sys.executable, "-m", "bench.tcp_stream", str(runs), str(path)])
-        return start_ranks(children, laid, worker_command(job, path))
+            command = [sys.executable, "-m", "bench.tcp_stream", str(runs), str(path)]
+        inside = [wire.inside(command) for wire in laid]
+        return start_ranks(children, inside, format_ip(laid[0].address.ip), wires.WORKER_INTERFACE)
 
 
 if __name__ == "__main__":

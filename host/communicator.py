@@ -91,6 +91,7 @@ class Communicator(CollectiveCalls):
         self._closed = False
         self._thread: threading.Thread | None = None
         self._finished = 0
+        self._began: dict[int, tuple[float, str]] = {}
         self._seconds = 0.0
         membership.on_heartbeat = self._after_heartbeat
         atexit.register(_close_at_exit, weakref.ref(self))
@@ -141,6 +142,8 @@ class Communicator(CollectiveCalls):
         if self._thread is not None:
             self._thread.join()
         self._driver.transport.close()
+        if self._driver.trace is not None:
+            self._driver.trace.write()
 
     def _pay(self) -> None:
         """Tell a switch that was restarted what others may still need, as long as that makes sense."""
@@ -229,8 +232,11 @@ class Communicator(CollectiveCalls):
         while self._driver.engine.is_full:
             self._step(LONGEST_WAIT_S)
             self._check()
-        serial = self._driver.engine.submit(operation, self._driver.clock())
+        began = self._driver.clock()
+        serial = self._driver.engine.submit(operation, began)
         self._in_flight[serial] = handle
+        if self._driver.trace is not None:
+            self._began[serial] = began, str(operation)
 
     def _wait(self, handle: Handle) -> None:
         with self._timed(), self._my_turn():
@@ -264,6 +270,9 @@ class Communicator(CollectiveCalls):
                 self._fail(event.error)
             else:
                 self._finished += 1
+                if self._driver.trace is not None:
+                    began, name = self._began.pop(event.operation)
+                    self._driver.trace.called(name, began, self._driver.clock())
                 self._in_flight.pop(event.operation)._end(event)
 
     def _fail(self, error: SwitchsumError) -> None:

@@ -14,6 +14,7 @@ from switchsum.host.transport.links import open_transport
 from switchsum.host.warm import warm_up
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
+from switchsum.protocol.trace import Trace
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, payload_bytes
 
 MAX_WINDOW_SLOTS: Final = 256
@@ -81,7 +82,7 @@ def connect(
         membership.leave()
         raise
     return Communicator(
-        Driver(engine, transport),
+        Driver(engine, transport, trace=Trace.wanted(f"rank {rank}")),
         membership,
         rank=rank,
         world_size=world_size,

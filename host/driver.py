@@ -13,15 +13,25 @@ from switchsum.host.socket_loop import SocketLoop
 from switchsum.host.transport.base import Transport
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.host.transport.sockets import SocketTransport
+from switchsum.protocol.trace import NO_SPANS, Trace
 
 
 class Driver:
     """One engine on one transport; one thread at a time drives it."""
 
-    def __init__(self, engine: Engine, transport: Transport, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        transport: Transport,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        trace: Trace | None = None,
+    ) -> None:
+        """Note in `trace`, if there is one, what a link's own loop does."""
         self.engine = engine
         self.transport = transport
         self.clock = clock
+        self.trace = trace
         self._reopened = transport.reopened
         self._loop = self._loop_of_its_own()
 
@@ -56,11 +66,12 @@ class Driver:
         return events
 
     def _loop_of_its_own(self) -> ShmLoop | SocketLoop | None:
+        spans = NO_SPANS if self.trace is None else self.trace.spans
         match self.transport:
             case ShmTransport():
-                return ShmLoop(self.engine, self.transport.end())
+                return ShmLoop(self.engine, self.transport.end(), spans)
             case SocketTransport():
-                return SocketLoop(self.engine, self.transport.end())
+                return SocketLoop(self.engine, self.transport.end(), spans)
         return None
 
     def _transmit(self) -> int:

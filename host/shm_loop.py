@@ -11,7 +11,7 @@ from typing import Final
 from switchsum.host import machine
 from switchsum.host.engine import Engine
 from switchsum.host.memory import address_of
-from switchsum.host.state import State
+from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
 from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
@@ -19,6 +19,12 @@ from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.ring import Link
 from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell
+from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
+
+_ROUNDS: Final = int(Count.ROUNDS)
+_WAIT: Final = int(Span.WAIT)
+_RESULTS: Final = int(Span.RESULTS)
+_SEND: Final = int(Span.SEND)
 
 _TIME: Final = 0
 """The loop returned for the clock said so."""
@@ -33,12 +39,12 @@ _BROKEN: Final = 3
 class ShmLoop:
     """The loop of one engine on one link."""
 
-    def __init__(self, engine: Engine, end: LinkEnd) -> None:
+    def __init__(self, engine: Engine, end: LinkEnd, spans: Spans = NO_SPANS) -> None:
         self._arguments = (
             *(engine.state, end.link, engine.pushed_before, address_of(end.answers), end.answers.shape[1]),
             *(end.rows, end.lengths, end.bodies),
             *(address_of(end.rows), address_of(end.lengths), address_of(end.bodies)),
-            *(end.watched, address_of(end.watched), end.switch_bell, end.spins),
+            *(end.watched, address_of(end.watched), end.switch_bell, end.spins, spans),
         )
 
     def run(self, until: float) -> bool:
@@ -69,18 +75,27 @@ def _run(
     watched_address: int,
     switch_bell: int,
     spins: int,
+    spans: Spans,
     until: float,
 ) -> int:
     core = state.core[0]
+    traced = is_traced(spans)
     while True:
         count = ring.take(link, rows, lengths, bodies)
         core.consumed = ring.consumed(link) - pushed_before
         now = monotonic()
         if count > 0:
+            ended = core.counts[_ROUNDS]
             machine.receive(state, answers, stride, row_list, length_list, body_list, count, now)
+            if traced:
+                note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         ring.release(link)
         machine.poll(state, now)
-        moved = count + _push(state, link, switch_bell)
+        before = monotonic() if traced else now
+        sent = _push(state, link, switch_bell)
+        moved = count + sent
+        if traced and sent > 0:
+            note(spans, _SEND, before, monotonic(), sent, 0)
         if link[ring.BROKEN] != 0:
             return _BROKEN
         if core.finished_count > 0 or core.failure != 0:
@@ -89,8 +104,11 @@ def _run(
             return _TIME
         if moved == 0:
             wake_at = min(until, machine.look_again_at(state, now))
+            before = monotonic() if traced else now
             if not _rest(link, watched_address, watched, spins, wake_at):
                 return _HUNG_UP
+            if traced:
+                note(spans, _WAIT, before, monotonic(), 0, 0)
 
 
 @kernel

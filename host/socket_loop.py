@@ -10,13 +10,14 @@ import numpy.typing as npt
 from switchsum.host import machine
 from switchsum.host.engine import Engine
 from switchsum.host.memory import address_of
-from switchsum.host.state import State
+from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Frames, Indices
 from switchsum.host.transport.sockets import SocketEnd
 from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, MessageWords, receive_rows, send_rows
 from switchsum.protocol.encapsulation import wrap
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.system import monotonic, poll, watch
+from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 
 NAP_ROUNDS: Final = 16
 """With so many rounds in flight a worker that is woken sleeps on for a moment, so that it is not woken for each: the
@@ -26,13 +27,17 @@ NAP_SHARE: Final = 1 / 4
 NAP_S: Final = 0.002
 """At most."""
 
+_ROUNDS: Final = int(Count.ROUNDS)
+_WAIT: Final = int(Span.WAIT)
+_RESULTS: Final = int(Span.RESULTS)
+_SEND: Final = int(Span.SEND)
 _NO_SOURCES: Final = np.zeros((0, 0), np.uint8)
 
 
 class SocketLoop:
     """The loop of one engine on one socket."""
 
-    def __init__(self, engine: Engine, end: SocketEnd) -> None:
+    def __init__(self, engine: Engine, end: SocketEnd, spans: Spans = NO_SPANS) -> None:
         rows, lengths = np.arange(BATCH_DATAGRAMS, dtype=np.int32), np.zeros(BATCH_DATAGRAMS, np.int32)
         watched = watch([end.descriptor])
         self._keep = (rows, watched)
@@ -40,7 +45,7 @@ class SocketLoop:
             *(engine.state, end.descriptor, address_of(watched), end.skip),
             *(end.sending, end.first, end.stride, end.failed),
             *(end.receiving, end.answers, address_of(end.answers), address_of(rows)),
-            *(lengths, address_of(lengths), end.lower, _NO_SOURCES),
+            *(lengths, address_of(lengths), end.lower, _NO_SOURCES, spans),
         )
 
     def run(self, until: float) -> bool:
@@ -67,24 +72,36 @@ def _run(
     length_list: int,
     lower: npt.NDArray[np.uint8],
     no_sources: Frames,
+    spans: Spans,
     until: float,
 ) -> None:
     core = state.core[0]
+    traced = is_traced(spans)
     while True:
         count = receive_rows(descriptor, receiving, lengths, skip)
         now = monotonic()
         if count > 0:
             if len(lower) > 0:
                 wrap(answers, lengths[:count], lower, no_sources)
+            ended = core.counts[_ROUNDS]
             machine.receive(state, answers_address, answers.shape[1], row_list, length_list, 0, count, now)
+            if traced:
+                note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         machine.poll(state, now)
-        moved = count + _send(state, descriptor, sending, first, stride, skip, failed)
+        before = monotonic() if traced else now
+        sent = _send(state, descriptor, sending, first, stride, skip, failed)
+        moved = count + sent
+        if traced and sent > 0:
+            note(spans, _SEND, before, monotonic(), sent, 0)
         if core.finished_count > 0 or core.failure != 0 or now >= until:
             return
         if moved == 0:
+            before = monotonic() if traced else now
             pause = min(until, machine.look_again_at(state, now)) - now
             if poll(watched, 1, int(max(pause, 0.0) * 1e9)) > 0 and core.waiting >= NAP_ROUNDS:
                 poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+            if traced:
+                note(spans, _WAIT, before, monotonic(), 0, 0)
 
 
 @kernel

@@ -12,6 +12,7 @@ from typing import Final
 
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import DEFAULT_PORT, Code, parse_p4info, v1
+from switchsum.protocol.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.wire import Address
 from switchsum.switch.batch import Output
 from switchsum.switch.cpu import CpuPort
@@ -100,6 +101,7 @@ class Switch:
         self._output = Output()
         self._batch = Batch(BATCH_FRAMES)
         self._stopping = False
+        self._trace = Trace.wanted("switch")
         if config.program is not None:
             self._start_program(config.program)
         reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
@@ -136,12 +138,15 @@ class Switch:
 
     def run(self) -> None:
         """Move frames until `stop`; returns at once after it."""
-        pace = Pace()
+        pace, spans = Pace(), NO_SPANS if self._trace is None else self._trace.spans
         while not self._stopping:
             looped = self._loop_over_memory()
             batch = self.ports.poll()
+            began = time.monotonic()
             if batch.count:
-                self._forward(batch)
+                went = self._forward(batch)
+                if len(spans) > 1:
+                    note(spans, Span.PROGRAM, began, time.monotonic(), batch.count, went)
             self.ports.done()
             if looped:
                 self.ports.service()
@@ -149,6 +154,8 @@ class Switch:
                 self.ports.wait(SLEEP_S)
                 if pace.is_fast:
                     time.sleep(NAP_S)
+                if len(spans) > 1:
+                    note(spans, Span.WAIT, began, time.monotonic(), 0, 0)
             pace.note(batch.count, time.monotonic())
 
     def stop(self) -> None:
@@ -159,6 +166,8 @@ class Switch:
     def close(self) -> None:
         """Close the P4Runtime server and all ports; not while `run` runs."""
         self._resources.close()
+        if self._trace is not None:
+            self._trace.write()
 
     def __enter__(self) -> Switch:
         return self
@@ -171,7 +180,8 @@ class Switch:
         group = next((group for group in ports.groups if isinstance(group, ShmPorts)), None)
         if group is None:
             return None
-        loop = ShmLoop(group, ports.descriptors(apart=group))
+        spans = NO_SPANS if self._trace is None else self._trace.spans
+        loop = ShmLoop(group, ports.descriptors(apart=group), spans)
         ports.wake()
         loop.warm_up(self._batch, self._output)
         return loop
@@ -196,11 +206,14 @@ class Switch:
             self.ports.done()
         return True
 
-    def _forward(self, batch: Batch, first: int = 0) -> None:
-        """Run a batch through the program and send what it makes; without a program frames are dropped."""
-        pipeline = self.device.pipeline
+    def _forward(self, batch: Batch, first: int = 0) -> int:
+        """Run a batch through the program and send what it makes; return how many frames that is.
+
+        Without a program frames are dropped.
+        """
+        pipeline, went = self.device.pipeline, 0
         if pipeline is None:
-            return
+            return went
         now_us = time.monotonic_ns() // 1000
         while first < batch.count:
             columns = batch.addresses[first:], batch.lengths[first:], batch.ports[first:]
@@ -212,6 +225,8 @@ class Switch:
                 self._output = Output(max(frames, len(output.ports)), max(size, len(output.arena)))
                 continue
             self._send()
+            went += self._output.count
+        return went
 
     def _send(self) -> None:
         """Send what the last batch has made."""

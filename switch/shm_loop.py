@@ -17,12 +17,15 @@ from numba.extending import intrinsic
 
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell, watch
+from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.switch.batch import Entry, Output
 from switchsum.switch.ports import shm_kernels
 from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
 from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.shm_kernels import Indices, Links
 
+_WAIT: Final = int(Span.WAIT)
+_PROGRAM: Final = int(Span.PROGRAM)
 TURNS: Final = 64
 """A loop that never sleeps returns after so many batches, so that other ports have their turn."""
 ENTRY_WORDS: Final = 9
@@ -38,8 +41,9 @@ LEFT: Final = 1
 class ShmLoop:
     """The loop over one group of shared-memory ports."""
 
-    def __init__(self, ports: ShmPorts, others: Sequence[int]) -> None:
+    def __init__(self, ports: ShmPorts, others: Sequence[int], spans: Spans = NO_SPANS) -> None:
         """Return from sleep whenever one of the descriptors `others` is readable."""
+        self._spans = spans
         self._ports = ports
         self._watched = watch([*ports.descriptors(), *others])
         self._left = np.zeros(2, np.int64)
@@ -55,7 +59,7 @@ class ShmLoop:
             *(ports.links, ports.active, ports.port_of_link, ports.link_of_port, ports.bells, ports.sleepers),
             *(ports.table.counters, ports.owned, batch.addresses, batch.lengths, batch.ports),
             *(entry.arguments, output.ports, output.addresses, output.lengths, entry.result),
-            *(self._watched, self._watched.ctypes.data, ports.spins, self._left),
+            *(self._watched, self._watched.ctypes.data, ports.spins, self._left, self._spans),
         )
         output.count, output.dropped = entry.result.tolist()
         return bool(ended == DONE)
@@ -118,17 +122,23 @@ def _run(
     watched_address: int,
     spins: int,
     left: npt.NDArray[np.int64],
+    spans: Spans,
 ) -> int:
     result[:] = 0
     turns = 0
+    traced = is_traced(spans)
     while turns < TURNS:
         count = shm_kernels.collect(links, active, port_of_link, counters, addresses, lengths, ports, 0)
         if count == 0:
+            before = monotonic() if traced else 0.0
             if not _sleep(links, active, watched, watched_address, spins):
                 return DONE
+            if traced:
+                note(spans, _WAIT, before, monotonic(), 0, 0)
             continue
         turns += 1
-        ran = 0
+        before = monotonic() if traced else 0.0
+        ran = went = 0
         while ran < count:
             done = call_program(
                 entry,
@@ -155,7 +165,10 @@ def _run(
             )
             for i in range(asleep):
                 ring_bell(bells[sleepers[i]])
+            went += int(made)
         shm_kernels.release_all(links, active)
+        if traced:
+            note(spans, _PROGRAM, before, monotonic(), count, went)
     return DONE
 
 

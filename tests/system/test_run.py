@@ -163,3 +163,24 @@ def test_an_interrupt_leaves_nothing_behind(switch: list[str], moment_s: float, 
     assert not list(tmp_path.iterdir())
     assert not [path for path in Path("/dev/shm").iterdir() if "switchsum" in path.name]
     assert set(Path("/run/netns").glob("*")) == namespaces
+
+
+@pytest.mark.parametrize(("switch", "lanes"), [*over(SHM, 256), *over(VETH, 256)])
+def test_a_profile_shows_what_every_process_did(run: Run, switch: list[str], lanes: int, tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, switchsum\n"
+        "with switchsum.connect() as job: [job.allreduce(np.ones(100_000, np.float32)) for _ in range(3)]"
+    )
+    done = run("-n", "2", "--profile", str(tmp_path / "trace"), *switch, command=python(code))
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = json.loads((tmp_path / "trace").read_text())["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert sorted(names.values()) == ["rank 0", "rank 1", "switch"]
+    for pid, name in names.items():
+        mine = [event for event in events if event["pid"] == pid and event["ph"] == "X"]
+        calls = [event for event in mine if event["tid"] == 0]
+        assert [event["name"] for event in calls] == ["allreduce (sum) of float32[100000]"] * 3 * (name != "switch")
+        assert all(event["dur"] >= 0 for event in mine)
+        frames = sum(event["args"].get("frames in", event["args"].get("frames", 0)) for event in mine if event["tid"])
+        assert frames >= 3 * 100_000 // lanes
+        assert "wait" in {event["name"] for event in mine}

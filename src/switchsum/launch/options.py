@@ -43,6 +43,8 @@ class RunOptions:
     """Rate of every link and direction, as tc writes it (`200mbit`); veth only."""
     pcap: str | None = None
     """File that gets every frame of the embedded switch."""
+    profile: str | None = None
+    """File that gets a trace of what switch and workers did, for Perfetto."""
     terminal: bool = False
     """Rank 0 keeps the terminal; the other ranks' lines are prefixed all the same."""
     timeout_s: float = 10.0

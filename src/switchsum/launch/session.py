@@ -15,6 +15,7 @@ from switchsum.launch.children import Child, Children
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
+from switchsum.protocol.trace import PROFILE_VARIABLE, merge
 from switchsum.protocol.wire import format_ip, format_mac
 
 JOB = "run"
@@ -40,7 +41,19 @@ def run(options: RunOptions) -> int:
     path = "" if options.is_embedded else bmv2.find(options.switch)
     if options.links is Links.VETH:
         wires.enter_namespace()
-    with tempfile.TemporaryDirectory(prefix="switchsum-") as scratch, Children() as children:
+    with tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
+        if options.profile is not None:
+            os.environ[PROFILE_VARIABLE] = scratch
+        code = _run(options, path, scratch)
+        if options.profile is not None:
+            count = merge(Path(scratch), Path(options.profile))
+            sys.stderr.write(f"switchsum: {count:,} trace events are in {options.profile}: see ui.perfetto.dev\n")
+        return code
+
+
+def _run(options: RunOptions, path: str, scratch: str) -> int:
+    """Run the job with files in `scratch`; `path` is a BMv2's, if it is not our own switch."""
+    with Children() as children:
         laid = []
         if options.links is Links.VETH:
             laid = [
