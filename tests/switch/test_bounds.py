@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +93,19 @@ def test_other_builds_read_zeros_and_write_nothing(statement: Statement, width: 
         assert [register.read(at) for at in range(SIZE)] == [MARK + at for at in range(SIZE)]
     for counter in switch.counters.values():
         assert [counter.read(at)[0] for at in range(SIZE)] == [0] * SIZE
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
+@pytest.mark.parametrize("index", [4, 9, 0xFF])
+def test_an_index_into_a_header_stack_chooses_among_its_members_or_nothing(index: int, debug: bool) -> None:
+    # It is compared with each member's place and is never part of an address: nothing is there to trap at.
+    text = Path(__file__).with_name("programs").joinpath("stacks.json").read_bytes()
+    switch = Pipeline.load(text, debug=debug)
+    read, write, members = 3, 4, bytes([2, 4, 6, 9])
+    for operation in (read, write):
+        frame = bytes([operation, index, 0]) + members
+        assert signal_of(lambda frame=frame: switch.process(0, frame)) == 0  # type: ignore[misc]
+        assert switch.process(0, frame) == [(1, frame)]
+    frame = bytes([write, 2, 0]) + members
+    assert switch.process(0, frame) != [(1, frame)]
