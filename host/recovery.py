@@ -56,10 +56,8 @@ _MOST_DOUBLINGS_HELD: Final = 3
 def transmit(state: State, index: int, row: int, now: float) -> None:
     """Queue the frame of a slot's round for the transport."""
     core = state.core[0]
-    slot = state.slots[index]
     _queue(state, row)
-    slot.sequence = core.sequence
-    slot.sent_at = now
+    state.slots[index].sent_at = now
     state.unanswered[index] = core.sequence
     core.moved_at = now
 
@@ -128,7 +126,7 @@ def restore(state: State, now: float) -> None:
         if slot.phase != _WAITING:
             core.owed += 1 - slot.owed
             slot.owed = 1
-        elif slot.sequence <= core.consumed:
+        elif state.unanswered[index] <= core.consumed:
             slot.repeats += 1
             _repeat(state, index, now)
             core.counts[_PROBES] += 1
@@ -165,12 +163,13 @@ def note_result(state: State, index: int, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
     core = state.core[0]
     slot = state.slots[index]
+    sequence = state.unanswered[index]
     state.unanswered[index] = NEVER
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
-    core.passed = max(core.passed, slot.sequence)
+    core.passed = max(core.passed, sequence)
     if slot.repeats == 0 and slot.late == 0:
-        core.overtaken = max(core.overtaken, slot.sequence)
+        core.overtaken = max(core.overtaken, sequence)
         core.evident_at = now
     elif core.waiting <= _FEW or now > core.evident_at + core.smoothed_s:
         core.credit += _CREDIT
@@ -227,7 +226,7 @@ def repeat_overtaken(state: State, now: float) -> None:
             pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
-        if slot.sequence > overtaken:
+        if state.unanswered[index] > overtaken:
             if core.credit == 0:
                 continue
             core.credit -= 1

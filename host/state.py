@@ -186,13 +186,12 @@ SLOT: Final = np.dtype(
         ("payload", "i8"),  # 1: this worker's block is not zero
         ("next_block", "i8"),  # what this worker names
         ("next_exponent", "i8"),
-        ("sequence", "i8"),  # of the last transmission
+        ("sent_at", "f8"),  # the last transmission
         ("repeats", "i8"),  # of this round
         ("late", "i8"),  # 1: the round before was repeated, so this worker is behind the others here
         ("held", "i8"),  # 1: the switch has said so, and `seen` is its bitmap
         ("seen", "i8"),
         ("owed", "i8"),  # 1: the switch was restarted, and has not answered about the last round since
-        ("sent_at", "f8"),
     ],
     align=True,
 )
@@ -240,7 +239,7 @@ class State(NamedTuple):
     kept: npt.NDArray[np.uint32]
     """Sums of low halves as frames have them, `[slots, lanes]`."""
     unanswered: npt.NDArray[np.int64]
-    """The slots' `sequence` side by side, quick to search; `NEVER` of those that do not wait."""
+    """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
 
 
 def allocate(window: int, lanes: int) -> State:
