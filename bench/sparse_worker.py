@@ -1,7 +1,7 @@
 """One rank of the benchmark of sparse allreduces; `bench.sparse` starts it under `switchsum run`, as root.
 
 Each way runs once to warm up, and then up to seven times, less often if it takes long; a run takes as long as it does
-on the slowest rank.  Bytes are those that the rank's interfaces count, Ethernet headers included.  Sums are checked.
+on the slowest rank.  Bytes are those that a rank's interfaces count, Ethernet headers included, on average over the ranks.  Sums are checked.
 """
 
 from __future__ import annotations
@@ -166,7 +166,8 @@ class Bench:
         seconds = np.array([time.perf_counter() - started])
         up, down = peer_links.bytes_so_far()
         way.check()
-        return float(self.comm.allreduce(seconds, "max")[0]), up - sent, down - received
+        moved = self.comm.allreduce(np.array([up - sent, down - received])) // self.comm.world_size
+        return float(self.comm.allreduce(seconds, "max")[0]), int(moved[0]), int(moved[1])
 
 
 def main() -> None:
