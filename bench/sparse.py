@@ -1,6 +1,6 @@
 """Sparse allreduces on slow links beside dense ones and others' sparse ones: `python -m bench.sparse` (root, torch).
 
-For each number of workers and each rate, one job under `switchsum run --links veth --rate` measures everything.
+For each number of workers, rate and group of ways, one job under `switchsum run --links veth --rate` measures them.
 Rows are merged into bench/results/sparse.json by what they were measured under, so that a part can be repeated;
 `--publish` makes the tables of docs/benchmarks.md and the plots of it.
 """
@@ -19,19 +19,18 @@ from typing import Any
 
 from bench import gradients
 from bench.records import RESULTS
-from bench.sparse_page import publish
+from bench.sparse_page import GROUPS, publish
 
 SPARSE_RESULTS = RESULTS.with_name("sparse.json")
-GROUPS = ("dense", "blocks", "random", "real")
 MTU = {2048: 9000, 256: 1500}
 """Of the links on which TCP runs, as large as frames of so many lanes want."""
 KEY = ("workers", "rate", "lanes", "values", "way")
 Row = dict[str, Any]
 
 
-def measure(workers: int, rate: str, lanes: int, values: int, groups: list[str]) -> list[Row]:
+def measure(workers: int, rate: str, lanes: int, values: int, group: str) -> list[Row]:
     """Run one job; returns its rows."""
-    if "real" in groups:
+    if group == "real":
         gradients.record(workers, values)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "rows.json")
@@ -63,7 +62,7 @@ def measure(workers: int, rate: str, lanes: int, values: int, groups: list[str])
             str(out),
         ]
         subprocess.run(
-            [*launch, "--timeout", "60", "--terminal", "--", *worker, "--groups", *groups],
+            [*launch, "--timeout", "60", "--terminal", "--", *worker, "--group", group],
             check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
@@ -102,9 +101,10 @@ def main() -> None:
     for lanes in options.lanes:
         for rate in options.rate:
             for workers in options.workers:
-                sys.stdout.write(f"{workers} workers, links of {rate}, {lanes:,} lanes\n")
-                sys.stdout.flush()
-                rows = merge(measure(workers, rate, lanes, options.size // 4, options.groups))
+                for group in options.groups:
+                    sys.stdout.write(f"{group}: {workers} workers, links of {rate}, {lanes:,} lanes\n")
+                    sys.stdout.flush()
+                    rows = merge(measure(workers, rate, lanes, options.size // 4, group))
     if options.publish:
         publish(rows)
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 IMAGES = ROOT / "docs" / "images"
 BEGIN, END = "<!-- sparse: python -m bench.sparse --publish -->", "<!-- end of sparse -->"
+GROUPS = ("dense", "blocks", "random", "real")
 PEERS = ("SparCML doubling", "SparCML split", "Ok-Topk")
 Row = dict[str, Any]
 Cell = tuple[int, str, int, int]
@@ -46,7 +47,7 @@ def table(cell: Cell, rows: Iterable[Row]) -> list[str]:
         "| | time | spread | up | down | gloo's dense time over it |",
         "|---|---|---|---|---|---|",
     ]
-    for row in rows:
+    for row in sorted(rows, key=lambda row: GROUPS.index(row["group"])):
         ratio = "" if gloo is None else f"{gloo / row['seconds']:.1f}"
         megabytes = " | ".join(f"{row[way] / 1e6:.2f} MB" for way in ("up", "down"))
         lines.append(f"| {row['way']} | {row['seconds']:.3f} s | {row['spread']:.0%} | {megabytes} | {ratio} |")
@@ -129,4 +130,5 @@ def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row]
                 f"{row['way']}, dense", (0.02, row["seconds"]), xycoords=("axes fraction", "data"), fontsize=7
             )
     axis.set(xscale="log", yscale="log", xlabel="density in %", ylabel="seconds")
-    axis.legend(fontsize=7)
+    if curves:
+        axis.legend(fontsize=7)

@@ -1,7 +1,8 @@
 """One rank of the benchmark of sparse allreduces; `bench.sparse` starts it under `switchsum run`, as root.
 
 Each way runs once to warm up, and then up to seven times, less often if it takes long; a run takes as long as it does
-on the slowest rank.  Bytes are those that a rank's interfaces count, Ethernet headers included, on average over the ranks.  Sums are checked.
+on the slowest rank.  Bytes are those that a rank's interfaces count, Ethernet headers included, on average over the
+ranks.  Sums are checked.
 """
 
 from __future__ import annotations
@@ -171,12 +172,12 @@ class Bench:
 
 
 def main() -> None:
-    """Measure every way of the wanted groups; rank 0 writes them."""
+    """Measure every way of a group; rank 0 writes them."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", required=True)
     parser.add_argument("--mtu", type=int, required=True)
     parser.add_argument("--values", type=int, required=True)
-    parser.add_argument("--groups", nargs="+", choices=GROUPS, default=GROUPS)
+    parser.add_argument("--group", choices=GROUPS, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -192,14 +193,13 @@ def main() -> None:
         dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
         bench = Bench(comm, GlooPeers(), options.values)
         rows: list[dict[str, Any]] = []
-        for group in options.groups:
-            for way in getattr(bench, group)():
-                rows.append({"group": group, **bench.measure(way)})
-                if rank == 0:
-                    seconds = float(np.median(rows[-1]["seconds"]))
-                    up, down = rows[-1]["up"] / 1e6, rows[-1]["down"] / 1e6
-                    sys.stdout.write(f"{way.name:50} {seconds:8.3f} s {up:8.2f} MB up {down:8.2f} MB down\n")
-                    sys.stdout.flush()
+        for way in getattr(bench, options.group)():
+            rows.append({"group": options.group, **bench.measure(way)})
+            if rank == 0:
+                seconds = float(np.median(rows[-1]["seconds"]))
+                up, down = rows[-1]["up"] / 1e6, rows[-1]["down"] / 1e6
+                sys.stdout.write(f"{way.name:50} {seconds:8.3f} s {up:8.2f} MB up {down:8.2f} MB down\n")
+                sys.stdout.flush()
         comm.barrier()
         dist.destroy_process_group()
         if rank == 0:
