@@ -116,7 +116,7 @@ def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row]
         case, _, way = row["way"].partition(": ")
         words = case.replace(",", "").split()
         density = float(words[1].rstrip("%")) if len(words) > 1 else 0.0
-        if density:
+        if density and "choosing" not in way:
             name = f"{way} ({' '.join(words[2:])})" if group == "blocks" and way.startswith("switchsum") else way
             curves.setdefault(name, []).append((density, row["seconds"]))
     for name, points in curves.items():
@@ -131,4 +131,4 @@ def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row]
             )
     axis.set(xscale="log", yscale="log", xlabel="density in %", ylabel="seconds")
     if curves:
-        axis.legend(fontsize=7)
+        axis.legend(fontsize=7, loc="lower right")
