@@ -28,7 +28,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-small bench-sparse lint p4 docs torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-small bench-sparse bench-train lint p4 docs torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,7 +61,7 @@ fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SEC
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
 	$(BIN)/python -m soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, links, veth, loss, scaling, start or load for a part
+bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
@@ -83,10 +83,13 @@ p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
 
-torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
-	$(BIN)/python -m pip install --quiet torch==2.13.0
+bench-train: torch ## steps of the examples beside gloo, on links of 200 Mbit/s, 1 Gbit/s and none (links need root)
+	$(BIN)/python -m bench --only train $(ARGS)
 
-torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (an hour; ARGS=test_broadcast: one)
+torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),torch]'
+
+torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (ARGS=--quick: a minute's worth)
 	$(BIN)/python -m pip install --quiet expecttest
 	$(BIN)/python tools/torch_tests.py $(ARGS)
 

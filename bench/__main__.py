@@ -18,7 +18,7 @@ from bench.records import RESULTS, machine, save, show
 
 TABLE_COLUMNS = 200
 """For output into files."""
-PARTS = ("switch", "kernels", "allreduce", "links", "veth", "loss", "scaling", "start", "load")
+PARTS = ("switch", "kernels", "allreduce", "links", "veth", "loss", "scaling", "start", "load", "train")
 _Value = TypeVar("_Value")
 
 

@@ -22,16 +22,19 @@ def data() -> tuple[TensorDataset, TensorDataset]:
     return TensorDataset(images[~is_test], labels[~is_test]), TensorDataset(images[is_test], labels[is_test])
 
 
+def network() -> nn.Sequential:
+    """Return the net: logits `[n, 10]` of images `[n, 1, 8, 8]`."""
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+        nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10),
+    )  # fmt: skip
+
+
 def train(steps: int) -> Iterator[float]:
     """Yield the losses, and then the accuracy on images that were not trained with."""
     torch.manual_seed(1)
-    model = DistributedDataParallel(
-        nn.Sequential(
-            nn.Conv2d(1, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
-            nn.Conv2d(32, 64, 3, padding=1), nn.BatchNorm2d(64), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Flatten(), nn.Linear(1024, 256), nn.ReLU(), nn.Linear(256, 10),
-        )
-    )  # fmt: skip
+    model = DistributedDataParallel(network())
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
     shown, kept = data()
     sampler = DistributedSampler(shown, seed=2)

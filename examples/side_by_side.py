@@ -7,6 +7,8 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 import torch.distributed as dist
 from rich.console import Console
@@ -24,7 +26,8 @@ class Curve:
     """Mean over ranks, step by step."""
     score: float
     """Of the trained model; higher is better."""
-    seconds: float
+    step_ms: float
+    """Median; the first steps load and lay out what all others use."""
     megabytes: float | None
     """Sent by rank 0 in all; None: nobody has counted."""
 
@@ -46,13 +49,17 @@ def _curve(backend: str, train: Callable[[int], Iterator[float]], steps: int) ->
     """Train once."""
     dist.init_process_group(backend)
     try:
-        started = time.perf_counter()
-        *losses, score = train(steps)
-        seconds = time.perf_counter() - started
+        losses: list[float] = []
+        times = [time.perf_counter()]
+        for loss in train(steps):
+            losses.append(loss)
+            times.append(time.perf_counter())
+        score = losses.pop()
+        step_ms = 1e3 * median(end - begin for begin, end in pairwise(times[:-1]))
         everybody: list[list[float]] = [[]] * dist.get_world_size()
         dist.all_gather_object(everybody, losses)
         means = [sum(column) / len(column) for column in zip(*everybody, strict=True)]
-        return Curve(losses=means, score=score, seconds=seconds, megabytes=_megabytes())
+        return Curve(losses=means, score=score, step_ms=step_ms, megabytes=_megabytes())
     finally:
         dist.destroy_process_group()
 
@@ -77,7 +84,7 @@ def _report(title: str, score: str, curves: dict[str, Curve], tolerance: float) 
         table.add_row(str(step), *(f"{curve.losses[step]:.6f}" for curve in curves.values()))
     table.add_section()
     table.add_row(score, *(f"{curve.score:.4f}" for curve in curves.values()))
-    table.add_row("ms a step", *(f"{curve.seconds / count * 1e3:.1f}" for curve in curves.values()))
+    table.add_row("ms a step", *(f"{curve.step_ms:.1f}" for curve in curves.values()))
     sent = [curve.megabytes for curve in curves.values()]
     table.add_row("MB sent by rank 0", *("" if one is None else f"{one:.2f}" for one in sent))
     table.add_row("", *(_bars(curve.losses) for curve in curves.values()))

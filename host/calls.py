@@ -285,6 +285,7 @@ class CollectiveCalls(ABC):
         narrow: bool = False,
         saturate: bool = False,
         block: int | str | None = None,
+        urgent: bool = False,
         background: bool = True,
     ) -> Handle:
         """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
@@ -293,8 +294,11 @@ class CollectiveCalls(ABC):
         the caller computes; without, they move only while somebody waits for one.  All of that holds for the other
         collectives' forms that end in `_async`, too.  One with small blocks has several steps, which a thread takes in
         any case: see `allreduce_sparse_async`.
+
+        Those that are in flight share the switch's slots, and what was begun first is served first.  An `urgent` one
+        passes the others: from the first such call on, urgent ones have half of the slots to themselves.
         """
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, urgent=urgent)
         if block is not None:
             return self._programs.begin(self._blocks(array, block, how, background=True))
         return self._start(self._checked(lambda: collectives.allreduce(array, how)), background)

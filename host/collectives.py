@@ -47,6 +47,8 @@ class How:
     """Sums of float64 may go through float32."""
     saturate: bool = False
     """The nearest value will do where an integer sum does not fit."""
+    urgent: bool = False
+    """It need not wait for slots until what was begun before has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,13 @@ def _values(array: Array, how: How, *, copy: bool = False) -> Array:
 
 def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any]) -> Call:
     operation = Operation(
-        kind=kind, operator=how.operator, lanes=how.lanes, values=values, shape=array.shape, dtype=array.dtype.name
+        kind=kind,
+        operator=how.operator,
+        lanes=how.lanes,
+        values=values,
+        shape=array.shape,
+        dtype=array.dtype.name,
+        urgent=how.urgent,
     )
     return Call(operation=operation, finish=finish, saturates=how.saturate)
 

@@ -80,8 +80,9 @@ def begin_column(state: State, index: int, now: float) -> None:
         serial = slot.considered
         slot.considered += 1
         operation = state.operations[serial % OPERATIONS]
-        column = (index - operation.first_slot) % core.window
-        if column < operation.columns:
+        place = index - operation.base
+        column = (place - operation.first_slot) % operation.width
+        if 0 <= place < operation.width and column < operation.columns:
             slot.operation = serial
             slot.column = column
             slot.named = 0

@@ -9,6 +9,7 @@ counter of the slot that is never reset.
 
 Columns are given to slots in rotation, in the order in which operations were submitted; since all ranks submit the same
 operations, all ranks give a slot the same columns in the same order, and operations overlap where slots are free.
+Urgent operations have slots of their own, so that they pass those that were submitted before them.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Engine:
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Operation, npt.NDArray[np.uint8] | None]] = {}
-        self._rotation = 0
+        self._rotation = [0, 0]
+        self._has_band = False
         self._silence_s = 0.0
         self._unanswered_s = 0.0
         self._received = 0
@@ -206,7 +208,8 @@ class Engine:
         blocks = -(-operation.size // per_block)
         if blocks >= NO_BLOCK:
             raise UsageError(f"{operation.size} values are too many for blocks of {per_block}")
-        columns = max(1, min(self._config.window_slots, blocks))
+        base, width = self._band(operation.urgent)
+        columns = max(1, min(width, blocks))
         marks = np.zeros(blocks, np.uint8) if operation.code >= INT8 else None
         self._state.operations[serial % OPERATIONS] = (
             0 if operation.values is None else address_of(operation.values),
@@ -222,19 +225,35 @@ class Engine:
             operation.is_dense,
             blocks,
             columns,
-            self._rotation,
+            base,
+            width,
+            self._rotation[operation.urgent] % width,
             columns,
             operation.digest(serial),
             0 if marks is None else address_of(marks),
             1.0 / self._config.world_size if operation.operator == "average" else 1.0,
         )
-        self._rotation = (self._rotation + columns) % self._config.window_slots
+        self._rotation[operation.urgent] = (self._rotation[operation.urgent] + columns) % width
         if not self._operations:
             self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
         self._operations[serial] = (operation, marks)
         machine.submit(self._state, now)
         return serial
+
+    def _band(self, is_urgent: bool) -> tuple[int, int]:
+        """Return the first slot that an operation may use, and how many.
+
+        All ranks must give a slot the same operations in the same order, so that who comes first cannot be decided when
+        a slot becomes free.  From the first urgent operation on, which all ranks submit at the same place, urgent ones
+        have half of the slots to themselves.
+        """
+        window = self._config.window_slots
+        self._has_band |= is_urgent and window > 1
+        if not self._has_band:
+            return 0, window
+        others = window - window // 2
+        return (others, window - others) if is_urgent else (0, others)
 
     def receive(
         self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float

@@ -165,7 +165,7 @@ class Membership:
                 f"the switch has handed on no hello of rank {self.rank} for {timeout_s:g} s: does this link lead to it?"
             )
         names = ", ".join(map(str, reply.missing)) or "nobody"
-        text = f"job {self.job!r} is not complete after {timeout_s:g} s: rank {names} missing"
+        text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: rank {names} missing"
         return CollectiveTimeout(text, reply.missing)
 
     def _beat(self) -> None:

@@ -71,6 +71,8 @@ class Operation:
     """Of the caller's array."""
     dtype: str = ""
     """Likewise, where it is not that of `values`."""
+    urgent: bool = False
+    """Need not wait for slots until those that were submitted before have ended."""
 
     @property
     def code(self) -> int:
@@ -132,7 +134,10 @@ class Operation:
 
     def digest(self, counter: int) -> int:
         """Return the 32-bit digest of the `counter`-th operation of a communicator."""
-        text = f"{counter} {self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape}"
+        text = (
+            f"{counter} {self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape}"
+            + " urgent" * self.urgent
+        )
         return zlib.crc32(text.encode())
 
     def __str__(self) -> str:

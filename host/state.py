@@ -211,7 +211,9 @@ OPERATION: Final = np.dtype(
         ("dense", "i8"),  # 1: blocks of zeros travel, too
         ("blocks", "i8"),
         ("columns", "i8"),
-        ("first_slot", "i8"),
+        ("base", "i8"),  # first of the slots that it may use, and how many these are
+        ("width", "i8"),
+        ("first_slot", "i8"),  # where among these its columns begin
         ("remaining", "i8"),  # columns that have not ended
         ("digest", "i8"),
         ("marks", "i8"),  # address of one byte a block, set where an integer sum does not fit

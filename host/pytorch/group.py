@@ -21,11 +21,11 @@ from switchsum.host.communicator import Communicator
 from switchsum.host.handle import Handle
 from switchsum.host.pytorch import sparse
 from switchsum.host.pytorch.detours import Detours
+from switchsum.host.pytorch.fusion import Fused, Single, begin, fuse
 from switchsum.host.pytorch.operators import Reduction, choose
 from switchsum.host.pytorch.tensors import Staged, same_size, stage
 from switchsum.host.pytorch.work import Completer, SwitchWork
 from switchsum.host.statistics import Statistics
-from switchsum.protocol.errors import UsageError
 
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM
@@ -65,7 +65,6 @@ class SwitchGroup(dist.ProcessGroup):
         self._completer: Completer | None = None
         self._connecting = threading.Lock()
         self._detours = Detours()
-        self._is_checked = False
         self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout)
         self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
@@ -124,7 +123,7 @@ class SwitchGroup(dist.ProcessGroup):
         return self._allreduce(_listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
-        """Do the same; collectives that are in flight together share round trips."""
+        """Do the same; small tensors travel as one, and all that are in flight together share round trips."""
         return self._allreduce(_listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
 
     def _allreduce(self, tensors: list[torch.Tensor], opts: Any, name: str) -> dist.Work:
@@ -135,10 +134,8 @@ class SwitchGroup(dist.ProcessGroup):
         reductions = self._choose(name, tensors, opts)
         if reductions is None:
             return self._over_gloo(name, tensors, opts)
-        communicator = self.connect()
-        parts = [(reduction, reduction.stage(tensor)) for reduction, tensor in zip(reductions, tensors, strict=True)]
-        handles = [communicator.allreduce_async(part.array(), reduction.operator) for reduction, part in parts]
-        return self.begun(handles, tensors, lambda: _deliver(parts))
+        parts = fuse(tensors, reductions)
+        return self.begun(begin(self.connect(), parts), tensors, lambda: _deliver_as_is(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
@@ -360,16 +357,13 @@ class SwitchGroup(dist.ProcessGroup):
     @property
     def _is_alone(self) -> bool:
         """Whether there is nobody to talk to, so that nothing need go anywhere."""
-        if not self._is_checked:
-            self._is_checked = True
-            _refuse_mixed(self)
         return self.size() == 1
 
     def _choose(self, call: str, tensors: Sequence[torch.Tensor], opts: Any) -> list[Reduction] | None:
         """Return how the switch reduces each tensor; None, and noted, if it cannot do all of them."""
         chosen = []
         for tensor in tensors:
-            reduction = choose(opts.reduceOp, tensor)
+            reduction = choose(opts.reduceOp, tensor, self.size())
             if isinstance(reduction, str):
                 self._detours.take(f"{call} {reduction}")
                 return None
@@ -393,7 +387,7 @@ def _deliver(parts: Iterable[tuple[Reduction, Staged]]) -> None:
         reduction.deliver(part)
 
 
-def _deliver_as_is(parts: Iterable[Staged | sparse.SparseSum]) -> None:
+def _deliver_as_is(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
     for part in parts:
         part.deliver()
 
@@ -402,23 +396,3 @@ def _rows(part: Staged, rows: int) -> Any:
     """Return a tensor's bytes, a row for each rank."""
     bits = part.bits()
     return bits.reshape(rows, len(bits) // rows)
-
-
-def _refuse_mixed(group: SwitchGroup) -> None:
-    """Raise UsageError for a group in which torch was asked for other backends beside this one."""
-    try:
-        config = dist.get_backend_config(group)
-    except (TypeError, ValueError):  # made without init_process_group or new_group
-        return
-    others = {pair.partition(":")[2] for pair in config.split(",")} - {BACKEND}
-    if others:
-        raise UsageError(mixed_groups(config))
-
-
-def mixed_groups(config: str) -> str:
-    """Say why a backend of several backends cannot be."""
-    return (
-        f"backend {config!r}: torch lets a process group that is written in Python replace the whole group, so that it "
-        "cannot share one with others; use 'switchsum', which takes tensors of every device, or groups of their own "
-        "for each backend (new_group)"
-    )

@@ -28,20 +28,29 @@ class Reduction:
     """What the values travel as; None: as they are."""
     is_inverted: bool = False
     """Whether all bits travel inverted, which makes an `or` of an `and`."""
+    divisor: int = 1
+    """What the results are divided by, towards zero: averages of integers are sums here."""
+
+    @property
+    def _is_as_is(self) -> bool:
+        """Whether the results mean what they say."""
+        return not self.is_inverted and self.divisor == 1
 
     def stage(self, tensor: torch.Tensor, *, copy: bool = False) -> Staged:
         """Bring a tensor's values to where they can be reduced."""
-        part = stage(tensor, self.dtype, copy=copy or self.is_inverted)
+        part = stage(tensor, self.dtype, copy=copy or not self._is_as_is)
         if self.is_inverted:
             part.values.bitwise_not_()
         return part
 
     def stage_result(self, tensor: torch.Tensor) -> Staged:
         """Bring room for a result of the tensor's shape to where it can be written."""
-        return stage(tensor, self.dtype, copy=self.is_inverted)
+        return stage(tensor, self.dtype, copy=not self._is_as_is)
 
     def convert(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return what the results mean in the tensor's own dtype; sums that do not fit it wrap, as torch's do."""
+        if self.divisor != 1:
+            values = values.div(self.divisor, rounding_mode="trunc")
         return (values.bitwise_not() if self.is_inverted else values).to(dtype)
 
     def deliver(self, part: Staged) -> None:
@@ -49,15 +58,17 @@ class Reduction:
         part.deliver(lambda values: self.convert(values, part.tensor.dtype))
 
 
-def choose(op: Any, tensor: torch.Tensor) -> Reduction | str:
-    """Return how the switch reduces a tensor, or what it is that it cannot do."""
+def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
+    """Return how the switch reduces a tensor over so many ranks, or what it is that it cannot do."""
     op, dtype = _kind(op), tensor.dtype
     if tensor.layout != torch.strided:
         return f"of {tensor.layout}"
     if dtype == torch.bool and op in _ANY | _ALL:
         return Reduction(operator="max" if op in _ANY else "min")
-    if op == _OP.SUM and dtype in _NARROW:
-        return Reduction(operator="sum", dtype=torch.int32)
+    if op in (_OP.SUM, _OP.AVG) and dtype in _NARROW:
+        return Reduction(operator="sum", dtype=torch.int32, divisor=1 if op == _OP.SUM else ranks)
+    if op == _OP.AVG and dtype in _INTEGERS:
+        return Reduction(operator="sum", divisor=ranks)
     if op == _OP.SUM and dtype in _FLOATS | _INTEGERS:
         return Reduction(operator="sum")
     if op == _OP.AVG and dtype in _FLOATS:

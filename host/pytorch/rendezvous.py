@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import torch.distributed as dist
 
@@ -24,6 +24,8 @@ GROUP_SLOTS: Final = 64
 SWITCH_TIMEOUT_S: Final = 20.0
 """torch waits half an hour for a rank that is late; a switch that answers nothing is not late."""
 RETRY_S: Final = 0.2
+LEAVE_S: Final = 5.0
+"""How long the others may take to leave before their job, or their switch, ends."""
 _PLACE: Final = "switchsum/place"
 
 Reply = TypeVar("Reply")
@@ -79,15 +81,13 @@ def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Servic
             machines = _gather(meeting, "switchsum/machine")
             place, services = _decide(machines, start)
         except SwitchsumError as error:
-            store.set(_PLACE, json.dumps({"error": str(error), "kind": type(error).__name__}))
+            store.set(_PLACE, _as_json(error))
             raise
         store.set(_PLACE, json.dumps(asdict(place)))
         return place, services
     # Rank 0 waits as long, and says what it has waited for in vain.
     found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, f"rank 0 of {meeting.size}", [0]))
-    if "error" in found:
-        named = rpc.error_from_details(f"{found['kind']}: {found['error']}")
-        raise type(named)(f"rank 0: {found['error']}") if type(named) is not CollectiveTimeout else named
+    _raise_if_error(found)
     return Place(**found), None
 
 
@@ -95,15 +95,16 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
     """Make the group's job, if it is the group's own, and join it."""
     link = os.environ.get("SWITCHSUM_LINK") or place.link or "udp:" + place.controller.rpartition(":")[0]
     key = f"switchsum/job/{place.job}"
-    if meeting.rank == 0 and place.is_ours:
-        slots = 256 if "/" not in place.job else GROUP_SLOTS
-        remove_job(place)  # an incarnation that was killed
-        request = rpc.CreateJobRequest(job=place.job, workers=meeting.size, slots=slots)
-        _call(place, "CreateJob", request, rpc.JobInfo)
     if meeting.rank == 0:
-        meeting.store.set(key, "made")
+        try:
+            if place.is_ours:
+                _make_job(place, meeting.size)
+        except SwitchsumError as error:
+            meeting.store.set(key, _as_json(error))
+            raise
+        meeting.store.set(key, "{}")
     else:
-        _get(meeting.store, key, meeting.timeout_s, "rank 0's job", [0])
+        _raise_if_error(json.loads(_get(meeting.store, key, meeting.timeout_s, "rank 0's job", [0])))
     deadline = time.monotonic() + meeting.timeout_s
     while True:
         try:
@@ -120,6 +121,23 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
             if time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_S)
+
+
+def _make_job(place: Place, workers: int) -> None:
+    """Make a group's own job."""
+    slots = 256 if "/" not in place.job else GROUP_SLOTS
+    remove_job(place)  # an incarnation that was killed
+    _call(place, "CreateJob", rpc.CreateJobRequest(job=place.job, workers=workers, slots=slots), rpc.JobInfo)
+
+
+def await_leaving(place: Place) -> None:
+    """Wait until nobody is in a job any more, for a few seconds: some may still need an answer of the switch."""
+    deadline = time.monotonic() + LEAVE_S
+    while time.monotonic() < deadline:
+        job = _call(place, "ShowJob", rpc.JobRequest(job=place.job), rpc.JobInfo)
+        if not any(member.state in ("joined", "seen", "admitted") for member in job.members):
+            return
+        time.sleep(0.02)
 
 
 def remove_job(place: Place) -> None:
@@ -190,6 +208,18 @@ def _get(store: dist.Store, key: str, timeout_s: float, what: str, missing: list
         time.sleep(0.005)
     value: bytes = store.get(key)
     return value.decode()
+
+
+def _as_json(error: SwitchsumError) -> str:
+    """Write an error for the other ranks."""
+    return json.dumps({"error": str(error), "kind": type(error).__name__})
+
+
+def _raise_if_error(found: dict[str, Any]) -> None:
+    """Raise what rank 0 has failed with."""
+    if "error" in found:
+        named = rpc.error_from_details(f"{found['kind']}: {found['error']}")
+        raise type(named)(f"rank 0: {found['error']}") if type(named) is not CollectiveTimeout else named
 
 
 def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:

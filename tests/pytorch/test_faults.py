@@ -3,83 +3,44 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from switchsum.launch.bmv2 import free_port
-from switchsum.protocol.errors import CollectiveTimeout, UsageError
+from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
-from .test_training import LOCAL, SCRIPTS, Torchrun, torchrun  # noqa: F401
+from .conftest import SCRIPTS, Launch
+from .test_training import Torchrun, torchrun  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 dist = torch.distributed
 
 RANKS = 3
-END_S = 150.0
-Worker = subprocess.Popen[str]
 
 
-def start(*arguments: str, ranks: int = RANKS) -> list[Worker]:
-    """Start ranks without a launcher, which would end all when one has ended."""
-    environment = {name: value for name, value in os.environ.items() if name not in LOCAL}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(ranks)}
-    command = [sys.executable, str(SCRIPTS / "faults.py"), *arguments]
-    return [
-        subprocess.Popen(
-            command,
-            env=environment | {"RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-
-
-@pytest.fixture
-def workers() -> Iterator[list[Worker]]:
-    """Processes that end with the test."""
-    started: list[Worker] = []
-    yield started
-    for worker in started:
-        worker.kill()
-        worker.communicate()
-
-
-@pytest.mark.timeout(200)
-def test_a_worker_that_dies_in_its_backward_pass_is_named_by_the_others(workers: list[Worker]) -> None:
-    workers += start("dies", "600")
-    for rank in (0, 2):
-        output, errors = workers[rank].communicate(timeout=END_S)
-        assert workers[rank].returncode == 3, output + errors
-        assert "rank 1 of job" in output
+@pytest.mark.timeout(120)
+def test_a_worker_that_dies_in_its_backward_pass_is_named_by_the_others(launch: Launch) -> None:
+    ended = launch(RANKS, SCRIPTS / "faults.py", "dies", "600", own_switch=True)
+    assert ended.codes == [3, -9, 3], ended.text
+    assert "rank 1 of job" in ended.outputs[0]
+    assert "rank 1 of job" in ended.outputs[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
-def test_a_late_worker_is_named_when_the_groups_time_is_over(workers: list[Worker]) -> None:
-    workers += start("late", "15")
+@pytest.mark.timeout(120)
+def test_a_late_worker_is_named_when_the_groups_time_is_over(launch: Launch) -> None:
+    ended = launch(RANKS, SCRIPTS / "faults.py", "late", "15", own_switch=True)
     for rank in (0, 2):
-        output, errors = workers[rank].communicate(timeout=END_S)
-        assert workers[rank].returncode == 3, output + errors
-        assert "CollectiveTimeout" in output
-        assert "the switch waits for rank 1" in output
+        assert ended.codes[rank] == 3, ended.text
+        assert "CollectiveTimeout" in ended.outputs[rank]
+        assert "the switch waits for rank 1" in ended.outputs[rank]
 
 
-@pytest.mark.timeout(200)
-def test_infinite_gradients_and_changing_shapes(workers: list[Worker]) -> None:
-    workers += start("overflow", "60")
-    for worker in workers:
-        output, errors = worker.communicate(timeout=END_S)
-        assert worker.returncode == 0, output + errors
-        assert "every rank went on" in output
+@pytest.mark.timeout(120)
+def test_infinite_gradients_and_changing_shapes(launch: Launch) -> None:
+    assert launch(RANKS, SCRIPTS / "faults.py", "overflow", "60").check().count("every rank went on") == RANKS
 
 
 @pytest.mark.timeout(400)
@@ -121,6 +82,21 @@ def test_a_rank_that_never_comes_is_named() -> None:
     assert caught.value.missing == (1, 3)
     with pytest.raises(CollectiveTimeout, match="rank 1, 3 of 4 has not come"):  # what rank 0 has said
         meet(Meeting(store, 2, 4, 0.3), pytest.fail)
+
+
+def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.host.pytorch import rendezvous
+
+    def refuse(place: object, method: str, request: object, reply: object) -> None:
+        raise NoCapacity("no 256 slots are free") if method == "CreateJob" else UnknownJob("none of that name")
+
+    monkeypatch.setattr(rendezvous, "_call", refuse)
+    store = dist.HashStore()
+    place = rendezvous.Place(controller="here:1", link="shm:x", job="j", is_ours=True)
+    with pytest.raises(NoCapacity, match="no 256 slots are free"):
+        rendezvous.open_job(rendezvous.Meeting(store, 0, 2, 5.0), place)
+    with pytest.raises(NoCapacity, match="rank 0: no 256 slots are free"):
+        rendezvous.open_job(rendezvous.Meeting(store, 1, 2, 5.0), place)
 
 
 def test_several_machines_need_the_address_of_a_controller(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,21 @@ def test_average(groups: list[Any], dtype: Any) -> None:
     on_all(groups, call)
 
 
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
+def test_averages_of_integers_are_cut_towards_zero(groups: list[Any], dtype: Any) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.full((300,), 20 * (group.rank() + 1) + 1).to(dtype)
+        whole = torch.cat([tensor, tensor, tensor])
+        group.allreduce(tensor, options(reduceOp=OP.AVG)).wait()
+        assert torch.equal(tensor, torch.full((300,), 41).to(dtype))
+        part = torch.zeros(300, dtype=dtype)
+        group.reduce_scatter_single(part, whole - 20 * group.rank(), options(reduceOp=OP.AVG)).wait()
+        assert torch.equal(part, torch.full((300,), 21).to(dtype))
+
+    on_all(groups, call)
+    assert not gloo_counts(groups)
+
+
 @pytest.mark.parametrize("dtype", [*FLOATS, torch.float64, *INTEGERS], ids=str)
 def test_greatest_and_smallest(groups: list[Any], dtype: Any) -> None:
     def call(group: Any) -> None:
@@ -243,16 +258,36 @@ def test_coalesced_allreduce_and_barrier(groups: list[Any]) -> None:
     on_all(groups, call)
 
 
+def test_small_tensors_of_one_call_travel_as_one(groups: list[Any]) -> None:
+    sizes = [3, 1, 70, 0, 20, 9000]
+
+    def call(group: Any) -> int:
+        before = group.connect().statistics().rounds
+        for dtype in (torch.float32, torch.int64):
+            tensors = [torch.full((size,), index * (group.rank() + 1)).to(dtype) for index, size in enumerate(sizes)]
+            tensors.append(torch.ones(4, 6).to(dtype).t())
+            group.allreduce_coalesced(tensors, options()).wait()
+            for index, tensor in enumerate(tensors[:-1]):
+                assert torch.equal(tensor, torch.full_like(tensor, index * TOTAL))
+            assert torch.equal(tensors[-1], torch.full((6, 4), RANKS).to(dtype))
+        rounds: int = group.connect().statistics().rounds - before
+        return rounds
+
+    # Floats: 36 blocks of 9,000 values and a first round of each of 16 columns; integers have twice the bytes.
+    assert on_all(groups, call) == [36 + 16 + 2 + 71 + 1] * RANKS
+
+
 def test_sparse_sums_send_the_rows_that_somebody_has(groups: list[Any]) -> None:
     def call(group: Any) -> int:
         rows = torch.tensor([[group.rank(), 5000, 5000]])  # not coalesced
         tensor = torch.sparse_coo_tensor(rows, torch.ones(3, 64), (100_000, 64), check_invariants=True)
+        before = group.connect().statistics().bytes_sent
         result = group.allreduce([tensor], options()).get_future().wait()[0]
         assert result is tensor
         total = tensor.coalesce()
         assert total.indices()[0].tolist() == [*range(RANKS), 5000]
         assert total.values()[:, 0].tolist() == [1.0] * RANKS + [2.0 * RANKS]
-        sent: int = group.statistics().switch.bytes_sent
+        sent: int = group.connect().statistics().bytes_sent - before
         return sent
 
     assert max(on_all(groups, call)) < 100_000  # the whole table has 25.6 MB
@@ -366,7 +401,7 @@ def test_a_group_of_one_needs_no_switch() -> None:
     assert group.statistics().over_gloo == {}
 
 
-def test_errors_come_through_wait_and_through_futures(groups: list[Any]) -> None:
+def test_errors_come_through_wait_and_through_futures(own_groups: list[Any]) -> None:
     def call(group: Any) -> None:
         work = group.allreduce([torch.ones(10 + group.rank())], options())
         with pytest.raises(OperationMismatch):
@@ -376,7 +411,7 @@ def test_errors_come_through_wait_and_through_futures(groups: list[Any]) -> None
         assert isinstance(work.exception(), OperationMismatch)
         assert not work.is_success()
 
-    on_all(groups, call)
+    on_all(own_groups, call)
 
 
 def test_integer_sums_that_do_not_fit_raise(groups: list[Any]) -> None:
@@ -388,19 +423,19 @@ def test_integer_sums_that_do_not_fit_raise(groups: list[Any]) -> None:
     on_all(groups, call)
 
 
-def test_a_lost_worker_ends_what_is_under_way(groups: list[Any]) -> None:
-    future = groups[0].allreduce([torch.ones(5)], options()).get_future()
-    groups[0].connect()._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+def test_a_lost_worker_ends_what_is_under_way(own_groups: list[Any]) -> None:
+    future = own_groups[0].allreduce([torch.ones(5)], options()).get_future()
+    own_groups[0].connect()._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
     with pytest.raises(RuntimeError, match="rank 2 of job 'x' is gone"):
         future.wait()
     with pytest.raises(WorkerLost):
-        groups[0].allreduce([torch.ones(5)], options()).wait()
+        own_groups[0].allreduce([torch.ones(5)], options()).wait()
 
 
-def test_shutting_down_ends_what_is_under_way(groups: list[Any]) -> None:
-    work = groups[0].allreduce([torch.ones(5)], options())
+def test_shutting_down_ends_what_is_under_way(own_groups: list[Any]) -> None:
+    work = own_groups[0].allreduce([torch.ones(5)], options())
     future = work.get_future()
-    groups[0].shutdown()
+    own_groups[0].shutdown()
     with pytest.raises(RuntimeError, match="closed"):
         future.wait()
 

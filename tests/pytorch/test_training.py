@@ -13,12 +13,14 @@ from typing import Any
 
 import pytest
 
+from switchsum.protocol.errors import UsageError
+
+from .conftest import LOCAL, SCRIPTS, Launch
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 dist = torch.distributed
 
-SCRIPTS = Path(__file__).parent / "scripts"
 DEADLINE_S = 150
-LOCAL = {"SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB", "SWITCHSUM_LINK", "SWITCHSUM_STRICT"}
 
 Torchrun = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -63,13 +65,11 @@ def processes_with(text: str) -> list[str]:
 
 
 @pytest.mark.timeout(400)
-def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, tmp_path: Path) -> None:
-    results = {}
-    for backend in ("switchsum", "gloo"):
-        path = tmp_path / backend
-        done = torchrun(3, SCRIPTS / "ddp.py", backend, path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        results[backend] = json.loads(path.read_text())
+def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, launch: Launch, tmp_path: Path) -> None:
+    done = torchrun(3, SCRIPTS / "ddp.py", "switchsum", tmp_path / "switchsum")
+    assert done.returncode == 0, done.stdout + done.stderr
+    launch(3, SCRIPTS / "ddp.py", "gloo", tmp_path / "gloo").check()
+    results = {backend: json.loads((tmp_path / backend).read_text()) for backend in ("switchsum", "gloo")}
     assert results["switchsum"]["losses"] == pytest.approx(results["gloo"]["losses"], rel=1e-4)
     # DistributedDataParallel marks unused parameters in int32, and looks at shapes in int64, which are only gathered.
     assert results["switchsum"]["over_gloo"] == {}
@@ -81,19 +81,60 @@ def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, tmp_path: Path
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> None:
-    options = ["-n", "2", "--links", "veth", "--switch", switch]
-    training = [sys.executable, str(SCRIPTS / "ddp.py"), "switchsum", str(tmp_path / "result")]
+    # One after the other: a plain training, hooks, layers that wait for their own gradients, and an example.
+    scripts = [
+        f"{SCRIPTS / 'ddp.py'} switchsum {tmp_path / 'result'}",
+        f"{SCRIPTS / 'hooked.py'}",
+        f"{SCRIPTS / 'scheduled.py'}",
+        f"{SCRIPTS.parents[2] / 'examples' / 'images.py'} --steps 3",
+    ]
+    training = ["sh", "-c", " && ".join(f"{sys.executable} {script}" for script in scripts)]
+    options = ["-n", "2", "--links", "veth", "--switch", switch, "--timeout", "30"]
     command = [sys.executable, "-m", "switchsum", "run", *options, "--", *training]
     done = subprocess.run(command, capture_output=True, text=True, timeout=350, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
+    assert "passed check_narrow_lanes" in done.stdout
+    assert "the same parameters" in done.stdout
+    assert "losses differ by at most 0.0" in done.stdout
 
 
+@pytest.mark.slow
+@pytest.mark.root
 @pytest.mark.timeout(400)
-def test_what_builds_on_process_groups(torchrun: Torchrun) -> None:
-    done = torchrun(4, SCRIPTS / "wide.py", "cpu:switchsum")
+def test_a_torchrun_on_each_of_two_machines(tmp_path: Path) -> None:
+    script = [str(SCRIPTS / "two_machines.py"), str(SCRIPTS / "ddp.py"), "switchsum", str(tmp_path / "result")]
+    environment = {name: value for name, value in os.environ.items() if name not in LOCAL}
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, *script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=350,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall("passed (.*)", done.stdout) == ["check_groups", "check_tensors", "check_sharded_training"]
+    assert "trained on two machines" in done.stdout
+    assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
+
+
+@pytest.mark.timeout(120)
+def test_the_script_of_the_readme(launch: Launch, tmp_path: Path) -> None:
+    readme = (SCRIPTS.parents[2] / "README.md").read_text()
+    found = re.search(r"```python\n(# train\.py\n.*?)```", readme, re.DOTALL)
+    assert found is not None
+    script = tmp_path / "train.py"
+    script.write_text(found[1])
+    ended = launch(4, script, own_switch=True)
+    losses = re.findall(r"rank \d: loss ([\d.]+)", ended.check())
+    assert len(losses) == 4
+    assert all(0 < float(loss) < 2 for loss in losses)
+
+
+@pytest.mark.timeout(120)
+def test_what_builds_on_process_groups(launch: Launch) -> None:
+    text = launch(4, SCRIPTS / "wide.py", "cpu:switchsum", own_switch=True).check()
+    assert re.findall("passed (.*)", text) == ["check_groups", "check_tensors", "check_sharded_training"]
 
 
 def test_importing_torch_registers_the_name_and_imports_nothing_else() -> None:
@@ -115,18 +156,30 @@ def test_the_entry_point_never_raises() -> None:
     assert done.stdout == "registered nothing\n"
 
 
-@pytest.mark.timeout(400)
-def test_hooks_send_less_and_lose_nothing(torchrun: Torchrun) -> None:
-    done = torchrun(3, SCRIPTS / "hooked.py")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall("passed (.*)", done.stdout) == ["check_residuals", "check_narrow_lanes", "check_torchs_own_hooks"]
+@pytest.mark.timeout(120)
+def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
+    text = launch(3, SCRIPTS / "hooked.py").check()
+    assert re.findall("passed (.*)", text) == ["check_residuals", "check_narrow_lanes", "check_torchs_own_hooks"]
+
+
+@pytest.mark.timeout(120)
+def test_layers_that_wait_for_their_own_gradients_learn_the_same(launch: Launch) -> None:
+    assert "the same parameters" in launch(3, SCRIPTS / "scheduled.py").check()
 
 
 @pytest.mark.parametrize("backend", ["cpu:gloo,cuda:switchsum", "cpu:switchsum,cuda:gloo"])
 def test_mixed_groups_are_refused_with_the_reason(backend: str) -> None:
+    with pytest.raises(UsageError, match=f"backend '{backend}': torch lets a process group"):
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+    assert not dist.is_initialized()
+
+
+@pytest.mark.parametrize("backend", ["switchsum", "cpu:switchsum", "cpu:switchsum,cuda:switchsum"])
+def test_names_of_the_backend(backend: str) -> None:
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     try:
-        with pytest.raises(ValueError, match=f"backend '{backend}': torch lets a process group"):
-            dist.all_reduce(torch.ones(1))
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor.tolist() == [1.0]
     finally:
         dist.destroy_process_group()

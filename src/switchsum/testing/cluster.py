@@ -182,10 +182,23 @@ class Cluster:
             link = links[rank] if isinstance(links, Sequence) else links
             self.network.connect(worker.port, link or Link(), worker.take)
 
-    def submit(self, rank: int, array: npt.NDArray[Any], operator: str = "sum", lanes: str = "int32") -> int:
+    def submit(
+        self,
+        rank: int,
+        array: npt.NDArray[Any],
+        operator: str = "sum",
+        lanes: str = "int32",
+        *,
+        urgent: bool = False,
+    ) -> int:
         """Begin an allreduce of a contiguous array at one rank; return its serial number."""
         operation = Operation(
-            kind="allreduce", operator=operator, lanes=lanes, values=array.reshape(-1), shape=array.shape
+            kind="allreduce",
+            operator=operator,
+            lanes=lanes,
+            values=array.reshape(-1),
+            shape=array.shape,
+            urgent=urgent,
         )
         return self.workers[rank].engine.submit(operation, self.clock.now_s)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import inspect
 import os
+import weakref
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.communicator import Communicator
-from switchsum.host.pytorch.group import GroupStatistics, SwitchGroup
-from switchsum.host.pytorch.rendezvous import Meeting, Place, Services, meet, open_job, remove_job
+from switchsum.host.pytorch.group import BACKEND, GroupStatistics, SwitchGroup
+from switchsum.host.pytorch.rendezvous import Meeting, Place, Services, await_leaving, meet, open_job, remove_job
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.services import LocalServices
 
@@ -27,6 +31,8 @@ class Base:
     place: Place
     services: Services | None
     """Of rank 0, if it has started any."""
+    owner: int = field(default_factory=os.getpid)
+    """The process that closes the group; a forked one closes nothing.  0: it is closed."""
 
 
 class _Group(SwitchGroup):
@@ -41,6 +47,7 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     The group of all ranks joins its job at once, so that mistakes show at once; sub-groups join theirs with their first
     collective, for there may be many of them that are never used.
     """
+    _refuse_mixed()
     if backend_options is not None:
         raise UsageError(f"the backend has no options: pg_options must be None, not {backend_options!r}")
     _generations[options.group_id] += 1
@@ -59,6 +66,7 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         base = Base(*meet(meeting, LocalServices))
     group = _Group(store, rank, size, timeout, lambda: open_job(meeting, base.place), lambda: _close(meeting, base))
     group.base = base
+    atexit.register(_close_at_exit, weakref.ref(group))
     if parent is None:
         try:
             group.connect()
@@ -82,17 +90,42 @@ def _parent() -> _Group | None:
     return world if isinstance(world, _Group) else None
 
 
+def _refuse_mixed() -> None:
+    """Raise UsageError where torch is making a group of several backends; only its own frame knows (torch 2.13)."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
+        frame = frame.f_back
+    config = None if frame is None else frame.f_locals.get("backend_config")
+    if isinstance(config, c10d.BackendConfig) and set(config.get_device_backend_map().values()) != {BACKEND}:
+        raise UsageError(
+            f"backend {str(config)!r}: torch lets a process group that is written in Python replace the whole group, "
+            "so that it cannot share one with others; use 'switchsum', which takes tensors of every device, or groups "
+            "of their own for each backend (new_group)"
+        )
+
+
 def _nothing() -> Communicator:
     raise UsageError("a group of one rank has no communicator")
 
 
 def _close(meeting: Meeting, base: Base) -> None:
-    """Remove the group's job, and end what was started for it."""
+    """Remove the group's job, and end what was started for it; once."""
+    if base.owner != os.getpid():
+        return
+    base.owner = 0
     services, base.services = base.services, None
     if services is not None:
         services.stop()
     elif base.place.is_ours and meeting.rank == 0:
         try:
+            await_leaving(base.place)
             remove_job(base.place)
         except SwitchsumError:
             pass  # the controller is gone, and the job with it
+
+
+def _close_at_exit(reference: weakref.ref[_Group]) -> None:
+    """Leave, where a script ends without destroy_process_group, so that no job stays behind."""
+    group = reference()
+    if group is not None:
+        group.shutdown()

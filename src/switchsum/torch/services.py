@@ -8,15 +8,12 @@ import shutil
 import tempfile
 import threading
 import time
-from typing import Final
 
 from switchsum.controller.rpc_client import ControllerClient
+from switchsum.host.pytorch.rendezvous import LEAVE_S
 from switchsum.launch.children import Children
 from switchsum.launch.session import daemon
 from switchsum.protocol.errors import SwitchsumError, UsageError
-
-LEAVE_S: Final = 5.0
-"""How long the others may take to leave before their switch ends."""
 
 
 class LocalServices:

@@ -1,0 +1,129 @@
+"""Training without a pause between steps: a layer waits for its own gradients, when its next forward pass comes.
+
+DistributedDataParallel waits for all gradients before the optimizer's step, though the first layers, whose gradients
+come last, are needed first.  Here each layer has an optimizer of its own, which steps right before the layer's next
+forward pass, and the first layers' gradients pass those of the others on their way (ByteScheduler, SOSP 2019; P3, MLSys
+2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from switchsum.host.handle import Handle
+from switchsum.host.pytorch.group import SwitchGroup
+from switchsum.host.pytorch.tensors import stage
+from switchsum.protocol.errors import UsageError
+
+URGENT_SHARE: Final = 0.5
+"""Share of all values, in the first layers, that passes the others: as large as urgent operations' share of slots."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Layer:
+    """Parameters that one module has itself."""
+
+    parameters: list[nn.Parameter]
+    optimizer: torch.optim.Optimizer
+    urgent: bool
+    missing: int
+    """Gradients of this backward pass that are not there yet."""
+    sums: torch.Tensor | None = None
+    """All gradients side by side, under way."""
+    handles: list[Handle] = field(default_factory=list)
+
+
+class Scheduled:
+    """A model whose gradients are averaged over the ranks while the next step has begun.
+
+    Every backward pass uses every parameter once, and the loop has neither `zero_grad` nor `step`.  Call `finish`
+    before anything but a forward pass looks at parameters: checkpoints, for instance.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
+        group: dist.ProcessGroup | None = None,
+        *,
+        urgent_share: float = URGENT_SHARE,
+    ) -> None:
+        """Give every rank rank 0's parameters and buffers, and `optimizer` each layer's.
+
+        The first layers, up to `urgent_share` of all values, are urgent.  Raises UsageError.
+        """
+        found = group or dist.group.WORLD
+        if not isinstance(found, SwitchGroup) or found.size() == 1:
+            raise UsageError("Scheduled needs a process group of the backend 'switchsum' with several ranks")
+        self._group = found
+        for tensor in (*model.parameters(), *model.buffers()):
+            found.broadcast([tensor.detach()]).wait()
+        total, before = sum(one.numel() for one in model.parameters()), 0
+        self.layers: list[Layer] = []
+        for module, parameters in _owners(model):
+            if any(one.dtype != torch.float32 or one.device.type != "cpu" for one in parameters):
+                raise UsageError("Scheduled takes float32 parameters on the CPU")
+            layer = Layer(
+                parameters=parameters,
+                optimizer=optimizer(parameters),
+                urgent=before < urgent_share * total,
+                missing=len(parameters),
+            )
+            before += sum(one.numel() for one in parameters)
+            self.layers.append(layer)
+            module.register_forward_pre_hook(lambda _, __, layer=layer: self._finish(layer))
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(lambda _, layer=layer: self._begin(layer))
+
+    def finish(self) -> None:
+        """Wait for all gradients, and let every layer's optimizer step."""
+        for layer in self.layers:
+            self._finish(layer)
+
+    def _begin(self, layer: Layer) -> None:
+        """Begin the average of a layer's gradients when the last of them is there."""
+        layer.missing -= 1
+        if layer.missing:
+            return
+        layer.missing = len(layer.parameters)
+        if layer.handles:
+            raise UsageError("a second backward pass before the forward pass that its gradients are for")
+        layer.sums = torch.cat([_gradient(one) for one in layer.parameters])
+        communicator = self._group.connect()
+        layer.handles = [communicator.allreduce_async(stage(layer.sums).array(), "average", urgent=layer.urgent)]
+
+    def _finish(self, layer: Layer) -> None:
+        """Wait for a layer's gradients, if they are under way, and step."""
+        if layer.sums is None:
+            return
+        sums, layer.sums = layer.sums, None
+        while layer.handles:
+            layer.handles.pop().wait()
+        for one, values in zip(layer.parameters, sums.split([one.numel() for one in layer.parameters]), strict=True):
+            one.grad = values.reshape(one.shape)
+        layer.optimizer.step()
+        layer.optimizer.zero_grad()
+
+
+def _owners(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Parameter]]]:
+    """Yield modules in the order of their definition with the parameters that are theirs; shared ones once."""
+    seen: set[nn.Parameter] = set()
+    for module in model.modules():
+        own: list[Any] = [one for one in module.parameters(recurse=False) if one.requires_grad and one not in seen]
+        seen.update(own)
+        if own:
+            yield module, own
+
+
+def _gradient(parameter: nn.Parameter) -> torch.Tensor:
+    """Return a gradient's values; raises UsageError for sparse ones."""
+    gradient = parameter.grad
+    if gradient is None or gradient.layout != torch.strided:
+        raise UsageError("Scheduled takes dense gradients")
+    return gradient.reshape(-1)
