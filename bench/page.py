@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.plots import plot
 from bench.records import RESULTS, number
 
 ROOT = Path(__file__).parent.parent
@@ -15,8 +17,13 @@ BEGIN, END = "<!-- figures: python -m bench --publish -->", "<!-- end of figures
 HEADLINES = {
     "switch.contributions.256.native": "switch alone, 256 lanes, contributions a second on one core",
     "switch.contributions.2048.native": "switch alone, 2,048 lanes, contributions a second on one core",
-    "allreduce.shm.100MB.4workers.256": "allreduce of 100 MB float32, 4 workers, shared memory, 256 lanes",
+    "allreduce.200mbit.mtu9000.10MB.4workers.2048": "allreduce of 10 MB, 4 workers, links of 200 Mbit/s, MTU 9,000",
+    "allreduce.200mbit.mtu9000.10MB.8workers.2048": "the same with 8 workers",
+    "allreduce.200mbit.mtu1500.10MB.4workers.256": "the same with 4 workers, 256 lanes, MTU 1,500",
+    "allreduce.shm.100MB.4workers.256": "allreduce of 100 MB, 4 workers, one machine, 256 lanes",
     "allreduce.shm.100MB.4workers.2048": "the same with 2,048 lanes",
+    "allreduce.shm.4B.4workers.256": "allreduce of 4 bytes, 4 workers, one machine",
+    "start.4workers.switchsum": "a job of 4 workers from command to end",
     "load.cold.256": "loading the program, 256 lanes, compiled anew",
     "load.cached.256": "the same from the cache on disk",
 }
@@ -50,7 +57,9 @@ def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[s
     """Return a Markdown table; with `names` only those records, called so."""
     kept = [row for row in rows if names is None or row["name"] in names]
     further = list(dict.fromkeys(column for row in kept for column in row.get("more", {}))) if names is None else []
+    ratios = [] if names is None else ["x gloo", "x Open MPI"]
     has_peer = any(row["peer"] is not None for row in kept)
+    further += [column for column in ratios if any(column in row.get("more", {}) for row in kept)]
     columns = ["figure", "median", "spread", *(["beside it in the same run", "ratio"] if has_peer else []), *further]
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in kept:
@@ -87,6 +96,8 @@ def section(title: str, rows: Sequence[Row]) -> list[str]:
 def publish() -> None:
     """Write the recorded figures into both pages, between their marks."""
     records = json.loads(RESULTS.read_text())
+    if importlib.util.find_spec("matplotlib"):
+        plot(records)
     order = [*HEADLINES, *(row["name"] for row in records)]
     ranked = sorted(records, key=lambda row: order.index(row["name"]))
     where = dict.fromkeys(row["machine"] for row in records if row["name"] in HEADLINES)
