@@ -13,7 +13,7 @@ from bench.records import Record, Samples, record
 WORKERS = 4
 SIZE_BYTES = 100_000_000
 PAIRS = 7
-RECOVERY_PAIRS = 41
+RECOVERY_PAIRS = 31
 LOSS = 0.01
 LANES = (256, 2048)
 

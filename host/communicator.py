@@ -131,9 +131,7 @@ class Communicator(CollectiveCalls):
 
     def _end(self) -> None:
         """Stop all work, and close the link."""
-        self._waiters.append(None)
-        with self._turn:
-            self._waiters.pop()
+        with self._entered():
             self._pay()
             self._closed = True
             self._call_back()
@@ -212,13 +210,24 @@ class Communicator(CollectiveCalls):
             self._seconds += self._driver.clock() - began
 
     @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Hold the lock, for which the background thread makes way; whoever waits for it may be interrupted."""
+        self._waiters.append(None)
+        try:
+            self._turn.acquire()
+        finally:
+            self._waiters.pop()
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
     def _my_turn(self) -> Iterator[None]:
         """Hold the driver; the background thread steps back."""
         if os.getpid() != self._pid:
             raise UsageError(f"this communicator belongs to process {self._pid}; connect in this one if it needs any")
-        self._waiters.append(None)
-        with self._turn:
-            self._waiters.pop()
+        with self._entered():
             if self._closed:
                 raise UsageError("this communicator is closed")
             try:
