@@ -33,7 +33,7 @@ from switchsum.protocol.errors import (
     VersionMismatch,
 )
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION, Flag, Packet
+from switchsum.protocol.wire import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, Flag, Packet, payload_bytes
 
 log = logging.getLogger(__name__)
 
@@ -216,7 +216,11 @@ class Controller:
         with self._changed:
             self._need_switch()
             job, member = self._jobs.join(
-                request.job, rank=request.rank, world_size=request.world_size, now=self._clock()
+                request.job,
+                rank=request.rank,
+                world_size=request.world_size,
+                now=self._clock(),
+                receive_bytes=request.receive_bytes,
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
             growth_bytes = self._config.limits(self._link.limits).growth_bytes
@@ -290,7 +294,11 @@ class Controller:
                 hello_seen=True,
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
-                window_slots=window_slots(job, self._config.limits(self._link.limits).port_frames),
+                window_slots=window_slots(
+                    job,
+                    self._config.limits(self._link.limits).port_frames,
+                    FRAME_BYTES + payload_bytes(self._config.program.lanes),
+                ),
                 loads=self._settings.loads,
             )
         return rpc.ReadyReply(

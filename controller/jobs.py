@@ -206,7 +206,7 @@ class Jobs:
         job.reformed = {other.nonce: rank for rank, other in enumerate(staying)}
         return job, job.reformed[nonce], []
 
-    def join(self, name: str, *, rank: int, world_size: int, now: float) -> tuple[Job, Member]:
+    def join(self, name: str, *, rank: int, world_size: int, now: float, receive_bytes: int = 0) -> tuple[Job, Member]:
         """Enter a member into the job's next incarnation; raises JoinRefused."""
         job = self.find(name)
         if world_size != job.workers:
@@ -227,6 +227,7 @@ class Jobs:
         while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:
             pass
         member.nonce = nonce
+        member.receive_bytes = receive_bytes
         self._members[nonce] = job, job.gathering, member
         return job, member
 

@@ -111,6 +111,8 @@ class Member:
     """Of the switch; known from SEEN on."""
     hello_cut: bool = False
     """A hello without lanes has come, so that there is a way for short frames."""
+    receive_bytes: int = 0
+    """What may wait on its link, as its kernel counts it; 0: enough."""
     heard_s: float = 0.0
     """When the member was last heard of, in the controller's monotonic time."""
 

@@ -36,6 +36,11 @@ TREE: Final = 0
 LOSS_UNITS: Final = 1 << 32
 """The drop simulator's probabilities are multiples of 1 / 2**32."""
 
+SPARE_BYTES: Final = 512
+"""What Linux reserves in a frame's memory beside its bytes, at most."""
+RECORD_BYTES: Final = 256
+"""Of each frame's record."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
@@ -82,12 +87,26 @@ def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
             yield from ((job, member) for member in job.live.members)
 
 
-def window_slots(job: Job, port_frames: int | None) -> int:
-    """Return how many slots a member may keep in flight where each port holds `port_frames` (None: no limit)."""
-    if job.live is None or port_frames is None:
+def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
+    """Return how many slots a member may keep in flight where each port holds `port_frames` (None: no limit).
+
+    Sockets of members hold a limited number of frames, too; the switch's own, behind which many stand, is taken to hold
+    as many.
+    """
+    if job.live is None:
         return job.slots.count
+    limits = [] if port_frames is None else [port_frames]
+    limits += [frames_held(m.receive_bytes, frame_bytes) for m in job.live.members if m.receive_bytes]
     most = max(Counter(member.ingress_port for member in job.live.members).values())
-    return max(1, min(job.slots.count, port_frames // most))
+    return max(1, min([job.slots.count, *(limit // most for limit in limits)]))
+
+
+def frames_held(receive_bytes: int, frame_bytes: int) -> int:
+    """Return how many frames a socket's buffer holds, leaving half of it to repeats.
+
+    Linux counts the memory that a frame takes, not its length: a power of two, and some for itself.
+    """
+    return receive_bytes // (2 * ((1 << (frame_bytes + SPARE_BYTES - 1).bit_length()) + RECORD_BYTES))
 
 
 def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
@@ -191,7 +210,13 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
             "slot_count": job.slots.count,
             "group": job.group,
         },
-        metadata=_pack(job=job.name, epoch=live.epoch, rank=member.rank, nonce=member.nonce),
+        metadata=_pack(
+            job=job.name,
+            epoch=live.epoch,
+            rank=member.rank,
+            nonce=member.nonce,
+            receive_bytes=member.receive_bytes,
+        ),
     )
 
 
@@ -263,10 +288,12 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) ->
         rank = _exact(entry, "rank")
         if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]) and rank in addresses:
             gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
+            known = json.loads(entry.metadata)
             members[rank] = Member(
                 rank=rank,
                 state=gone or MemberState.ADMITTED,
-                nonce=int(json.loads(entry.metadata)["nonce"]),
+                nonce=int(known["nonce"]),
+                receive_bytes=int(known["receive_bytes"]),
                 address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
                 ingress_port=_exact(entry, "ingress_port"),
                 heard_s=now,

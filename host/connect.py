@@ -12,6 +12,7 @@ from switchsum.host.join import CALL_S, Membership
 from switchsum.host.transport.base import Transport
 from switchsum.host.transport.links import open_transport
 from switchsum.host.warm import warm_up
+from switchsum.protocol.batchsocket import receive_bytes
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.trace import Trace
@@ -62,7 +63,14 @@ def connect(
     if timeout_s is not None and not timeout_s > 0:
         raise UsageError(f"timeout_s must be positive, not {timeout_s}")
     call_s = CALL_S if timeout_s is None else min(CALL_S, timeout_s)
-    membership = Membership(controller, job=job, rank=rank, world_size=world_size, call_s=call_s)
+    membership = Membership(
+        controller,
+        job=job,
+        rank=rank,
+        world_size=world_size,
+        call_s=call_s,
+        receive_bytes=receive_bytes() if link.startswith("udp:") else 0,
+    )
     transport = None
     try:
         if membership.reply.lanes not in LANE_BUILDS:

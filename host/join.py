@@ -81,8 +81,20 @@ class ControllerClient:
 class Membership:
     """One rank's place in a job, held by heartbeats until `leave`."""
 
-    def __init__(self, controller: str, *, job: str, rank: int, world_size: int, call_s: float = CALL_S) -> None:
-        """Join; raises JoinRefused's kinds, or ControllerUnreachable."""
+    def __init__(
+        self,
+        controller: str,
+        *,
+        job: str,
+        rank: int,
+        world_size: int,
+        call_s: float = CALL_S,
+        receive_bytes: int = 0,
+    ) -> None:
+        """Join; raises JoinRefused's kinds, or ControllerUnreachable.
+
+        `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.
+        """
         self.job = job
         self.rank = rank
         self.error: SwitchsumError | None = None
@@ -94,7 +106,11 @@ class Membership:
         """Called on the thread of the heartbeats after each one; must not block."""
         self._stop = threading.Event()
         request = rpc.JoinRequest(
-            job=job, rank=rank, world_size=world_size, package_version=importlib.metadata.version("switchsum")
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            package_version=importlib.metadata.version("switchsum"),
+            receive_bytes=receive_bytes,
         )
         try:
             self.reply = self._client.call("Join", request, rpc.JoinReply, call_s)

@@ -227,6 +227,13 @@ def grow_buffers(link: socket.socket, *, sending: bool = True) -> None:
             link.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
 
 
+def receive_bytes() -> int:
+    """Return how much may wait in a UDP socket of this process, as the kernel counts it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        grow_buffers(probe, sending=False)
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
 def _addresses_of(array: npt.NDArray[np.generic]) -> Addresses:
     """Return the addresses of an array's entries along its first axis."""
     return array.ctypes.data + np.arange(len(array), dtype=np.uint64) * np.uint64(array.strides[0])

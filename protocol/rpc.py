@@ -37,6 +37,8 @@ class JoinRequest:
     """`wire.WIRE_DIGEST` of the worker: two formats may claim one version."""
     package_version: str = ""
     """For the error text when wire versions differ."""
+    receive_bytes: int = 0
+    """What may wait for the worker on its link, as the kernel counts it; 0: more than a job can have in flight."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from switchsum.controller.plan import (
     Identity,
     Loss,
     Settings,
+    frames_held,
     plan,
     rebuild,
     window_slots,
@@ -275,7 +276,22 @@ def test_jobs_that_clash_are_not_both_rebuilt() -> None:
     [([1, 2], None, 4), ([1, 2], 32, 4), ([1, 2], 3, 3), ([1, 1], 3, 1), ([1, 1], 1, 1), ([1, 1], 6, 3)],
 )
 def test_the_window_is_what_the_fullest_port_holds(ports: list[int], port_frames: int | None, window: int) -> None:
-    assert window_slots(running_job(make_jobs(), ports=ports), port_frames) == window
+    assert window_slots(running_job(make_jobs(), ports=ports), port_frames, 1106) == window
+
+
+def test_the_window_is_what_the_smallest_socket_holds() -> None:
+    jobs = make_jobs()
+    job = running_job(jobs, workers=3)
+    assert job.live is not None
+    for member, kept in zip(job.live.members, (0, 20_000, 14_000), strict=True):
+        member.receive_bytes = kept
+    assert frames_held(14_000, 1106) == 3
+    assert window_slots(job, 100, 1106) == 3
+    again, _ = rebuilt(plan(jobs, make_settings()), now=100.0)
+    assert window_slots(again.find("a"), 100, 1106) == 3
+    for member in job.live.members:
+        member.ingress_port = 7  # one socket of the switch for all of them
+    assert window_slots(job, 100, 1106) == 1
 
 
 def test_after_a_restart_members_stand_where_they_stood() -> None:
