@@ -219,7 +219,8 @@ class Bmv2Switch(SwitchsumSwitch):
 
     def binary(self) -> list[str]:
         """Return BMv2, with a port for the Thrift server that it insists on."""
-        return ["simple_switch_grpc", "--thrift-port", str(free_port())]
+        # As a batch process: its threads then do not interrupt one another.
+        return ["chrt", "--batch", "0", "simple_switch_grpc", "--thrift-port", str(free_port())]
 
 
 def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
