@@ -76,6 +76,7 @@ def begin_column(state: State, index: int, now: float) -> None:
     core = state.core[0]
     slot = state.slots[index]
     slot.phase = _IDLE
+    slot.considered = max(slot.considered, core.oldest)
     while slot.considered < core.submitted:
         serial = slot.considered
         slot.considered += 1

@@ -79,8 +79,10 @@ _NUMBER_SIGN: Final = 0x8000_0000
 def submit(state: State, now: float) -> None:
     """Take the operation whose record was just filled in, and begin it in slots that are free."""
     core = state.core[0]
+    operation = state.operations[core.submitted % OPERATIONS]
     core.submitted += 1
-    for index in range(state.slots.size):
+    for column in range(operation.columns):
+        index = operation.base + (operation.first_slot + column) % operation.width
         if state.slots[index].phase == _IDLE:
             begin_column(state, index, now)
 
