@@ -13,6 +13,8 @@ from switchsum.launch.options import rate_bits
 
 SMALL_BYTES = 100_000
 """Below it the table shows times, from it on rates."""
+LARGE_BYTES = 100_000_000
+"""From here on memory for code and rings, which is used by the first array, is small beside the array."""
 OTHERS = {"gloo": "gloo", "openmpi": "Open MPI"}
 
 Cell = tuple[str, int]
@@ -49,7 +51,8 @@ def _record(
         more["bus MB/s"] = made.value * 2 * (workers - 1) / workers
         cpu = sum(one.cpu_seconds for one in runs) / len(runs)
         more["CPU s/GB"] = cpu / (workers * size / 1e9)
-        more["memory beside"] = runs[-1].own_bytes / size
+        if size >= LARGE_BYTES:
+            more["memory beside"] = runs[-1].own_bytes / size
         if rate is not None:
             more["share of line"] = made.value * 8e6 / rate_bits(rate)
     if name not in OTHERS:

@@ -10,12 +10,14 @@ from typing import Any
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 PANELS = {
     "allreduce.shm.100MB": "100 MB, one machine",
+    "allreduce.200mbit.mtu1500.10MB": "10 MB, 200 Mbit/s, MTU 1,500",
     "allreduce.200mbit.mtu9000.10MB": "10 MB, 200 Mbit/s, MTU 9,000",
     "allreduce.1gbit.mtu9000.10MB": "10 MB, 1 Gbit/s, MTU 9,000",
 }
 """What is shown side by side, by how the names of records begin; titles."""
 NAMES = {
     "256": "switchsum, 256 lanes",
+    "256-int16": "switchsum, 256 lanes, int16",
     "2048": "switchsum, 2,048 lanes",
     "2048-int16": "switchsum, 2,048 lanes, int16",
     "gloo": "gloo",
