@@ -75,6 +75,15 @@ def test_other_numbers_of_workers(run: Run, switch: list[str], workers: int) -> 
     assert len(digests(done.stdout)) == 1
 
 
+@pytest.mark.timeout(120)
+def test_the_demo_learns_as_well_from_lanes_of_8_bits_with_error_feedback(run: Run) -> None:
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra demo)")
+    demo = Path(__file__).parents[2] / "examples" / "digits.py"
+    # It fails where the accuracy is more than 0.5 points from that with exact sums.
+    done = run("-n", "2", command=[sys.executable, str(demo), "--send", "int8"])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_ranks_are_named_as_torchrun_names_them(run: Run) -> None:
     code = "import os; print(*(os.environ[n] for n in ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'SWITCHSUM_JOB')))"
     done = run("-n", "2", command=python(code))
