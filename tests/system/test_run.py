@@ -192,4 +192,5 @@ def test_a_profile_shows_what_every_process_did(run: Run, switch: list[str], lan
         assert all(event["dur"] >= 0 for event in mine)
         frames = sum(event["args"].get("frames in", event["args"].get("frames", 0)) for event in mine if event["tid"])
         assert frames >= 3 * 100_000 // lanes
-        assert "wait" in {event["name"] for event in mine}
+        shown = {event["name"] for event in mine}  # ranks that always find frames do not wait
+        assert shown >= ({"program", "wait"} if name == "switch" else {"send", "unpack, pack"})
