@@ -88,6 +88,11 @@ class WithoutRecovery:
                 setattr(module, replaced, stub)
         return module
 
+    def warm_up(self, communicator: Communicator) -> None:
+        """Compile what takes long; other processes then find it in the cache."""
+        with self.used_by(communicator):
+            communicator._driver.step(0.0)
+
     @contextmanager
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator on a shared-memory link use these kernels; nothing may be in flight before or after."""
