@@ -16,7 +16,7 @@ from bench.jobs import LINE_MTU, UNLIMITED
 from bench.records import Record, Samples, beside, record
 
 WORKERS = 4
-STEPS = 20
+STEPS = 10
 LANES = 256
 RATES = ("200mbit", "1gbit", UNLIMITED)
 EXAMPLES = ("images", "gpt", "words", "words-dense", "layers")

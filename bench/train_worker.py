@@ -25,7 +25,7 @@ from bench import layers
 from switchsum.host.pytorch.scheduled import URGENT_SHARE
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-WARM_UP = 4
+WARM_UP = 3
 """Steps that do not count: the first ones lay out buckets and load what is loaded when it is needed."""
 
 Hook = Callable[[object, dist.GradBucket], Future[torch.Tensor]]

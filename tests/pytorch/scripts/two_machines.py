@@ -15,16 +15,23 @@ from pathlib import Path
 from switchsum.launch import wires
 from switchsum.launch.children import Children
 from switchsum.launch.session import daemon
+from switchsum.protocol.wire import format_ip
 
 MIDDLE = "10.0.0.100"
 
 
+def options(wire: wires.Wire) -> list[str]:
+    """Return what torchrun would ask the machine's name for; here both have the same one."""
+    is_host = "true" if wire.rank == 0 else "false"
+    return [f"--rdzv-conf=is_host={is_host}", f"--local-addr={format_ip(wire.address.ip)}"]
+
+
 def train(laid: list[wires.Wire], command: list[str], environment: dict[str, str]) -> list[tuple[int, str]]:
     """Start torchrun on both; return exit codes and output."""
-    options = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"]
+    shared = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-endpoint=10.0.0.1:29400"]
     agents = [
         subprocess.Popen(
-            wire.inside([sys.executable, "-m", "torch.distributed.run", *options, *command]),
+            wire.inside([sys.executable, "-m", "torch.distributed.run", *shared, *options(wire), *command]),
             env={**os.environ, **environment, "GLOO_SOCKET_IFNAME": wires.WORKER_INTERFACE, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
