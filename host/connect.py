@@ -41,6 +41,7 @@ def connect(
     link: str | None = None,
     timeout_s: float | None = None,
     switch_timeout_s: float | None = None,
+    checksum: bool | None = None,
 ) -> Communicator:
     """Join a job and return this rank's communicator, once every rank has joined.
 
@@ -49,7 +50,8 @@ def connect(
     switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and WORLD_SIZE, or what `mpirun` and `srun`
     have in their place.  `timeout_s` is how long to wait
     for other ranks, here and in collectives; the job's own if not given.  `switch_timeout_s` is how long to wait for a
-    switch that answers nothing; `timeout_s` if not given.
+    switch that answers nothing; `timeout_s` if not given.  With `checksum` (SWITCHSUM_CHECKSUM=1) contributions carry a
+    UDP checksum over header and lanes, which the switch verifies: for links that do not check whole frames themselves.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
@@ -62,6 +64,7 @@ def connect(
     link = _setting("link", link, "SWITCHSUM_LINK", str)
     if timeout_s is not None and not timeout_s > 0:
         raise UsageError(f"timeout_s must be positive, not {timeout_s}")
+    checksum = os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum
     call_s = CALL_S if timeout_s is None else min(CALL_S, timeout_s)
     membership = Membership(
         controller,
@@ -83,7 +86,7 @@ def connect(
         )
         warm_up(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
-        engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s)
+        engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s, checksum)
     except BaseException:
         if transport is not None:
             transport.close()
@@ -102,12 +105,18 @@ def connect(
             link=link,
             timeout_s=timeout_s,
             switch_timeout_s=switch_timeout_s,
+            checksum=checksum,
         ),
     )
 
 
 def _admit(
-    membership: Membership, transport: Transport, world_size: int, timeout_s: float, switch_timeout_s: float | None
+    membership: Membership,
+    transport: Transport,
+    world_size: int,
+    timeout_s: float,
+    switch_timeout_s: float | None,
+    checksum: bool,
 ) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
     reply = membership.reply
@@ -125,6 +134,7 @@ def _admit(
         growth_bytes=reply.growth_bytes,
         timeout_s=timeout_s,
         switch_timeout_s=switch_timeout_s,
+        checksum=checksum,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 

@@ -134,6 +134,26 @@ def test_a_capture_has_every_frame(run: Run, tmp_path: Path) -> None:
     assert len(rdpcap(str(path))) >= 2 + 2 + 4  # two hellos in and out, a barrier's two frames in and two out
 
 
+def test_contributions_carry_checksums_on_request(run: Run, tmp_path: Path) -> None:
+    from scapy.layers.inet import UDP
+    from scapy.layers.l2 import Ether
+    from scapy.utils import rdpcap
+
+    path = tmp_path / "frames.pcapng"
+    code = (
+        "import switchsum, numpy as np; comm = switchsum.connect(checksum=True); a = np.ones(5000, np.float32); "
+        "comm.allreduce(a); assert (a == 2).all(); comm.close()"
+    )
+    assert run("-n", "2", "--pcap", str(path), command=python(code)).returncode == 0
+    frames = [Ether(bytes(frame)) for frame in rdpcap(str(path))]
+    contributions = [frame for frame in frames if UDP in frame and len(frame) > 1000 and frame[UDP].chksum != 0]
+    assert len(contributions) >= 2 * 19  # blocks of 256 values, but for the first, which agrees on exponents only
+    for frame in contributions:
+        carried = frame[UDP].chksum
+        del frame[UDP].chksum
+        assert Ether(bytes(frame))[UDP].chksum == carried
+
+
 def processes_of(token: str) -> set[str]:
     """Return the processes whose environment has the token."""
     found = set()
