@@ -140,6 +140,7 @@ class Communicator(CollectiveCalls):
         if self._thread is not None:
             self._thread.join()
         self._driver.transport.close()
+        self._membership.on_heartbeat = lambda: None  # no circle: what a closed communicator had mapped goes with it
         if self._driver.trace is not None:
             self._driver.trace.write()
 

@@ -41,6 +41,7 @@ class Programs:
         """Wait until the thread has ended, which the communicator has given nothing more to do."""
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
+        self._last = None
 
     def _note_thread(self) -> None:
         self._thread = threading.get_ident()

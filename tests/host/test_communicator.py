@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -35,6 +37,19 @@ from .checks import RANKS, failures, on_all
 @pytest.fixture
 def ranks(fresh_ranks: list[Communicator]) -> list[Communicator]:
     return fresh_ranks
+
+
+def test_a_closed_communicator_goes_at_once_with_what_it_had_mapped(ranks: list[Communicator]) -> None:
+    array = np.ones(1000, np.float32)
+    on_all(ranks, lambda communicator: communicator.allreduce_topk_async(array.copy(), k=5).wait() is None)
+    kept = [weakref.ref(communicator) for communicator in ranks]
+    on_all(ranks, Communicator.close)
+    gc.disable()  # which would find a circle some time later
+    try:
+        ranks.clear()
+        assert [reference() for reference in kept] == [None] * len(kept)
+    finally:
+        gc.enable()
 
 
 def test_sum_works_in_place_and_returns_the_array(ranks: list[Communicator]) -> None:
