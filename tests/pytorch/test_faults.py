@@ -22,7 +22,8 @@ RANKS = 3
 
 @pytest.mark.timeout(120)
 def test_a_worker_that_dies_in_its_backward_pass_is_named_by_the_others(launch: Launch) -> None:
-    ended = launch(RANKS, SCRIPTS / "faults.py", "dies", "600", own_switch=True)
+    # A switch of rank 0's own would end with rank 0, and rank 2 might hear of nothing but that.
+    ended = launch(RANKS, SCRIPTS / "faults.py", "dies", "600")
     assert ended.codes == [3, -9, 3], ended.text
     assert "rank 1 of job" in ended.outputs[0]
     assert "rank 1 of job" in ended.outputs[2]
