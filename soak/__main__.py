@@ -195,7 +195,9 @@ class Soak:
             if len({report["digest"] for report in done if report["reformed"] is reformed}) > 1:
                 self.counts["wrong sums"] += 1
                 last = {report["rank"]: report.get("bits") for report in done}
-                self.problems.append(f"{job.name}: ranks have different bits; [number, dtype, zeros < 0, fractions]: {last}")
+                self.problems.append(
+                    f"{job.name}: ranks have different bits (number, dtype, zeros below 0, fractions): {last}"
+                )
         self._client.remove_job(rpc.JobRequest(job=job.name))
         for place in job.places:
             if place.was_killed:
