@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ KERNELS: Final = ("host_frames",)
 """Targets whose Python is compiled by numba, from bytecode that must stay as it is: only the target and the reference
 switch guide the fuzzer there.  Inputs find their way into kernels, and native code, by what they are made from."""
 ARTIFACTS: Final = Path(__file__).parent.parent / "build" / "fuzz"
-"""Where inputs go that failed."""
+"""Where inputs go that failed, and what the targets write."""
 
 
 def main() -> None:
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("target", nargs="?", choices=TARGETS)
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     options, rest = parser.parse_known_args()
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     if options.target is not None:
         _fuzz(options.target, [f"-max_total_time={options.seconds}", *rest])
         return
@@ -37,9 +39,22 @@ def main() -> None:
     sys.exit(1 if failed else 0)
 
 
-def _start(target: str, seconds: int) -> int:
-    print(f"== {target}", flush=True)
-    return subprocess.run([sys.executable, "-m", "fuzz", target, "--seconds", str(seconds)], check=False).returncode
+def _start(target: str, seconds: int) -> bool:
+    """Fuzz in a process of its own; print what it did in a line, or all that it wrote if it failed."""
+    log = ARTIFACTS / f"{target}.log"
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", "fuzz", target, "--seconds", str(seconds)]
+        code = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, check=False).returncode
+    wrote = log.read_text(errors="replace")
+    if code != 0:
+        print(f"{wrote}\n{target}: FAILED, exit code {code}", flush=True)
+        return True
+    inputs, new, peak = (
+        found[1] if (found := re.search(rf"stat::{name}:\s+(\d+)", wrote)) else "?"
+        for name in ("number_of_executed_units", "new_units_added", "peak_rss_mb")
+    )
+    print(f"{target}: {inputs} inputs, {new} of them reached something new, at most {peak} MB", flush=True)
+    return False
 
 
 def _fuzz(target: str, options: list[str]) -> None:
@@ -54,7 +69,6 @@ def _fuzz(target: str, options: list[str]) -> None:
     tried = module.Target()
     for seed in module.seeds():
         tried.run(seed)  # a compiler's time is not an input's
-    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="switchsum-fuzz-") as folder:
         for index, seed in enumerate(module.seeds()):
             (Path(folder) / f"seed{index}").write_bytes(seed)
