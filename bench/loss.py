@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ WORKERS = 4
 SIZE_BYTES = 100_000_000
 PAIRS = 15
 RECOVERY_BYTES = 20_000_000
-RECOVERY_PAIRS = 151
+RECOVERY_PAIRS = 401
 """What is to be told apart is little: many short pairs."""
 LOSS = 0.01
 LANES = (256, 2048)
@@ -55,12 +56,13 @@ def run() -> list[Record]:
         for name, unit, values in zip(
             ("time", "cpu"), ("time", "processor time"), zip(*costs, strict=True), strict=True
         ):
-            records.append(
-                record(
-                    f"loss.recovery.{name}.{WORKERS}workers.{lanes}",
-                    Samples(values=list(values)),
-                    f"times the {unit} without recovery",
-                    f"{where}, {whole}, {lanes} lanes",
-                )
+            samples = Samples(values=list(values))
+            cost = record(
+                f"loss.recovery.{name}.{WORKERS}workers.{lanes}",
+                samples,
+                f"times the {unit} without recovery",
+                f"{where}, {whole}, {lanes} lanes",
             )
+            low, high = samples.interval
+            records.append(dataclasses.replace(cost, more={"95 % from": low, "to": high}))
     return records

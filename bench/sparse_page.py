@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,23 +56,23 @@ def table(cell: Cell, rows: Iterable[Row]) -> list[str]:
 
 def comparisons(rows: Iterable[Row]) -> list[str]:
     """Return what follows from the rows of one cell, as a list."""
-    seconds = {row["way"]: row["seconds"] for row in rows}
+    by_way = {row["way"]: row for row in rows}
+    seconds = {way: row["seconds"] for way, row in by_way.items()}
     lines = []
     dense, zeros = seconds.get("switchsum"), seconds.get("union 0%: switchsum")
     for way, taken in seconds.items():
         case, _, name = way.partition(", blocks of ")
-        if (
-            dense
-            and zeros
-            and case.startswith("union")
-            and name.endswith(("048: switchsum", "256: switchsum, block=auto"))
-        ):
+        if dense and zeros and name.endswith(("048: switchsum", "256: switchsum, block=auto")):
             share = float(case.removeprefix("union ").rstrip("%")) / 100
             bound = 1.15 * share * dense + zeros
             verdict = "within" if taken <= bound else "beyond"
             lines.append(
                 f"- {way}: {taken:.3f} s, {verdict} 1.15 x {share:g} x dense + an array of zeros: {bound:.3f} s"
             )
+    for way in seconds:
+        case, _, name = way.partition(": ")
+        if name == "choosing, for all":
+            lines += _beside_peers(case, by_way)
     pairs = (
         ("int8 lanes are {:.2f} times faster than int32", "switchsum", "switchsum, int8 lanes"),
         ("looking for zeros makes a dense array {:.3f} times slower", *_SKIPPING),
@@ -83,6 +83,22 @@ def comparisons(rows: Iterable[Row]) -> list[str]:
     return lines
 
 
+def _beside_peers(case: str, by_way: dict[str, Row]) -> Iterator[str]:
+    """Compare ways whose selection is their own with peers that were given the chosen values, selection added."""
+    selection = by_way[f"{case}: choosing, for all"]["seconds"]
+    peers = [by_way[f"{case}: {peer}"] for peer in PEERS]
+    fastest, smallest = min(row["seconds"] for row in peers), min(row["up"] for row in peers)
+    for name, own in ((_KEPT, selection), (_BLOCK_TOP_K, 0.0)):
+        row = by_way[f"{case}: {name}"]
+        taken, least = row["seconds"] + own, fastest + selection
+        yield (
+            f"- {case}, from the gradient on: {name}: {taken:.3f} s and {row['up'] / 1e6:.2f} MB; "
+            f"of the others the fastest takes {least:.3f} s, and the smallest {smallest / 1e6:.2f} MB"
+        )
+
+
+_KEPT = "switchsum, as many sums kept"
+_BLOCK_TOP_K = "switchsum, global block top-k"
 _SKIPPING = ("switchsum, int32, sum, which skips zeros", "switchsum, int32, max, which skips nothing")
 
 

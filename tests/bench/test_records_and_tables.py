@@ -94,3 +94,10 @@ def test_a_wrong_sum_ends_a_measurement() -> None:
 def test_plots_find_their_records() -> None:
     found = plots._of([{"name": "allreduce.shm.100MB.16workers.2048"}, {"name": "loss.256"}], "allreduce.shm.100MB")
     assert list(found) == [(16, "2048")]
+
+
+def test_the_median_lies_in_its_interval_19_times_of_20() -> None:
+    dice = np.random.default_rng(3)
+    intervals = [Samples(values=list(dice.exponential(size=101))).interval for _ in range(500)]
+    inside = sum(low <= np.log(2) <= high for low, high in intervals)
+    assert 0.93 * 500 <= inside <= 0.99 * 500
