@@ -103,7 +103,10 @@ class Controller:
                 silent = self._jobs.tick(self._clock())
                 for job, member in silent:
                     log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
-                if silent or handle is not None or not self._link.is_settled:
+                ended = self._jobs.end_ephemeral()
+                for job in ended:
+                    log.info("job %s: nobody is in it any more, and it ends", job.name)
+                if silent or ended or handle is not None or not self._link.is_settled:
                     self._settle()
         with self._changed:
             self._link.close()
@@ -334,7 +337,11 @@ class Controller:
         with self._changed:
             self._need_switch()
             job = self._jobs.create(
-                request.job, workers=request.workers, slots=request.slots, timeout_s=request.timeout_s
+                request.job,
+                workers=request.workers,
+                slots=request.slots,
+                timeout_s=request.timeout_s,
+                ephemeral=request.ephemeral,
             )
             try:
                 self._synchronise()

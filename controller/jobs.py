@@ -53,6 +53,10 @@ class Job:
     """How long members wait for one another; by then they have heard of one that is lost."""
     gathering: Incarnation
     """The next incarnation."""
+    ephemeral: bool = False
+    """It ends by itself when nobody has been in it for its time-out."""
+    vacant_s: float = 0.0
+    """For how long nobody has been in it."""
     live: Incarnation | None = None
     """The one whose entries are on the switch."""
     reforming: set[int] = field(default_factory=set)
@@ -67,6 +71,11 @@ class Job:
         A rank gathers only when it has gone from the live incarnation, so beside a complete one there is none.
         """
         return all(member.state is MemberState.SEEN for member in self.gathering.members)
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether nobody is in it."""
+        return self.live is None and all(one.state is MemberState.EXPECTED for one in self.gathering.members)
 
     def epoch_for(self, incarnation: Incarnation) -> int:
         """Return the epoch that a member is to join again under, or its own when it may stay.
@@ -119,7 +128,7 @@ class Jobs:
         """Slots that no job has reserved."""
         return self.total_slots - sum(job.slots.count for job in self)
 
-    def create(self, name: str, *, workers: int, slots: int, timeout_s: float) -> Job:
+    def create(self, name: str, *, workers: int, slots: int, timeout_s: float, ephemeral: bool = False) -> Job:
         """Reserve slots for a new job; raises UsageError or NoCapacity."""
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
@@ -135,6 +144,7 @@ class Jobs:
             slots=self._fit(slots),
             group=group,
             timeout_s=timeout_s,
+            ephemeral=ephemeral,
             gathering=new_incarnation(self._draw_epoch(), workers),
         )
         self._jobs[name] = job
@@ -224,6 +234,7 @@ class Jobs:
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)
         member.heard_s = now
+        job.vacant_s = 0.0
         while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:
             pass
         member.nonce = nonce
@@ -291,7 +302,17 @@ class Jobs:
             if member.state is not MemberState.LOST:
                 self._end(member, NotAdmitted("nothing was heard of this member for a while: join again"))
             self._after_departure(job, incarnation)
+        for job in self:
+            if job.is_vacant:
+                job.vacant_s += min(pause_s, MAX_TICK_S)
         return [(job, member) for job, _, member in silent]
+
+    def end_ephemeral(self) -> list[Job]:
+        """Remove ephemeral jobs in which nobody has been for their time-out, and return them."""
+        ended = [job for job in self if job.ephemeral and job.vacant_s > job.timeout_s]
+        for job in ended:
+            self.remove(job.name)
+        return ended
 
     def admit(self, job: Job, first_number: int) -> None:
         """Make the complete next incarnation the live one."""

@@ -168,6 +168,7 @@ def _plan_job(job: Job) -> Iterator[Entry | Group]:
             slot_count=job.slots.count,
             group=job.group,
             timeout_s=job.timeout_s,
+            ephemeral=job.ephemeral,
             live=live is not None,
             epoch=live.epoch if live else (job.gathering.epoch - 1) & 0xFFFF,
             first_number=live.first_number if live else 0,
@@ -269,6 +270,7 @@ def _rebuild_job(entry: Entry, state: State, now: float) -> Job:
         slots=SlotRange(first=int(record["first_slot"]), count=int(record["slot_count"])),
         group=int(record["group"]),
         timeout_s=float(record["timeout_s"]),
+        ephemeral=bool(record.get("ephemeral", False)),
         gathering=new_incarnation(int(record["epoch"]) + 1, int(record["workers"])),
     )
     if record["live"]:

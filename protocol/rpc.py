@@ -145,6 +145,8 @@ class CreateJobRequest:
     slots: int = 256
     """Slots to reserve."""
     timeout_s: float = 10.0
+    ephemeral: bool = False
+    """The job ends by itself when nobody has been in it for `timeout_s`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

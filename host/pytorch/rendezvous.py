@@ -127,7 +127,9 @@ def _make_job(place: Place, workers: int) -> None:
     """Make a group's own job."""
     slots = 256 if "/" not in place.job else GROUP_SLOTS
     remove_job(place)  # an incarnation that was killed
-    _call(place, "CreateJob", rpc.CreateJobRequest(job=place.job, workers=workers, slots=slots), rpc.JobInfo)
+    # Rank 0 removes it; ephemeral, for rank 0 may be killed.
+    request = rpc.CreateJobRequest(job=place.job, workers=workers, slots=slots, ephemeral=True)
+    _call(place, "CreateJob", request, rpc.JobInfo)
 
 
 def await_leaving(place: Place) -> None:

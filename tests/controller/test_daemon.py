@@ -230,6 +230,18 @@ def test_a_controller_that_died_before_everybody_had_left(switch: AnySwitch, sta
     eventually(lambda: show(second).state == "waiting")
 
 
+def test_an_ephemeral_job_whose_members_were_all_killed_keeps_no_slots(switch: AnySwitch, start: Start) -> None:
+    first = start()
+    request = rpc.CreateJobRequest(job="a", workers=2, slots=SLOTS, timeout_s=0.6, ephemeral=True)
+    first.client.create_job(request)
+    admit(join_all(first, switch))
+    first.stop()
+    second = start()  # it knows from the switch what kind of job it is
+    assert second.connected.wait(LONG_S)
+    assert show(second).state == "running"
+    eventually(lambda: not second.client.list_jobs().jobs)
+
+
 def test_a_killed_member_is_lost_and_can_be_replaced(switch: AnySwitch, start: Start) -> None:
     running = start()
     epoch = create(running, timeout_s=0.6).epoch

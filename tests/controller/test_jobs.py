@@ -292,6 +292,37 @@ def test_those_who_are_left_go_on_when_all_of_them_want_to() -> None:
     assert job.live.epoch == 3
 
 
+def test_an_ephemeral_job_ends_when_nobody_has_been_in_it_for_its_time_out() -> None:
+    jobs = make_jobs()
+    jobs.create("a", workers=2, slots=4, timeout_s=TIMEOUT_S, ephemeral=True)
+    create(jobs, "b")
+
+    def wait(*times: float) -> list[str]:
+        ended = []
+        for now in times:
+            jobs.tick(now)
+            ended += [job.name for job in jobs.end_ephemeral()]
+        return ended
+
+    assert not wait(0.0, 1.0, 2.0, 4.0, 6.0, 8.0)
+    join(jobs, 0, now=8.0)
+    assert not wait(9.0)
+    # Its only member falls silent before it is admitted; then all members do; then they leave.
+    assert not wait(11.0, 13.0, 15.0, 17.0, 19.0)
+    run(jobs, now=19.0)
+    assert not wait(21.0, 23.0, 25.0, 27.0, 29.0)
+    assert jobs.find("a").is_vacant
+    nonces = run(jobs, now=29.0)
+    for nonce in nonces:
+        jobs.leave(nonce)
+    assert not wait(31.0, 1000.0, 1002.0)  # suspended meanwhile: that does not count
+    assert wait(1004.0, 1006.0) == ["a"]
+    assert [job.name for job in jobs] == ["b"]
+    assert jobs.free_slots == 12
+    with pytest.raises(NotAdmitted):
+        jobs.heartbeat(nonces[0], 1006.0)
+
+
 def test_who_only_gathers_cannot_reform() -> None:
     jobs = make_jobs()
     create(jobs)

@@ -327,6 +327,7 @@ def live_part(jobs: Jobs) -> Sequence[object]:
             job.name,
             job.number,
             job.workers,
+            job.ephemeral,
             job.slots,
             job.group,
             job.timeout_s,

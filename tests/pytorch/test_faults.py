@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from switchsum.controller.rpc_client import ControllerClient
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
 from .conftest import SCRIPTS, Launch
@@ -27,6 +29,20 @@ def test_a_worker_that_dies_in_its_backward_pass_is_named_by_the_others(launch: 
     assert ended.codes == [3, -9, 3], ended.text
     assert "rank 1 of job" in ended.outputs[0]
     assert "rank 1 of job" in ended.outputs[2]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_no_slots_are_kept_for_a_group_whose_first_rank_was_killed(launch: Launch) -> None:
+    ended = launch(RANKS, SCRIPTS / "faults.py", "first", "600")
+    assert ended.codes == [-9, 3, 3], ended.text
+    with ControllerClient(ended.outputs[0].strip()) as client:
+        left = client.list_jobs().jobs
+        assert left
+        deadline = time.monotonic() + 60
+        while client.list_jobs().jobs and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not client.list_jobs().jobs, left
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Trainings in which something goes wrong: `dies`, `late`, `absent`, `overflow`."""
+"""Trainings in which something goes wrong: `dies`, `first`, `late`, `overflow`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,14 @@ def dies() -> None:
         if step == 2 and dist.get_rank() == 1:
             model.module.weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         model(torch.ones(4, 6)).sum().backward()
+
+
+def first() -> None:
+    """Rank 0, which has made the job and would remove it, dies."""
+    if dist.get_rank() == 0:
+        print(os.environ["SWITCHSUM_CONTROLLER"], flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))
 
 
 def late() -> None:
@@ -61,7 +69,7 @@ if __name__ == "__main__":
     try:
         dist.init_process_group("switchsum", timeout=timedelta(seconds=timeout_s))
         began = time.monotonic()
-        {"dies": dies, "late": late, "overflow": overflow}[name]()
+        {"dies": dies, "first": first, "late": late, "overflow": overflow}[name]()
     except Exception as error:
         print(f"{type(error).__name__} after {time.monotonic() - began:.0f} s: {error}", flush=True)
         raise SystemExit(3) from error
