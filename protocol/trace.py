@@ -1,7 +1,7 @@
 """What a process did when, for a trace that Perfetto or chrome://tracing shows.
 
 Loops that are kernels note spans in an array that was made beforehand: a few nanoseconds each, and one comparison where
-nobody wants a trace.  A process writes its spans to a file of its own when it ends; the launcher puts them together.
+nobody wants a trace.  A process writes its spans to a file of its own when it ends (`switchsum.protocol.trace_files`).
 Times are of the clock that all processes of a machine share.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.trace_files import PROFILE_VARIABLE
 
-PROFILE_VARIABLE: Final = "SWITCHSUM_PROFILE"
-"""Directory into which processes write their spans; unset: none does."""
 CAPACITY: Final = 200_000
 """Spans of one process; further ones are counted, and left out."""
 
@@ -119,18 +117,3 @@ class Trace:
             Path(self._directory, f"{os.getpid()}.json").write_text(json.dumps(self.events()))
         except OSError:
             return
-
-
-def merge(directory: Path, target: Path) -> int:
-    """Put what processes have written into one file, times counted from the first; return how many events there are."""
-    events = [event for path in sorted(directory.glob("*.json")) for event in json.loads(path.read_text())]
-    start = min(_times(events), default=0.0)
-    for event in events:
-        if "ts" in event:
-            event["ts"] -= start
-    target.write_text(json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
-    return len(events)
-
-
-def _times(events: Iterable[dict[str, Any]]) -> Iterable[float]:
-    return (event["ts"] for event in events if "ts" in event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,3 +135,12 @@ def test_protocol_has_no_clock_and_no_io() -> None:
 )
 def test_every_form_of_import_is_seen(source: str, reached: set[str]) -> None:
     assert floors_reached(source, "switchsum.switch.load") == reached
+
+
+@pytest.mark.parametrize(
+    "module", ["switchsum", "switchsum.cli", "switchsum.launch.session", "switchsum.controller.daemon"]
+)
+def test_what_computes_nothing_does_without_the_compiler(module: str) -> None:
+    code = f"import sys, {module}; print(*sorted({{'numba', 'numpy', 'llvmlite'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""  # they take longer to import than all the rest

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from switchsum.protocol.trace import NO_SPANS, PROFILE_VARIABLE, Span, Trace, is_traced, merge, note
+from switchsum.protocol.trace import NO_SPANS, Span, Trace, is_traced, note
+from switchsum.protocol.trace_files import PROFILE_VARIABLE, merge
 
 
 def written(trace: Trace, directory: Path) -> list[dict[str, Any]]:

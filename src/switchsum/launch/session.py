@@ -15,7 +15,7 @@ from switchsum.launch.children import Child, Children
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
-from switchsum.protocol.trace import PROFILE_VARIABLE, merge
+from switchsum.protocol.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol.wire import format_ip, format_mac
 
 JOB = "run"
