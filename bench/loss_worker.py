@@ -1,6 +1,7 @@
-"""One rank of the loss benchmark: `python -m bench.loss_worker BYTES PAIRS LOSS FILE`.
+"""One rank of the loss benchmark: `python -m bench.loss_worker BYTES TURNS SHARE,... FILE`.
 
-Rank 0 sets the switch's drop simulator before each run, and writes the seconds of each pair (without, with) as JSON.
+Rank 0 sets the switch's drop simulator before each run, and writes the seconds of each turn (a run for each share of
+frames lost) as JSON.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ import switchsum
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.protocol import rpc
 
-WARM_UP_PAIRS = 1
+WARM_UP_TURNS = 1
 
 
-def main(size: int, pairs: int, loss: float, path: Path) -> None:
+def main(size: int, turns: int, shares: list[float], path: Path) -> None:
     """Measure; raises AssertionError when a sum is wrong."""
     seconds = []
     with switchsum.connect() as communicator, ControllerClient(os.environ["SWITCHSUM_CONTROLLER"]) as controller:
         ramp = ((np.arange(size) % 1000) / 1000 + 0.5).astype(np.float32)
         expected = ramp * np.float32(sum(range(1, communicator.world_size + 1)))
         array = np.empty_like(ramp)
-        for pair in range(WARM_UP_PAIRS + pairs):
+        for turn in range(WARM_UP_TURNS + turns):
             taken = []
-            for share in (0.0, loss):
+            for share in shares:
                 if communicator.rank == 0:
                     controller.set_loss(rpc.LossRequest(ingress=share, egress=share))
                 np.multiply(ramp, np.float32(communicator.rank + 1), out=array)
@@ -38,7 +39,7 @@ def main(size: int, pairs: int, loss: float, path: Path) -> None:
                 communicator.allreduce(array)
                 taken.append(time.perf_counter() - started)
                 np.testing.assert_allclose(array, expected, rtol=1e-5)
-            if pair >= WARM_UP_PAIRS:
+            if turn >= WARM_UP_TURNS:
                 seconds.append(taken)
         if communicator.rank == 0:
             statistics = communicator.statistics()
@@ -47,4 +48,4 @@ def main(size: int, pairs: int, loss: float, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) // 4, int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]))
+    main(int(sys.argv[1]) // 4, int(sys.argv[2]), [float(word) for word in sys.argv[3].split(",")], Path(sys.argv[4]))
