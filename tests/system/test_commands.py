@@ -19,6 +19,8 @@ import pytest
 
 from switchsum.cli import main
 from switchsum.cli.controller import P4RUNTIME
+from switchsum.cli.remote import persist
+from switchsum.protocol.errors import ControllerUnreachable
 from switchsum.protocol.p4runtime import DEFAULT_PORT
 from switchsum.protocol.wire import Reason
 
@@ -111,6 +113,31 @@ def test_a_jobs_life_at_the_command_line(controller: str) -> None:
     assert run(controller, "job", "remove", "digits").stdout == ""
     assert ask(controller, "job", "list") == []
     assert run(controller, "job", "list").stdout == "jobs: none\n"
+
+
+def test_creating_a_job_waits_for_what_the_lines_before_it_start(tmp_path: Path) -> None:
+    p4runtime, listen = f"unix:{tmp_path}/p4runtime", f"unix:{tmp_path}/controller"
+    create = ["job", "create", "early", "-n", "1", "--controller", listen]
+    with subprocess.Popen([*SWITCHSUM, *create], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as created:
+        assert created.stderr is not None
+        assert created.stderr.readline() == "switchsum: no controller yet, waiting 10 s for it\n"
+        daemons = [spawn(["controller", "--switch", p4runtime, "--listen", listen], tmp_path / "controller")]
+        try:
+            daemons.append(spawn(["switch", "--listen", p4runtime, "--engine", "interpreter"], tmp_path / "p4runtime"))
+            output, errors = created.communicate(timeout=START_S)
+        finally:
+            for daemon in daemons:
+                end(daemon)
+    assert (created.returncode, errors) == (0, "")
+    assert "early" in output
+
+
+def test_who_does_not_come_is_missed() -> None:
+    def call() -> None:
+        raise ControllerUnreachable("no controller answers")
+
+    with pytest.raises(ControllerUnreachable):
+        persist(call, patience_s=0.3)
 
 
 def test_names_are_text_and_not_markup(controller: str) -> None:

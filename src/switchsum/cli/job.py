@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from switchsum.cli.output import JsonOption, print_json, print_records
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, persist
 from switchsum.protocol import rpc
 
 app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
@@ -26,10 +26,11 @@ def create(
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Reserve slots for a new job."""
+    """Reserve slots for a new job; waits for a controller and switch that are just being started."""
     request = rpc.CreateJobRequest(job=name, workers=workers, slots=slots, timeout_s=timeout_s)
     with connect(controller) as client:
-        _print_jobs([client.create_job(request)], as_json=as_json)
+        job = persist(lambda: client.create_job(request))
+        _print_jobs([job], as_json=as_json)
 
 
 @app.command("list")

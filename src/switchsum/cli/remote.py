@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING, Annotated
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 
 if TYPE_CHECKING:
@@ -18,6 +21,10 @@ ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port.")
 ]
 CONTROLLER = DEFAULT_CONTROLLER
+PATIENCE_S: Final = 10.0
+"""How long a command waits for daemons that the line before it in a script has started; they take a second or two."""
+
+Reply = TypeVar("Reply")
 
 
 def check_address(address: str) -> None:
@@ -44,3 +51,19 @@ def connect(controller: str) -> ControllerClient:
     from switchsum.controller.rpc_client import ControllerClient
 
     return ControllerClient(controller)
+
+
+def persist(call: Callable[[], Reply], patience_s: float = PATIENCE_S) -> Reply:
+    """Return what `call` does, tried again while there is no controller yet, or it has no switch yet."""
+    deadline, told = time.monotonic() + patience_s, False
+    while True:
+        try:
+            return call()
+        except (ControllerUnreachable, SwitchLost) as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                who = "controller" if isinstance(error, ControllerUnreachable) else "switch"
+                sys.stderr.write(f"switchsum: no {who} yet, waiting {patience_s:g} s for it\n")
+                told = True
+            time.sleep(0.2)
