@@ -28,7 +28,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-small bench-sparse bench-train lint p4 docs torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-small bench-sparse bench-train lint p4 docs examples torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,14 @@ p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled
 
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
+
+examples: torch ## the four trainings in full, each beside gloo, and their curves in docs/images
+	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
+	mkdir -p build
+	$(BIN)/switchsum run -n 4 --terminal -- $(BIN)/python examples/digits.py --gloo --curves build/digits.json
+	for name in images words gpt; do \
+	  $(BIN)/torchrun --nproc-per-node 4 examples/$$name.py --curves build/$$name.json || exit 1; done
+	$(BIN)/python examples/curves.py docs/images/examples build/digits.json build/images.json build/words.json build/gpt.json
 
 bench-train: torch ## steps of the examples beside gloo, on links of 200 Mbit/s, 1 Gbit/s and none (links need root)
 	$(BIN)/python -m bench --only train $(ARGS)

@@ -11,6 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 import torch.distributed as dist
+from curves import Curves
 from rich.console import Console
 from rich.table import Table
 
@@ -40,8 +41,11 @@ def run(title: str, score: str, train: Callable[[int], Iterator[float]], *, step
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--backends", nargs="+", default=["switchsum", "gloo"])
+    parser.add_argument("--curves", help="file to write the losses to, for curves.py")
     options = parser.parse_args()
     curves = {backend: _curve(backend, train, options.steps) for backend in options.backends}
+    if options.curves and os.environ["RANK"] == "0":
+        Curves(title=title, unit="step", losses={name: one.losses for name, one in curves.items()}).save(options.curves)
     return 0 if _report(title, score, curves, tolerance) else 1
 
 

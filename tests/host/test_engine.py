@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -330,6 +331,27 @@ def test_urgency_is_part_of_what_ranks_must_agree_in() -> None:
         cluster.submit(rank, np.ones(8, np.float32), urgent=rank == 1)
     with pytest.raises((OperationMismatch, CollectiveTimeout)):
         cluster.run(lambda: False)
+
+
+@pytest.mark.parametrize(("blocks", "count"), [(4, 6), (1, 24), (2, 12), (3, 8)])
+def test_operations_in_flight_have_equal_shares_of_the_slots(blocks: int, count: int) -> None:
+    # Alone each would use some of 8 slots only; together they use all of them, as one of as many blocks would.
+    seconds = []
+    for size, operations in ((8 * blocks, count), (8 * blocks * count, 1)):
+        cluster = Cluster(ClusterConfig(workers=2, window_slots=8))
+        packets = recording(cluster)
+        inputs = [draw(size, np.dtype(np.int32), 2) for _ in range(operations)]
+        outputs = [[array.copy() for array in arrays] for arrays in inputs]
+        for arrays in outputs:
+            for rank, array in enumerate(arrays):
+                cluster.submit(rank, array)
+        cluster.run(lambda cluster=cluster: all(len(one.finished) == operations for one in cluster.workers))  # type: ignore[misc]  # noqa: B023
+        seconds.append(cluster.clock.now_s)
+        for arrays, results in zip(inputs, outputs, strict=True):
+            check_sums(arrays, results, 8)
+        with_lanes = [packet.header.slot for packet in packets if packet.header.flags & Flag.PAYLOAD]
+        assert Counter(with_lanes) == dict.fromkeys(range(8), 2 * blocks * count // 8)
+    assert seconds[0] < 2 * seconds[1]  # each begins a column with a round of its own, where one goes on
 
 
 def test_small_operations_share_the_round_trip() -> None:

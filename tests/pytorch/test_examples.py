@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +24,37 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 def test_losses_are_those_of_gloo(launch: Launch, name: str) -> None:
     text = launch(2, EXAMPLES / f"{name}.py", "--steps", "12").check()
     assert "losses differ by at most 0.0" in text
+
+
+@pytest.mark.timeout(120)
+def test_the_demo_beside_gloo(tmp_path: Path) -> None:
+    demo = [
+        sys.executable,
+        str(EXAMPLES / "digits.py"),
+        "--epochs",
+        "2",
+        "--gloo",
+        "--curves",
+        str(tmp_path / "curves"),
+    ]
+    command = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--terminal", "--", *demo]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    curves = json.loads((tmp_path / "curves").read_text())
+    exact = curves["losses"].pop("exact float64 sums, one process")
+    assert set(curves["losses"]) == {"switchsum", "gloo"}
+    for losses in curves["losses"].values():
+        assert losses == pytest.approx(exact, rel=1e-3)
+
+
+def test_curves_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed (the extra bench)")
+    curves = {"title": "a training", "unit": "step", "losses": {"switchsum": [2.0, 1.0], "gloo": [2.0, 1.0]}}
+    (tmp_path / "curves").write_text(json.dumps(curves))
+    command = [sys.executable, str(EXAMPLES / "curves.py"), str(tmp_path / "out"), *[str(tmp_path / "curves")] * 2]
+    subprocess.run(command, timeout=50, check=True)
+    assert "</svg>" in (tmp_path / "out.svg").read_text()
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.timeout(120)

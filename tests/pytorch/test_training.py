@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torc
 dist = torch.distributed
 
 DEADLINE_S = 150
+EXAMPLES = SCRIPTS.parents[2] / "examples"
 
 Torchrun = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -81,13 +83,16 @@ def test_an_ordinary_script_trains_as_on_gloo(torchrun: Torchrun, launch: Launch
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> None:
-    # One after the other: a plain training, hooks, layers that wait for their own gradients, and an example.
+    # One after the other: a plain training, hooks, layers that wait for their own gradients, and the examples.
     scripts = [
         f"{SCRIPTS / 'ddp.py'} switchsum {tmp_path / 'result'}",
         f"{SCRIPTS / 'hooked.py'}",
         f"{SCRIPTS / 'scheduled.py'}",
-        f"{SCRIPTS.parents[2] / 'examples' / 'images.py'} --steps 3",
+        f"{EXAMPLES / 'digits.py'} --epochs 1 --gloo",
+        *(f"{EXAMPLES / name}.py --steps 3" for name in ("images", "words", "gpt")),
     ]
+    loops = [name for name in ("accelerate", "lightning") if find_spec(name) is not None]
+    scripts += [f"{EXAMPLES / f'with_{name}.py'} --epochs 1" for name in loops]
     training = ["sh", "-c", " && ".join(f"{sys.executable} {script}" for script in scripts)]
     options = ["-n", "2", "--links", "veth", "--switch", switch, "--timeout", "30"]
     command = [sys.executable, "-m", "switchsum", "run", *options, "--", *training]
@@ -96,7 +101,10 @@ def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> N
     assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
     assert "passed check_narrow_lanes" in done.stdout
     assert "the same parameters" in done.stdout
-    assert "losses differ by at most 0.0" in done.stdout
+    assert "passed check_every_compressor" in done.stdout
+    assert "test accuracy, loss: gloo" in done.stdout
+    assert done.stdout.count("losses differ by at most 0.0") == 3
+    assert done.stdout.count("switchsum, 2 ranks: accuracy") == len(loops)
 
 
 @pytest.mark.slow
@@ -159,7 +167,8 @@ def test_the_entry_point_never_raises() -> None:
 @pytest.mark.timeout(120)
 def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
     text = launch(3, SCRIPTS / "hooked.py").check()
-    assert re.findall("passed (.*)", text) == ["check_residuals", "check_narrow_lanes", "check_torchs_own_hooks"]
+    checks = ["check_residuals", "check_every_compressor", "check_narrow_lanes", "check_torchs_own_hooks"]
+    assert re.findall("passed (.*)", text) == checks
 
 
 @pytest.mark.timeout(120)

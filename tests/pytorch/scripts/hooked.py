@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from switchsum import Communicator, Handle
+from switchsum.host import compress
 from switchsum.torch import hooks
 
 
@@ -92,6 +93,56 @@ def check_residuals() -> None:
         assert third.tolist() == [(2 + mean) + (1 + mean), 0] * 4
 
 
+COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
+    "BlockTopK": lambda: compress.BlockTopK(0.5, block=32),
+    "DeepGradientCompression": lambda: compress.DeepGradientCompression(0.1),
+    "ErrorFeedback": lambda: compress.ErrorFeedback(compress.TopK(0.1)),
+    "PowerSgd": lambda: compress.ErrorFeedback(compress.PowerSgd(2)),
+    "Qsgd": compress.Qsgd,
+    "RandomK": lambda: compress.ErrorFeedback(compress.RandomK(0.1)),
+    "ScaledSign": lambda: compress.ErrorFeedback(compress.ScaledSign()),
+    "TernGrad": compress.TernGrad,
+    "ThresholdTopK": lambda: compress.ErrorFeedback(compress.ThresholdTopK(0.1)),
+    "TopK": lambda: compress.TopK(0.1),
+}
+
+
+def losses(model: DistributedDataParallel, steps: int) -> list[float]:
+    """Train a model that is to return what it is given."""
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    data = torch.randn(32, 16, generator=torch.Generator().manual_seed(dist.get_rank()))
+    found = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = (model(data) - data).square().mean()
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def check_every_compressor() -> None:
+    """Each learns, gives every rank the same parameters, and its state goes into a checkpoint and back."""
+    assert {*COMPRESSORS, "Communicates", "Compressor", "Exchanged", "State"} == set(compress.__all__)
+    for name, make in COMPRESSORS.items():
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)))
+        hook = hooks.compressed(make())
+        model.register_comm_hook(None, hook)
+        found = losses(model, 20)
+        assert found[-1] < found[0], (name, found)
+        parameters = torch.cat([value.detach().reshape(-1) for value in model.parameters()])
+        everybody = [torch.empty_like(parameters) for _ in range(dist.get_world_size())]
+        dist.all_gather(everybody, parameters)
+        assert all(torch.equal(one, parameters) for one in everybody), name
+        saved = io.BytesIO()
+        torch.save(hook.state_dict(), saved)
+        saved.seek(0)
+        other = hooks.compressed(make())
+        other.load_state_dict(torch.load(saved))
+        np.testing.assert_equal(other.compressor.state_dict(), hook.compressor.state_dict(), name)
+
+
 def check_narrow_lanes() -> None:
     """Half the bytes, and the values to within the lanes' precision."""
     mean = (dist.get_world_size() - 1) / 2
@@ -113,7 +164,7 @@ def check_torchs_own_hooks() -> None:
 
 if __name__ == "__main__":
     dist.init_process_group("switchsum")
-    for check in (check_residuals, check_narrow_lanes, check_torchs_own_hooks):
+    for check in (check_residuals, check_every_compressor, check_narrow_lanes, check_torchs_own_hooks):
         check()
         if dist.get_rank() == 0:
             print("passed", check.__name__, flush=True)
