@@ -79,4 +79,4 @@ def train(steps: int) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run("a small GPT on Python's help pages", "accuracy", train, steps=300, tolerance=0.05))
+    raise SystemExit(run("a small GPT on Python's help pages", "accuracy", train, steps=300, tolerance=0.01))

@@ -59,4 +59,4 @@ def train(steps: int) -> Iterator[float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit(run("convolutional net, 1,797 digits", "accuracy", train, steps=200, tolerance=0.02))
+    raise SystemExit(run("convolutional net, 1,797 digits", "accuracy", train, steps=200, tolerance=0.005))

@@ -75,5 +75,5 @@ def train(steps: int, *, sparse: bool = True) -> Iterator[float]:
 
 if __name__ == "__main__":
     raise SystemExit(
-        run("words of Python's help pages, sparse embedding", "accuracy", train, steps=300, tolerance=0.02)
+        run("words of Python's help pages, sparse embedding", "accuracy", train, steps=300, tolerance=0.005)
     )
