@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
+
+STYLES: list[dict[str, Any]] = [
+    {"linewidth": 3, "alpha": 0.5},
+    {"linewidth": 0.8, "linestyle": "--", "color": "black"},
+    {"linewidth": 1.5, "linestyle": ":", "color": "red"},
+]
+"""Of curves that lie upon one another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +34,7 @@ class Curves:
 
 
 def draw(out: str, files: Sequence[str]) -> None:
-    """Draw each file's curves in a panel of its own; the later ones are dashed, for they lie upon the first."""
+    """Draw each file's curves in a panel of its own."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -35,13 +44,12 @@ def draw(out: str, files: Sequence[str]) -> None:
     figure, panels = plt.subplots(1, len(files), figsize=(3.2 * len(files), 2.6), squeeze=False, layout="constrained")
     for panel, file in zip(panels[0], files, strict=True):
         curves = Curves(**json.loads(Path(file).read_text()))
-        for index, (name, losses) in enumerate(curves.losses.items()):
-            style = {"ls": "--", "color": "black", "lw": 0.8} if index else {"lw": 2.5, "alpha": 0.6}
+        for style, (name, losses) in zip(STYLES, curves.losses.items(), strict=False):
             panel.plot(range(1, len(losses) + 1), losses, label=name, **style)
-        panel.set_title(curves.title, fontsize=9)
+        panel.set_title(textwrap.fill(curves.title, 30), fontsize=9)
         panel.set_xlabel(curves.unit)
     panels[0][0].set_ylabel("loss")
-    panels[0][0].legend()
+    panels[0][0].legend(fontsize=7)
     for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
         figure.savefig(f"{out}.{suffix}", dpi=150, metadata=metadata)
 
