@@ -110,4 +110,6 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "switchsum needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@# From the folder above it, `import switchsum` would be the clone itself, for want of a path that has a real package.
+	@$(BIN)/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/switchsum-src.pth", "w").write("$(CURDIR)/src\n")'
 	@touch $@

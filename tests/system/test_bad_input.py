@@ -12,10 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.cli.app import look_where_administrators_do
 from switchsum.doctor import State
 from switchsum.doctor.bmv2 import check_bmv2
 from switchsum.doctor.running import check_namespaces, check_ports, left_behind
+from switchsum.launch.children import OURSELVES, Children
+from switchsum.launch.ready import await_ready
 from switchsum.launch.wires import ENTERED
+from switchsum.protocol.errors import LocalError
 
 from .conftest import NAMESPACES
 from .daemons import run_here
@@ -61,6 +65,30 @@ def test_a_bmv2_that_is_missing_or_only_there_without_grpc(tmp_path: Path, monke
     finding = check_bmv2()
     assert finding.state is State.MISSING
     assert "simple_switch has no P4Runtime" in finding.found
+
+
+def test_a_folder_named_like_us_where_the_user_stands(tmp_path: Path) -> None:
+    """The clone itself, for who works beside it: Python takes it for a package without __init__.py."""
+    (tmp_path / "switchsum").mkdir()
+    command = [*OURSELVES, "run", "-n", "1", "--", "true"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_tools_of_administrators_are_found_without_their_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin:/sbin")
+    look_where_administrators_do()
+    assert os.environ["PATH"] == "/usr/bin:/sbin:/usr/sbin"
+
+
+def test_a_daemon_that_dies_at_once_is_told_from_a_slow_one() -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading), Children() as children:
+        script = f"import os, time; os.close({writing}); time.sleep(0.3); os._exit(3)"
+        child = children.start("one", [sys.executable, "-c", script], pass_fds=[writing])
+        os.close(writing)
+        with pytest.raises(LocalError, match="the one ended with exit code 3"):
+            await_ready(child, reading, 30.0)
 
 
 def test_a_good_one_is_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

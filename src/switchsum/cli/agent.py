@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,9 +59,10 @@ def agent(
 def _try_each(options: AgentOptions, size_mb: float, allreduces: int, *, as_json: bool) -> int:
     """Try the job out as several ranks, in a process each."""
     from switchsum.agent.run import examine, run_each
+    from switchsum.launch.children import OURSELVES
 
     job = examine(options)
-    own = [sys.executable, "-m", "switchsum", "agent", "--size", str(size_mb), "--count", str(allreduces)]
+    own = [*OURSELVES, "agent", "--size", str(size_mb), "--count", str(allreduces)]
     own += ["--json"] if as_json else []
     return run_each(options, {rank: [*own, "--rank", str(rank)] for rank in options.ranks}, job.workers)
 

@@ -62,8 +62,15 @@ def switchsum_command(version: VersionOption = False) -> None:
     """In-network allreduce for distributed training: a P4 switch adds gradients while they pass."""
 
 
+def look_where_administrators_do() -> None:
+    """Extend PATH by the folders of ip, tc and ethtool, which Debian leaves out of ordinary users' PATH."""
+    path = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    os.environ["PATH"] = os.pathsep.join([*path, *(folder for folder in ("/usr/sbin", "/sbin") if folder not in path)])
+
+
 def main() -> None:
     """Run the command line; the console script's entry.  An error that we raise on purpose is one line."""
+    look_where_administrators_do()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines come on top of the error that we print
     try:
         app()

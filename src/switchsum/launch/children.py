@@ -11,8 +11,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO
+from typing import IO, Final
 
+OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")
+"""Our own command line.  -P: what lies where the user stands, a folder `switchsum` for one, is not imported instead."""
 STOP_S = 3.0
 """How long a child may take to end after SIGTERM before it is killed."""
 POLL_S = 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import subprocess
 import time
 from typing import Any, Final
 
@@ -13,6 +14,8 @@ from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"
 """Environment variable that names the pipe's descriptor in the daemon."""
+END_S: Final = 5.0
+"""How long a process may take to end once it has closed the pipe without a word."""
 
 
 def is_launched() -> bool:
@@ -37,7 +40,10 @@ def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, An
         readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         chunk = os.read(descriptor, 65536) if readable else b""
         if not chunk:
-            code = child.process.poll()
+            try:  # who has closed the pipe is about to end
+                code = child.process.wait(END_S) if readable else child.process.poll()
+            except subprocess.TimeoutExpired:
+                code = None
             reason = f"ended with exit code {code}" if code is not None else f"was not ready after {timeout_s:.0f} s"
             raise LocalError(f"the {child.name} {reason}")
         line += chunk

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch import bmv2, wires
-from switchsum.launch.children import Child, Children
+from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
@@ -87,7 +87,7 @@ def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child
     try:
         child = children.start(
             name,
-            [sys.executable, "-m", "switchsum", *command],
+            [*OURSELVES, *command],
             environment={**os.environ, READY_FD: str(writing)},
             prefix=True,
             pass_fds=[writing],

@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from switchsum.launch.children import Child, Children
+from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.wire import ETHERNET_BYTES, FRAME_BYTES, Address, format_ip, format_mac, payload_bytes
 
@@ -69,7 +69,7 @@ def enter_namespace() -> None:
             f"this machine refuses network namespaces ({probe.stderr.strip()}): run as root, or see switchsum doctor"
         )
     environment = {**os.environ, ENTERED: "1"}
-    os.execvpe(unshare[0], [*unshare, "--", sys.executable, "-m", "switchsum", *sys.argv[1:]], environment)
+    os.execvpe(unshare[0], [*unshare, "--", *OURSELVES, *sys.argv[1:]], environment)
 
 
 def mtu_for(lanes: int) -> int:
