@@ -245,11 +245,15 @@ def _judge(soak: Soak, lost: int) -> int:
         table.add_row(name, f"{soak.counts[name]:,}")
     table.add_row("frames lost on purpose", f"{lost:,}")
     table.add_row("wrong sums", f"{soak.counts['wrong sums']:,}")
-    for name, growth in sorted(soak.growth.items()):
+    worst: dict[str, tuple[float, int]] = {}
+    for name, growth in soak.growth.items():
         if growth.samples > 1:
-            table.add_row(f"memory of {name}", f"{growth.first_bytes >> 20} MB, {growth.ratio:+.1%}")
+            kind = name.partition(" ")[0]
+            worst[kind] = max(worst.get(kind, (0.0, 0)), (growth.ratio, growth.first_bytes))
             if growth.last_bytes > growth.first_bytes * (1 + MOST_GROWTH) + SLACK_BYTES:
                 soak.problems.append(f"memory of {name} has grown by {growth.ratio:.1%}")
+    for kind, (ratio, first_bytes) in sorted(worst.items()):
+        table.add_row(f"memory of a {kind}, most growth", f"{first_bytes >> 20} MB, {ratio:+.1%}")
     Console(width=100).print(table)
     for problem in soak.problems:
         print(f"PROBLEM: {problem}")
