@@ -28,7 +28,7 @@ def lay(children: Children, workers: int, *, rate: str, mtu: int) -> list[wires.
     wires.run(["ip", "link", "set", "lo", "up"])
     wires.run(["ip", "link", "add", BRIDGE, "mtu", str(mtu), "type", "bridge"])
     wires.run(["ip", "link", "set", BRIDGE, "up"])
-    laid = [wires.lay(children, rank, mtu=mtu, rate=rate, offloads=True) for rank in range(workers)]
+    laid = [wires.lay(children, rank, mtu=mtu, rate=rate) for rank in range(workers)]
     for wire in laid:
         wires.run(["ip", "link", "set", wire.interface, "master", BRIDGE])
     return laid

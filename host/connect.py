@@ -16,7 +16,7 @@ from switchsum.protocol.batchsocket import receive_bytes
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.trace import Trace
-from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, payload_bytes
+from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
 
 MAX_WINDOW_SLOTS: Final = 256
 """Slots in flight at most, on every rank alike: enough for links that are fast, and rows for them still fit caches."""
@@ -83,6 +83,7 @@ def connect(
             rows=2 * MAX_WINDOW_SLOTS,
             frame_bytes=FRAME_BYTES + payload_bytes(membership.reply.lanes),
             switch=membership.switch,
+            together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
         )
         warm_up(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s

@@ -8,9 +8,11 @@ from collections.abc import Callable
 from switchsum.host.engine import Engine
 from switchsum.host.events import Event
 from switchsum.host.machine import RETRY_S
+from switchsum.host.packet_loop import PacketLoop
 from switchsum.host.shm_loop import ShmLoop
 from switchsum.host.socket_loop import SocketLoop
 from switchsum.host.transport.base import Transport
+from switchsum.host.transport.packet import PacketTransport
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.host.transport.sockets import SocketTransport
 from switchsum.protocol.trace import NO_SPANS, Trace
@@ -65,13 +67,15 @@ class Driver:
             transport.wait(min(most_s, self._pause(now)))
         return events
 
-    def _loop_of_its_own(self) -> ShmLoop | SocketLoop | None:
+    def _loop_of_its_own(self) -> ShmLoop | SocketLoop | PacketLoop | None:
         spans = NO_SPANS if self.trace is None else self.trace.spans
         match self.transport:
             case ShmTransport():
                 return ShmLoop(self.engine, self.transport.end(), spans)
             case SocketTransport():
                 return SocketLoop(self.engine, self.transport.end(), spans)
+            case PacketTransport():
+                return PacketLoop(self.engine, self.transport.end(), spans)
         return None
 
     def _transmit(self) -> int:

@@ -26,7 +26,7 @@ BATCH_DATAGRAMS: Final = 64
 BUFFER_BYTES: Final = 8 << 20
 """Asked for; without CAP_NET_ADMIN the kernel gives net.core.rmem_max and wmem_max, often 208 KiB."""
 
-_MMSGHDR: Final = np.dtype(
+MMSGHDR: Final = np.dtype(
     {
         "names": ["name", "name_bytes", "iov", "iov_count", "control", "control_bytes", "flags", "length"],
         "formats": ["u8", "u4", "u8", "u8", "u8", "u8", "i4", "u4"],
@@ -62,11 +62,11 @@ class MessageWords(NamedTuple):
     """Of the first header."""
 
 
-class _Messages:
+class Messages:
     """Headers of `BATCH_DATAGRAMS` messages with one piece of memory each, and a socket address if wanted."""
 
     def __init__(self, name_bytes: int) -> None:
-        self.headers = np.zeros(BATCH_DATAGRAMS, _MMSGHDR)
+        self.headers = np.zeros(BATCH_DATAGRAMS, MMSGHDR)
         self.pieces = np.zeros(BATCH_DATAGRAMS, _IOVEC)
         self.names = np.zeros((BATCH_DATAGRAMS, name_bytes), np.uint8)
         self.headers["iov"] = _addresses_of(self.pieces)
@@ -91,7 +91,7 @@ class BatchSender:
 
     def __init__(self, *, name_bytes: int = 0) -> None:
         """Give every datagram a destination of `name_bytes`; 0: the socket has one."""
-        self._messages = _Messages(name_bytes)
+        self._messages = Messages(name_bytes)
         self.failed = 0
         """Datagrams that the kernel refused (too long, no route, interface down); they count as sent."""
 
@@ -138,7 +138,7 @@ class BatchReceiver:
         self.rows = allocate_rows(BATCH_DATAGRAMS, frame_bytes)
         self.controls = np.zeros((BATCH_DATAGRAMS, control_bytes), np.uint8)
         self._skip = skip
-        self._messages = _Messages(name_bytes)
+        self._messages = Messages(name_bytes)
         self._messages.pieces["base"] = _addresses_of(self.rows) + np.uint64(LEAD_BYTES + skip)
         self._messages.pieces["length"] = frame_bytes - skip
         if control_bytes:

@@ -15,14 +15,17 @@ from switchsum.protocol.wire import ETHERNET_BYTES, Address
 ETH_P_IP: Final = 0x0800
 ETH_P_ALL: Final = 0x0003
 SOL_PACKET: Final = 263
-PACKET_AUXDATA: Final = 8
 _PACKET_ADD_MEMBERSHIP: Final = 1
+PACKET_VNET_HDR: Final = 15
 _PACKET_MR_PROMISC: Final = 1
 PACKET_IGNORE_OUTGOING: Final = 23
 _SO_ATTACH_FILTER: Final = 26
 _SIOCGIFADDR: Final = 0x8915
 _SIOCGIFMTU: Final = 0x8921
 _SIOCGIFHWADDR: Final = 0x8927
+_SIOCETHTOOL: Final = 0x8946
+_ETHTOOL_CHECKSUMS: Final = 0x16
+_ETHTOOL_SEGMENTATION: Final = 0x23
 
 Program = Sequence[tuple[int, int, int, int]]
 """Classic BPF: code, jump if true, jump if false, operand."""
@@ -39,15 +42,20 @@ NOTHING: Final[Program] = ((_RETURN, 0, 0, 0),)
 """Lets no packet through."""
 
 
-def open_packet_socket(interface: str, *, program: Program = (), promiscuous: bool = False) -> socket.socket:
-    """Return a socket that receives the interface's incoming frames, IPv4 only if there is a `program` to filter them.
+def open_packet_socket(interface: str) -> socket.socket:
+    """Return a socket that receives the interface's incoming frames; raises TransportError."""
+    link = make_packet_socket(interface)
+    bind_packet_socket(link, interface)
+    return link
 
-    A promiscuous one hears everything, and is told of VLAN tags, which the kernel takes off, in PACKET_AUXDATA.
-    Raises TransportError.
+
+def make_packet_socket(interface: str, *, program: Program = (), promiscuous: bool = False) -> socket.socket:
+    """Return a socket for an interface's incoming frames, of which `program` chooses; none come before it is bound.
+
+    A promiscuous one hears what is meant for others, too.  Raises TransportError.
     """
     interface_mtu(interface)  # raises if there is none
     try:
-        # Protocol 0: nothing is received before the filter is there.
         link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     except PermissionError:
         raise TransportError(
@@ -60,12 +68,34 @@ def open_packet_socket(interface: str, *, program: Program = (), promiscuous: bo
         if promiscuous:
             membership = struct.pack("iHH8s", socket.if_nametoindex(interface), _PACKET_MR_PROMISC, 0, b"")
             link.setsockopt(SOL_PACKET, _PACKET_ADD_MEMBERSHIP, membership)
-            link.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
-        link.bind((interface, ETH_P_IP if program else ETH_P_ALL))
     except OSError as error:
         link.close()
         raise TransportError(f"interface {interface}: {error.strerror or error}") from error
     return link
+
+
+def bind_packet_socket(link: socket.socket, interface: str, kind: int = ETH_P_ALL) -> None:
+    """Let frames of one EtherType, or of all, come in; raises TransportError and closes the socket."""
+    try:
+        link.bind((interface, kind))
+    except OSError as error:
+        link.close()
+        raise TransportError(f"interface {interface}: {error.strerror or error}") from error
+
+
+def segments(interface: str) -> bool:
+    """Tell whether an interface's checksum and segmentation offloads are on, so that it may be given super-frames."""
+    return all(_offload(interface, command) for command in (_ETHTOOL_CHECKSUMS, _ETHTOOL_SEGMENTATION))
+
+
+def _offload(interface: str, command: int) -> bool:
+    value = ctypes.create_string_buffer(struct.pack("II", command, 0))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            fcntl.ioctl(asker, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode()[:15], ctypes.addressof(value)))
+        except OSError:  # an interface that knows nothing of the kind
+            return False
+    return bool(struct.unpack("II", value.raw[:8])[1])
 
 
 def attach_filter(link: socket.socket, program: Program) -> None:

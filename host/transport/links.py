@@ -10,10 +10,10 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import AGGREGATION_PORT, Address
 
 
-def open_transport(link: str, *, rows: int, frame_bytes: int, switch: Address) -> Transport:
+def open_transport(link: str, *, rows: int, frame_bytes: int, switch: Address, together: bool = True) -> Transport:
     """Open `link` to the switch that calls itself `switch`; raises TransportError, or UsageError for an unknown kind.
 
-    `rows` frames of up to `frame_bytes` are kept for sending.
+    `rows` frames of up to `frame_bytes` are kept for sending, and may go together in super-frames if `together`.
     """
     kind, _, place = link.partition(":")
     if not place:
@@ -26,7 +26,7 @@ def open_transport(link: str, *, rows: int, frame_bytes: int, switch: Address) -
             raise UsageError(f"not a UDP port: {port!r} in {link!r}")
         return UdpTransport(host, int(port or AGGREGATION_PORT), rows=rows, frame_bytes=frame_bytes, switch=switch)
     if kind == "packet":
-        return PacketTransport(place, rows=rows, frame_bytes=frame_bytes, switch=switch)
+        return PacketTransport(place, rows=rows, frame_bytes=frame_bytes, switch=switch, together=together)
     if kind == "scapy":
         # A large library that only this link needs.
         from switchsum.host.transport.scapy_transport import ScapyTransport  # noqa: PLC0415

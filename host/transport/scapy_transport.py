@@ -18,7 +18,9 @@ from switchsum.host.transport.base import Frames, Indices, Received, millisecond
 from switchsum.host.transport.packet import take_address
 from switchsum.protocol.batchsocket import grow_buffers
 from switchsum.protocol.errors import TransportError
+from switchsum.protocol.packetsocket import PACKET_VNET_HDR, SOL_PACKET
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.wire import Address, parse_frame
 
 _RECEIVED_ROWS = 16
@@ -41,6 +43,8 @@ class ScapyTransport:
             self._reservation.close()
             raise TransportError(f"Scapy on interface {interface}: {error.strerror}") from error
         grow_buffers(self._socket.ins)
+        self._socket.ins.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+        self._frames: list[bytes] = []
         self._poll = select.poll()
         self._poll.register(self._socket.fileno(), select.POLLIN)
         self._received = allocate_rows(_RECEIVED_ROWS, frame_bytes)
@@ -60,15 +64,18 @@ class ScapyTransport:
         for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
             packet = Ether(self.tx_frames[row, LEAD_BYTES : LEAD_BYTES + length].tobytes())
             _log.debug("sends %s", packet.summary())
-            self._socket.send(packet)
+            self._socket.ins.send(bytes(VNET_BYTES) + bytes(packet))
         self.pushed += len(rows)
         return len(rows)
 
     def receive(self) -> Received:
         """Return the switch's frames to this worker that have come."""
         lengths: list[int] = []
-        while len(lengths) < _RECEIVED_ROWS and self._poll.poll(0):
-            frame = self._socket.recv_raw()[1] or b""
+        while len(lengths) < _RECEIVED_ROWS and (self._frames or self._poll.poll(0)):
+            if not self._frames:
+                self._frames = frames_of(self._socket.ins.recv(VNET_BYTES + SUPER_BYTES))
+                continue
+            frame = self._frames.pop(0)
             packet = parse_frame(frame)
             if packet is None or (packet.source, packet.destination) != (self._switch, self.address):
                 continue
@@ -84,7 +91,7 @@ class ScapyTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something has come."""
-        return bool(self._poll.poll(milliseconds(timeout_s)))
+        return bool(self._frames or self._poll.poll(milliseconds(timeout_s)))
 
     def close(self) -> None:
         """Close the socket and free the UDP port."""

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import socket
 import struct
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from switchsum.host.transport.base import Transport
 from switchsum.host.transport.links import open_transport
+from switchsum.host.transport.packet import PacketTransport
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.packetsocket import udp_filter
+from switchsum.protocol.segmentation import sum16
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,
     FRAME_BYTES,
+    LANE_BUILDS,
+    LOWER_BYTES,
     Address,
     Flag,
     Header,
@@ -27,6 +34,7 @@ from switchsum.protocol.wire import (
     build_frame,
     parse_frame,
     parse_ip,
+    payload_bytes,
 )
 from switchsum.switch.ports.base import Counter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
@@ -261,6 +269,139 @@ def test_without_privilege_the_error_names_it(wire: Wire, monkeypatch: pytest.Mo
     monkeypatch.setattr("switchsum.protocol.packetsocket.socket.socket", refuse)
     with pytest.raises(TransportError, match="port3 needs root or CAP_NET_RAW"):
         PacketPorts(PortTable(), {1: "port3"})
+
+
+def offloads(state: str, *names: str) -> None:
+    words = [word for name in names for word in (name, state)]
+    for end in ("sum0", "port3"):
+        subprocess.run(["ethtool", "-K", end, *words], check=True, capture_output=True)
+
+
+def sum_of(frame: bytes) -> int:
+    """Return the sum over a UDP datagram and what its checksum covers besides; 0xFFFF if that is right."""
+    return sum16(np.frombuffer(frame[26:34] + b"\x00\x11" + frame[38:40] + frame[34:], np.uint8))
+
+
+def exchange(wire: Wire, link: Transport, bodies: list[bytes]) -> None:
+    """Send contributions and results with these payloads, all at once."""
+    contributions = [contribution(link.address, slot, body) for slot, body in enumerate(bodies)]
+    assert link.send(*put(link, contributions)) == len(bodies)
+    assert wire.arrived(len(bodies)) == contributions
+    results = [result(link.address, slot, body) for slot, body in enumerate(bodies)]
+    wire.transmit(*results)
+    assert received(link, len(bodies)) == results
+
+
+@pytest.mark.parametrize("kind", ["packet", "scapy"])
+@pytest.mark.parametrize("payload", [0, *map(payload_bytes, LANE_BUILDS)])
+def test_bursts_of_all_lane_builds_travel_whole(kind: str, payload: int, wire: Wire) -> None:
+    exchange(wire, wire.worker(kind), [bytes([slot]) * payload for slot in range(100)])
+
+
+def test_frames_go_together_only_where_the_interface_segments(wire: Wire) -> None:
+    link = wire.worker()
+    assert isinstance(link, PacketTransport)
+    exchange(wire, link, [bytes(1024)] * 100)
+    together = int(link.end().ring.state[0])
+    assert together == 2  # slots of 61 and of 39 frames
+    offloads("off", "tx", "gso")
+    apart = wire.worker()
+    assert isinstance(apart, PacketTransport)
+    wire.ports.close()
+    wire.table = PortTable()
+    wire.ports = PortSet(wire.table, [PacketPorts(wire.table, {PORT: "port3"})])
+    exchange(wire, apart, [bytes(1024)] * 100)
+    assert apart.end().ring.state[0] == 100
+
+
+def test_a_worker_of_a_switch_that_cuts_nothing_sends_nothing_together(wire: Wire) -> None:
+    link = open_transport("packet:sum0", rows=8, frame_bytes=FRAME, switch=SWITCH, together=False)
+    wire.links.append(link)
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as other:
+        other.bind(("port3", 3))
+        frames = [contribution(link.address, slot, bytes(64)) for slot in range(8)]
+        assert link.send(*put(link, frames)) == 8
+        assert [other.recv(1 << 16) for _ in frames] == frames
+
+
+def test_where_a_link_does_not_segment_the_kernel_does(wire: Wire) -> None:
+    link = wire.worker()
+    subprocess.run(["ethtool", "-K", "sum0", "tx-udp-segmentation", "off"], check=True, capture_output=True)
+    contributions = [contribution(link.address, slot, bytes([slot]) * 512) for slot in range(20)]
+    assert link.send(*put(link, contributions)) == 20
+    for frame, sent in zip(wire.arrived(20), contributions, strict=True):
+        assert frame[LOWER_BYTES:] == sent[LOWER_BYTES:]
+        assert frame[40:42] != b"\0\0"
+        assert sum_of(frame) == 0xFFFF
+
+
+def test_rings_go_round(wire: Wire) -> None:
+    link = wire.worker()
+    for turn in range(25):
+        exchange(wire, link, [bytes([turn]) * (8 * (slot % 3)) for slot in range(100)])
+    assert wire.count(Counter.RX_DROPS) == 0
+
+
+def test_what_a_ring_cannot_hold_is_lost_and_counted(wire: Wire) -> None:
+    offloads("off", "tx", "gso")
+    link = wire.worker()
+    frames = [contribution(link.address, slot, bytes(8)) for slot in range(100)]
+    for _ in range(11):
+        assert link.send(*put(link, frames)) == 100
+    assert wire.arrived(1024) == (frames * 11)[:1024]
+    assert link.send(*put(link, frames)) == 100
+    assert wire.arrived(100) == frames
+    assert wire.arrived(0) == []
+    assert wire.count(Counter.RX_DROPS) == 1100 - 1024
+
+
+def test_kernel_sockets_may_leave_checksums_and_segments_to_the_switch(wire: Wire) -> None:
+    ip("neighbour", "add", "10.0.0.1", "lladdr", "02:00:00:00:00:01", "dev", "sum0")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect(("10.0.0.1", 9))
+        sender.send(b"odd")
+        (frame,) = wire.arrived(1)
+        assert frame[LOWER_BYTES:] == b"odd"
+        assert sum_of(frame) == 0xFFFF
+        sender.setsockopt(socket.IPPROTO_UDP, 103, 1000)  # UDP_SEGMENT
+        sender.send(bytes(1000) + bytes([1]) * 1000 + bytes([2]) * 10)
+        assert [frame[LOWER_BYTES:] for frame in wire.arrived(3)] == [bytes(1000), bytes([1]) * 1000, bytes([2]) * 10]
+
+
+def test_closed_links_and_forked_children_keep_nothing(wire: Wire) -> None:
+    def held() -> tuple[int, int]:
+        maps = Path("/proc/self/maps").read_text()
+        return len(os.listdir("/proc/self/fd")), maps.count("socket:")
+
+    before = held()
+    for _ in range(3):
+        link = open_transport("packet:sum0", rows=8, frame_bytes=FRAME, switch=SWITCH)
+        assert held()[1] == before[1] + 1
+        child = os.fork()
+        if not child:
+            os._exit("socket:" in Path("/proc/self/maps").read_text())
+        assert os.waitpid(child, 0)[1] == 0
+        link.close()
+    assert held() == before
+
+
+def test_where_memory_is_short_the_ring_is_smaller(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Short(socket.socket):
+        most = 0
+
+        def setsockopt(self, level: int, option: int, value: Any) -> None:  # type: ignore[override]
+            if (level, option) == (263, 5) and struct.unpack("IIII", value)[3] > Short.most:
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            super().setsockopt(level, option, value)
+
+    monkeypatch.setattr("switchsum.protocol.packetsocket.socket.socket", Short)
+    with pytest.raises(TransportError, match="interface sum0: no receive ring: Cannot allocate memory"):
+        wire.worker()
+    Short.most = 70
+    link = wire.worker()
+    assert isinstance(link, PacketTransport)
+    assert link.end().ring.slots == 64
+    exchange(wire, link, [bytes([slot]) * 64 for slot in range(100)])
 
 
 def test_the_filters_jumps_stay_inside() -> None:

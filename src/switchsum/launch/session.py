@@ -56,10 +56,8 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
     with Children() as children:
         laid = []
         if options.links is Links.VETH:
-            laid = [
-                wires.lay(children, rank, mtu=wires.mtu_for(options.lanes), rate=options.rate)
-                for rank in range(options.workers)
-            ]
+            mtu, off = wires.mtu_for(options.lanes), wires.OFFLOADS if path else wires.TCP_OFFLOADS
+            laid = [wires.lay(children, rank, mtu=mtu, rate=options.rate, off=off) for rank in range(options.workers)]
         switch = _start_switch(children, options, laid, path)
         controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller) as client:

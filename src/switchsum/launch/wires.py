@@ -28,6 +28,10 @@ MTU = 1500
 JUMBO_MTU = 9000
 """Of links whose frames do not fit into 1,500 bytes."""
 HOLD_S = 5.0
+OFFLOADS = ("tx", "tso", "gso", "gro")
+"""What BMv2's links do without: they leave checksums unfinished and halve its receive ring."""
+TCP_OFFLOADS = ("tso", "gro")
+"""What the embedded switch's do without: it cuts super-frames of UDP, but not of TCP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +81,8 @@ def mtu_for(lanes: int) -> int:
     return MTU if FRAME_BYTES + payload_bytes(lanes) <= MTU + ETHERNET_BYTES else JUMBO_MTU
 
 
-def lay(children: Children, rank: int, *, mtu: int, rate: str | None, offloads: bool = False) -> Wire:
-    """Lay the wire of one worker, whose offloads may stay on if kernel sockets use it; raises LocalError."""
+def lay(children: Children, rank: int, *, mtu: int, rate: str | None, off: Sequence[str] = ()) -> Wire:
+    """Lay the wire of one worker, without the offloads in `off`; raises LocalError."""
     holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
     _await_namespace(holder)
     port = rank + 1
@@ -90,10 +94,10 @@ def lay(children: Children, rank: int, *, mtu: int, rate: str | None, offloads: 
     run(wire.inside(["ip", "link", "set", "lo", "up"]))
     run(wire.inside(["ip", "address", "add", f"{format_ip(address.ip)}/24", "dev", WORKER_INTERFACE]))
     run(wire.inside(["ip", "link", "set", WORKER_INTERFACE, "up"]))
-    if not offloads:  # they leave checksums unfinished and halve BMv2's receive ring
-        off = [word for name in ("tx", "tso", "gso", "gro") for word in (name, "off")]
-        run(["ethtool", "-K", wire.interface, *off])
-        run(wire.inside(["ethtool", "-K", WORKER_INTERFACE, *off]))
+    if off:
+        words = [word for name in off for word in (name, "off")]
+        run(["ethtool", "-K", wire.interface, *words])
+        run(wire.inside(["ethtool", "-K", WORKER_INTERFACE, *words]))
     if rate is not None:
         shape = ["rate", rate, "burst", str(BURST_BYTES), "latency", "100ms"]
         run(["tc", "qdisc", "replace", "dev", wire.interface, "root", "tbf", *shape])

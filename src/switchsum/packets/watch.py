@@ -16,7 +16,8 @@ from scapy.utils import PcapReader
 
 from switchsum.host.transport.scapy_layer import Aggregation
 from switchsum.protocol.errors import LocalError, TransportError
-from switchsum.protocol.packetsocket import PACKET_IGNORE_OUTGOING, SOL_PACKET, interface_mtu
+from switchsum.protocol.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
+from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.wire import AGGREGATION_PORT
 
 LONGEST_WAIT_S = 0.5
@@ -40,6 +41,7 @@ def from_interface(interface: str, seconds: float | None) -> Generator[Packet, N
         ) from None
     except OSError as error:
         raise TransportError(f"interface {interface}: {error.strerror}") from error
+    socket.ins.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
     if interface == "lo":  # where every frame goes out and comes in
         socket.ins.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     end = None if seconds is None else time.monotonic() + seconds
@@ -47,9 +49,10 @@ def from_interface(interface: str, seconds: float | None) -> Generator[Packet, N
         while end is None or time.monotonic() < end:
             left = LONGEST_WAIT_S if end is None else min(LONGEST_WAIT_S, max(0.0, end - time.monotonic()))
             for ready in socket.select([socket], left):
-                packet = ready.recv()
-                if packet is not None and Aggregation in packet:
-                    yield packet
+                for frame in frames_of(ready.ins.recv(VNET_BYTES + SUPER_BYTES)):
+                    packet = Ether(frame)
+                    if Aggregation in packet:
+                        yield packet
     finally:
         socket.close()
 

@@ -51,7 +51,7 @@ def main() -> None:
     wires.run(["ip", "address", "add", f"{MIDDLE}/24", "dev", "bridge0"])
     wires.run(["ip", "link", "set", "bridge0", "up"])
     with Children() as children, tempfile.TemporaryDirectory() as scratch:
-        laid = [wires.lay(children, rank, mtu=wires.mtu_for(256), rate=None, offloads=True) for rank in range(2)]
+        laid = [wires.lay(children, rank, mtu=wires.mtu_for(256), rate=None) for rank in range(2)]
         for wire in laid:
             wires.run(["ip", "link", "set", wire.interface, "master", "bridge0"])
         ended = train(laid, command, {})

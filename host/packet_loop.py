@@ -1,0 +1,102 @@
+"""The driver's loop over an AF_PACKET ring, as one kernel; see shm_loop.py."""
+
+from __future__ import annotations
+
+import select
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host import machine
+from switchsum.host.engine import Engine
+from switchsum.host.memory import address_of
+from switchsum.host.socket_loop import NAP_ROUNDS, NAP_S, NAP_SHARE
+from switchsum.host.state import Count, State
+from switchsum.host.transport.base import Indices
+from switchsum.host.transport.packet import PacketEnd
+from switchsum.protocol.batchsocket import BATCH_DATAGRAMS
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.packetring import Ring, first_frame, forget_error, take
+from switchsum.protocol.segmentation import Sending, send_frames
+from switchsum.protocol.system import Watched, monotonic, poll, watch
+from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
+
+_ROUNDS: Final = int(Count.ROUNDS)
+_WAIT: Final = int(Span.WAIT)
+_RESULTS: Final = int(Span.RESULTS)
+_SEND: Final = int(Span.SEND)
+_ERROR: Final = select.POLLERR << 16
+
+
+class PacketLoop:
+    """The loop of one engine on one ring."""
+
+    def __init__(self, engine: Engine, end: PacketEnd, spans: Spans = NO_SPANS) -> None:
+        rows, lengths = np.zeros(BATCH_DATAGRAMS, np.int32), np.zeros(BATCH_DATAGRAMS, np.int32)
+        watched = watch([end.ring.descriptor])
+        self._arguments = (
+            *(engine.state, end.ring, end.sending, end.first, end.stride, end.longest),
+            *(rows, address_of(rows), lengths, address_of(lengths), np.zeros(engine.state.queue.shape[1], np.int64)),
+            *(watched, address_of(watched), spans),
+        )
+
+    def run(self, until: float) -> bool:
+        """Move frames until something has happened or the clock says `until`; True, for sockets outlive the switch."""
+        _run(*self._arguments, until)
+        return True
+
+
+@kernel
+def _run(
+    state: State,
+    ring: Ring,
+    sending: Sending,
+    first: int,
+    stride: int,
+    longest: int,
+    rows: Indices,
+    row_list: int,
+    lengths: Indices,
+    length_list: int,
+    addresses: npt.NDArray[np.int64],
+    watched: Watched,
+    watched_address: int,
+    spans: Spans,
+    until: float,
+) -> None:
+    core = state.core[0]
+    traced = is_traced(spans)
+    while True:
+        count = take(ring, rows, lengths)
+        now = monotonic()
+        if count > 0:
+            ended = core.counts[_ROUNDS]
+            frames, apart = first_frame(ring)
+            machine.receive(state, frames - core.lead, apart, row_list, length_list, 0, count, now)
+            if traced:
+                note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
+        machine.poll(state, now)
+        before = monotonic() if traced else now
+        sent = 0
+        queued = core.queued
+        if queued > 0:
+            for i in range(queued):
+                addresses[i] = first + np.int64(state.queue[0, i]) * stride
+            sent = send_frames(ring.descriptor, sending, addresses[:queued], state.queue[1, :queued], longest)
+            machine.sent(state, sent)
+            core.consumed = core.sequence - core.queued  # the operating system has copied what went
+        if traced and sent > 0:
+            note(spans, _SEND, before, monotonic(), sent, 0)
+        if core.finished_count > 0 or core.failure != 0 or now >= until:
+            return
+        if count + sent == 0:
+            before = monotonic() if traced else now
+            pause = min(until, machine.look_again_at(state, now)) - now
+            if poll(watched_address, 1, int(max(pause, 0.0) * 1e9)) > 0:
+                if watched[0, 1] & _ERROR:
+                    forget_error(ring)
+                if core.waiting >= NAP_ROUNDS:
+                    poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+            if traced:
+                note(spans, _WAIT, before, monotonic(), 0, 0)
