@@ -130,25 +130,21 @@ class BatchSender:
 class BatchReceiver:
     """Receives datagrams into rows of its own; each call overwrites what the last one brought."""
 
-    def __init__(self, frame_bytes: int, *, skip: int = 0, name_bytes: int = 0, control_bytes: int = 0) -> None:
+    def __init__(self, frame_bytes: int, *, skip: int = 0, name_bytes: int = 0) -> None:
         """Have rows for frames of `frame_bytes`, whose first `skip` bytes are not in the datagram.
 
-        `name_bytes` and `control_bytes` make room for each datagram's source and ancillary data.
+        `name_bytes` make room for each datagram's source.
         """
         self.rows = allocate_rows(BATCH_DATAGRAMS, frame_bytes)
-        self.controls = np.zeros((BATCH_DATAGRAMS, control_bytes), np.uint8)
         self._skip = skip
         self._messages = Messages(name_bytes)
         self._messages.pieces["base"] = _addresses_of(self.rows) + np.uint64(LEAD_BYTES + skip)
         self._messages.pieces["length"] = frame_bytes - skip
-        if control_bytes:
-            self._messages.headers["control"] = _addresses_of(self.controls)
 
     def receive(self, descriptor: int, limit: int) -> int:
         """Receive at most `limit` datagrams; return how many came."""
         headers = self._messages.headers
         headers["name_bytes"] = self._messages.names.shape[1]
-        headers["control_bytes"] = self.controls.shape[1]
         limit = min(limit, BATCH_DATAGRAMS)
         count: int = _libc.recvmmsg(descriptor, self._messages.pointer, limit, socket.MSG_DONTWAIT, None)
         # Nothing there, or the report that an earlier datagram found no receiver or that an interface went down.
@@ -162,11 +158,6 @@ class BatchReceiver:
     def names(self) -> npt.NDArray[np.uint8]:
         """Return the sources' socket addresses, `[BATCH_DATAGRAMS, name_bytes]`."""
         return self._messages.names
-
-    @property
-    def control_bytes(self) -> npt.NDArray[np.uint64]:
-        """Return how many bytes of ancillary data each datagram has."""
-        return self._messages.headers["control_bytes"]
 
     def lengths(self, count: int) -> npt.NDArray[np.int32]:
         """Return the frames' lengths, including what was skipped; 0 for a datagram too long for its row."""
