@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 
 from switchsum.host.integers import ALL_ZERO, INT8, is_zero
-from switchsum.host.memory import Scalar, bytes_at, floats_at, halves_at, inner, swap, words_at
-from switchsum.protocol.kernels import Outlined
+from switchsum.host.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
+from switchsum.protocol.kernels import Outlined, inner
 from switchsum.protocol.lanes import NOT_FINITE
 
 NO_DTYPE: Final = 0

@@ -25,7 +25,7 @@ from switchsum.host.contribution import (
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.integers import INT8, parts_of
 from switchsum.host.kernels import item_bytes
-from switchsum.host.memory import Scalar, bytes_at, call, inner, longs_at, prefetch, words_at
+from switchsum.host.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 from switchsum.host.recovery import (
     note_held,
     note_result,
@@ -37,7 +37,7 @@ from switchsum.host.recovery import (
     settle,
 )
 from switchsum.host.state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.lanes import NOT_FINITE
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import llvmlite.ir as ll
 import numpy as np
@@ -12,18 +12,10 @@ from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import inner
 
 Scalar = Any
 """A number inside a kernel, of the type that its expression says."""
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
-
-def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Compile a function that only kernels call: without its wrapper for Python, which takes a third of the time."""
-    return kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
 
 def _pointer(_context: Any, address: Any) -> Any:

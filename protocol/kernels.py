@@ -54,6 +54,11 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     return dispatcher
 
 
+def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile a function that only kernels call: without its wrapper for Python, which takes a third of the time."""
+    return kernel(no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+
+
 def _locked_cache(function: Callable[..., Any], directory: Path) -> _LockedCache:
     previous, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(directory)
     try:

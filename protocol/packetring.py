@@ -26,7 +26,7 @@ import numpy.typing as npt
 from switchsum.protocol.atomics import copy_bytes, load_acquire, store_release
 from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, Indices, Messages, MessageWords
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.packetsocket import (
     ETH_P_ALL,
     ETH_P_IP,
@@ -37,7 +37,7 @@ from switchsum.protocol.packetsocket import (
     make_packet_socket,
 )
 from switchsum.protocol.rows import CACHE_LINE, LEAD_BYTES, allocate_rows
-from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, cut, finish_checksum, is_unfinished
+from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, cut, finish_checksum
 from switchsum.protocol.system import receive_many
 
 FRAME_AT: Final = 110
@@ -96,8 +96,8 @@ class Ring(NamedTuple):
     pieces: npt.NDArray[np.uint8]
     """Rows for pieces of a super-frame, where a frame starts after `LEAD_BYTES`."""
     pieces_address: int
-    whole: npt.NDArray[np.uint8]
-    """The super-frame that is being cut, behind its virtio header."""
+    whole: int
+    """Address of the super-frame that is being cut, with its virtio header."""
     receiving: MessageWords
 
 
@@ -136,8 +136,8 @@ class PacketRing:
             raise
         self._map.madvise(mmap.MADV_DONTFORK)  # a child that outlives us would keep the socket open
         self._messages = Messages(0)
-        whole = np.zeros(VNET_BYTES + SUPER_BYTES, np.uint8)
-        self._messages.pieces[0] = (whole.ctypes.data, len(whole))
+        self._whole = np.zeros(VNET_BYTES + SUPER_BYTES, np.uint8)
+        self._messages.pieces[0] = (self._whole.ctypes.data, len(self._whole))
         pieces = allocate_rows(BATCH_DATAGRAMS, max(frame_bytes, longest))
         self.ring = Ring(
             descriptor=self.link.fileno(),
@@ -147,7 +147,7 @@ class PacketRing:
             state=np.zeros(8, np.int64),
             pieces=pieces,
             pieces_address=pieces.ctypes.data,
-            whole=whole,
+            whole=self._whole.ctypes.data,
             receiving=self._messages.words(),
         )
         try:
@@ -227,7 +227,7 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
             state[_DROPPED] += 1
             continue
         if status & _UNFINISHED:
-            _finish(address, length)
+            finish_checksum(address + FRAME_AT - VNET_BYTES, length + VNET_BYTES)
         count += 1
     return count
 
@@ -246,7 +246,7 @@ def forget_error(ring: Ring) -> None:
     receive_many(ring.descriptor, ring.receiving.address, 0)
 
 
-@kernel
+@inner
 def _give_back(ring: Ring) -> None:
     state = ring.state
     for back in range(state[_HELD], 0, -1):
@@ -255,7 +255,7 @@ def _give_back(ring: Ring) -> None:
     state[_HELD] = 0
 
 
-@kernel
+@inner
 def _length(address: int, status: int) -> int:
     """Return the length of the frame in a slot, or 0 if it is not all there."""
     length = status >> 32
@@ -263,17 +263,7 @@ def _length(address: int, status: int) -> int:
     return length if more & 0xFFFF_FFFF == length and (more >> 32) & 0xFFFF == FRAME_AT else 0
 
 
-@kernel
-def _finish(address: int, length: int) -> None:
-    """Put the checksum of the frame in a slot right."""
-    frame = np.empty(VNET_BYTES + length, np.uint8)
-    copy_bytes(frame.ctypes.data, address + FRAME_AT - VNET_BYTES, len(frame))
-    if is_unfinished(frame):
-        finish_checksum(frame)
-        copy_bytes(address + FRAME_AT, frame.ctypes.data + VNET_BYTES, length)
-
-
-@kernel
+@inner
 def _fetch(ring: Ring, address: int, status: int) -> bool:
     """Have the super-frame of a slot ready to be cut; False if it is not to be had."""
     ring.state[_DONE] = 0
@@ -284,20 +274,20 @@ def _fetch(ring: Ring, address: int, status: int) -> bool:
                 size = ring.receiving.headers[0, 7] & 0xFFFF_FFFF
     else:
         size = _length(address, status) + VNET_BYTES
-        copy_bytes(ring.whole.ctypes.data, address + FRAME_AT - VNET_BYTES, size)
+        copy_bytes(ring.whole, address + FRAME_AT - VNET_BYTES, size)
     if size <= VNET_BYTES or status & VLAN_TAG:
         return False
     ring.state[UNCUT] = size
     return True
 
 
-@kernel
+@inner
 def _cut(ring: Ring, rows: Indices, lengths: Indices) -> int:
     """Cut the next pieces off the super-frame, and forget it with the last."""
     state = ring.state
     state[_ARE_PIECES] = 1
     room = min(len(rows), len(ring.pieces))
-    count = cut(ring.whole[: state[UNCUT]], state[_DONE], ring.pieces, lengths[:room])
+    count = cut(ring.whole, state[UNCUT], state[_DONE], ring.pieces, lengths, room)
     for i in range(count):
         rows[i] = i
     state[_DONE] += count

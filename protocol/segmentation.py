@@ -13,14 +13,18 @@ Linux 6.2 and later can do that; before, frames go one by one.
 from __future__ import annotations
 
 import errno
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from switchsum.protocol.atomics import copy_bytes, same_bytes
-from switchsum.protocol.batchsocket import MMSGHDR, MessageWords
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.batchsocket import MMSGHDR
+from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.system import last_error, send_many
 from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
@@ -34,6 +38,12 @@ MESSAGES: Final = 16
 """Frames and super-frames that go to the kernel in one call."""
 MOST_PIECES: Final = 64
 
+_EAGAIN: Final = errno.EAGAIN
+_ENOBUFS: Final = errno.ENOBUFS
+_EINVAL: Final = errno.EINVAL
+_EINTR: Final = errno.EINTR
+_HALF: Final = ir.IntType(16)
+_HEAD_BYTES: Final = 64
 _NEEDS_CHECKSUM: Final = 1
 _KIND_PLAIN: Final = 0
 _KIND_UDP: Final = 5
@@ -54,12 +64,16 @@ Bytes = npt.NDArray[np.uint8]
 class Sending(NamedTuple):
     """What `send_frames` works with."""
 
-    messages: MessageWords
-    """`[MESSAGES, 8]` headers, each with 1 + MOST_PIECES pieces of memory: the first is its row of `heads`."""
-    heads: Bytes
-    """`[MESSAGES, 64]`: virtio_net_hdr, and the headers of a super-frame."""
+    headers: npt.NDArray[np.int64]
+    """Headers of the messages, `[MESSAGES, 8]`."""
+    pieces: npt.NDArray[np.int64]
+    """Address and length of the pieces of memory of each, `[MESSAGES, 1 + MOST_PIECES, 2]`; the first is its head."""
+    first_header: int
+    """Address of the first header."""
+    first_head: int
+    """Address of the first head: a virtio_net_hdr, and the headers of a super-frame."""
     covered: npt.NDArray[np.int64]
-    """`[MESSAGES]`: frames of each."""
+    """How many frames are in each."""
     refused: npt.NDArray[np.int64]
     """Frames that the kernel would not have, so far; and whether it knows no super-frames."""
 
@@ -68,20 +82,47 @@ class FrameSender:
     """Sends frames through AF_PACKET sockets with virtio headers."""
 
     def __init__(self) -> None:
-        self._headers = np.zeros(MESSAGES, MMSGHDR)
-        self._pieces = np.zeros((MESSAGES, 1 + MOST_PIECES, 2), np.int64)
-        heads = np.zeros((MESSAGES, 64), np.uint8)
-        self._headers["iov"] = self._pieces.ctypes.data + np.arange(MESSAGES) * self._pieces.strides[0]
-        self._pieces[:, 0, 0] = heads.ctypes.data + np.arange(MESSAGES) * heads.strides[0]
-        words = MessageWords(
-            self._headers.view(np.int64).reshape(MESSAGES, -1), self._pieces.reshape(-1, 2), self._headers.ctypes.data
+        headers = np.zeros(MESSAGES, MMSGHDR)
+        pieces = np.zeros((MESSAGES, 1 + MOST_PIECES, 2), np.int64)
+        self._heads = np.zeros((MESSAGES, _HEAD_BYTES), np.uint8)
+        headers["iov"] = pieces.ctypes.data + np.arange(MESSAGES) * pieces.strides[0]
+        pieces[:, 0, 0] = self._heads.ctypes.data + np.arange(MESSAGES) * _HEAD_BYTES
+        self.sending = Sending(
+            headers=headers.view(np.int64).reshape(MESSAGES, -1),
+            pieces=pieces,
+            first_header=headers.ctypes.data,
+            first_head=self._heads.ctypes.data,
+            covered=np.zeros(MESSAGES, np.int64),
+            refused=np.zeros(2, np.int64),
         )
-        self.sending = Sending(words, heads, np.zeros(MESSAGES, np.int64), np.zeros(2, np.int64))
 
     @property
     def refused(self) -> int:
         """Return how many frames the kernel would not have (too long, interface down); they count as sent."""
         return int(self.sending.refused[0])
+
+
+def _load16(_context: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _HALF.as_pointer())
+        return builder.zext(builder.bswap(builder.load(pointer, align=1)), ir.IntType(64))
+
+    return types.int64(types.int64), generate
+
+
+def _store16(_context: Any, address: Any, value: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], _HALF.as_pointer())
+        builder.store(builder.bswap(builder.trunc(arguments[1], _HALF)), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+_get: Callable[[int], int] = intrinsic(_load16)
+"""Read 16 bits in network order at an address."""
+_put: Callable[[int, int], None] = intrinsic(_store16)
+"""Write 16 bits in network order to an address."""
 
 
 @kernel
@@ -97,110 +138,123 @@ def send_frames(
     while sent < len(addresses):
         at, used = sent, 0
         while at < len(addresses) and used < MESSAGES:
-            covered[used] = _put(sending, used, addresses[at:], lengths[at:], longest if refused[1] == 0 else 0)
+            covered[used] = _fill(sending, used, addresses, lengths, at, longest if refused[1] == 0 else 0)
             at += covered[used]
             used += 1
-        went = send_many(descriptor, sending.messages.address, used)
+        went = send_many(descriptor, sending.first_header, used)
+        for i in range(went):
+            sent += covered[i]
         if went > 0:
-            sent += covered[:went].sum()
             continue
         error = last_error()
-        if error in (errno.EAGAIN, errno.ENOBUFS):
+        if error in (_EAGAIN, _ENOBUFS):
             break
-        if error == errno.EINVAL and covered[0] > 1:  # an older kernel
+        if error == _EINVAL and covered[0] > 1:  # an older kernel
             refused[1] = 1
-        elif error != errno.EINTR:
+        elif error != _EINTR:
             refused[0] += covered[0]
             sent += covered[0]
     return sent
 
 
-@kernel
-def _put(
-    sending: Sending, index: int, addresses: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32], longest: int
+@inner
+def _fill(
+    sending: Sending,
+    index: int,
+    addresses: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int32],
+    first: int,
+    longest: int,
 ) -> int:
-    """Fill in a message with as many of the frames as can go together; return how many these are."""
-    head, length = sending.heads[index], int(lengths[0])
-    frame, body = head[VNET_BYTES:], length - LOWER_BYTES
-    pieces = sending.messages.pieces[index * (1 + MOST_PIECES) :]
-    count = 1
-    if LOWER_BYTES < length <= longest:
-        copy_bytes(frame.ctypes.data, addresses[0], LOWER_BYTES)
-        if _is_plain(frame, length):
-            most = min(len(addresses), MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // body)
-            while count < most and lengths[count] == length and same_bytes(addresses[0], addresses[count], LOWER_BYTES):
-                count += 1
+    """Fill in a message with as many frames, from `first` on, as can go together; return how many these are."""
+    address, length = addresses[first], int(lengths[first])
+    body, count = length - LOWER_BYTES, 1
+    if LOWER_BYTES < length <= longest and _is_plain(address, length):
+        most = min(len(addresses) - first, MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // body)
+        while (
+            count < most
+            and lengths[first + count] == length
+            and same_bytes(address, addresses[first + count], LOWER_BYTES)
+        ):
+            count += 1
+    head = sending.first_head + index * _HEAD_BYTES
+    pieces = sending.pieces
+    sending.headers[index, 3] = 1 + count
     if count == 1:
-        head[:VNET_BYTES] = 0
-        pieces[0, 1] = VNET_BYTES
-        pieces[1, 0], pieces[1, 1] = addresses[0], length
-    else:
-        _write_head(head, frame, count, body)
-        pieces[0, 1] = VNET_BYTES + LOWER_BYTES
-        for i in range(count):
-            pieces[1 + i, 0], pieces[1 + i, 1] = addresses[i] + LOWER_BYTES, body
-    sending.messages.headers[index, 3] = 1 + count
+        for at in range(0, VNET_BYTES, 2):
+            _put(head + at, 0)
+        pieces[index, 0, 1] = VNET_BYTES
+        pieces[index, 1, 0], pieces[index, 1, 1] = address, length
+        return count
+    copy_bytes(head + VNET_BYTES, address, LOWER_BYTES)
+    _write_head(head, count, body)
+    pieces[index, 0, 1] = VNET_BYTES + LOWER_BYTES
+    for i in range(count):
+        pieces[index, 1 + i, 0], pieces[index, 1 + i, 1] = addresses[first + i] + LOWER_BYTES, body
     return count
 
 
-@kernel
-def _is_plain(frame: Bytes, length: int) -> bool:
+@inner
+def _is_plain(frame: int, length: int) -> bool:
     """Tell whether a frame is one UDP datagram of IPv4 without options, fragments, padding and checksum."""
     return (
-        get16(frame, 12) == 0x0800
-        and frame[_IP] == 0x45
-        and frame[_PROTOCOL] == 17
-        and get16(frame, _LENGTH) == length - _IP
-        and get16(frame, _FRAGMENT) & 0x3FFF == 0
-        and get16(frame, _UDP_LENGTH) == length - _UDP
-        and get16(frame, _UDP_CHECKSUM) == 0
+        _is_udp(frame)
+        and _get(frame + _LENGTH) == length - _IP
+        and _get(frame + _FRAGMENT) & 0x3FFF == 0
+        and _get(frame + _UDP_LENGTH) == length - _UDP
+        and _get(frame + _UDP_CHECKSUM) == 0
     )
 
 
-@kernel
-def _write_head(head: Bytes, frame: Bytes, count: int, body: int) -> None:
-    """Turn the headers of one of `count` frames into the super-frame's."""
-    head[0], head[1] = _NEEDS_CHECKSUM, _KIND_UDP
-    for field, value in enumerate((LOWER_BYTES, body, _UDP, _UDP_CHECKSUM - _UDP)):
-        head[2 + 2 * field], head[3 + 2 * field] = value & 0xFF, value >> 8
-    put_lengths(frame, LOWER_BYTES + count * body)
+@inner
+def _is_udp(frame: int) -> bool:
+    return _get(frame + 12) == 0x0800 and _get(frame + _IP) >> 8 == 0x45 and _get(frame + _PROTOCOL - 1) & 0xFF == 17
+
+
+@inner
+def _write_head(head: int, count: int, body: int) -> None:
+    """Write a virtio_net_hdr, and turn the headers behind it from those of one of `count` frames into all theirs."""
+    _put(head, _NEEDS_CHECKSUM << 8 | _KIND_UDP)
+    _put_little(head + 2, LOWER_BYTES)
+    _put_little(head + 4, body)
+    _put_little(head + 6, _UDP)
+    _put_little(head + 8, _UDP_CHECKSUM - _UDP)
+    frame = head + VNET_BYTES
+    _put_lengths(frame, LOWER_BYTES + count * body)
     # The sum over what a datagram's checksum covers besides itself; who finishes it goes on from there.
-    put16(frame, _UDP_CHECKSUM, _fold(sum16(frame[_ADDRESSES:_UDP]) + 17 + UDP_BYTES + count * body))
+    _put(frame + _UDP_CHECKSUM, _fold(sum16(frame + _ADDRESSES, _UDP - _ADDRESSES) + 17 + UDP_BYTES + count * body))
 
 
 @kernel
-def cut(whole: Bytes, first: int, rows: Bytes, lengths: npt.NDArray[np.int32]) -> int:
+def cut(whole: int, size: int, first: int, rows: Bytes, lengths: npt.NDArray[np.int32], most: int) -> int:
     """Write pieces of a super-frame (or a frame: it is its only one) to rows, from the piece `first` on.
 
-    `whole` starts with a virtio_net_hdr.  As many as there are, or as there are `lengths`; returns how many.  None of
-    a super-frame that is not UDP over IPv4, or whose pieces are too long.
+    At the address `whole` is a virtio_net_hdr, and the super-frame behind it; they have `size` bytes.  Writes up to
+    `most` pieces and returns how many; none of a super-frame that is not UDP over IPv4, or whose pieces are too long.
     """
-    frame = whole[VNET_BYTES:]
-    kind = whole[1] & ~_CONGESTION_MARK
-    room = rows.shape[1] - LEAD_BYTES
+    frame, length, room = whole + VNET_BYTES, size - VNET_BYTES, rows.shape[1] - LEAD_BYTES
+    target = rows.ctypes.data + LEAD_BYTES
+    kind = _get(whole) & ~_CONGESTION_MARK & 0xFF
     if kind == _KIND_PLAIN:
-        if first > 0 or len(frame) > room:
+        if first > 0 or length > room or most == 0:
             return 0
-        if is_unfinished(whole):
-            finish_checksum(whole)
-        rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = frame
-        lengths[0] = len(frame)
+        finish_checksum(whole, size)
+        copy_bytes(target, frame, length)
+        lengths[0] = length
         return 1
-    body = _little16(whole, 4)
-    is_udp = len(frame) > LOWER_BYTES and get16(frame, 12) == 0x0800 and frame[_IP] == 0x45 and frame[_PROTOCOL] == 17
-    if kind != _KIND_UDP or not is_udp or body == 0 or LOWER_BYTES + body > room:
+    body = _little16(whole + 4)
+    if kind != _KIND_UDP or length <= LOWER_BYTES or not _is_udp(frame) or body == 0 or LOWER_BYTES + body > room:
         return 0
-    count = 0
-    start = LOWER_BYTES + first * body
-    while start < len(frame) and count < len(lengths):
-        size = min(body, len(frame) - start)
-        row = rows[count, LEAD_BYTES:]
-        row[:LOWER_BYTES] = frame[:LOWER_BYTES]
-        row[LOWER_BYTES : LOWER_BYTES + size] = frame[start : start + size]
-        put_lengths(row, LOWER_BYTES + size)
-        put16(row, _UDP_CHECKSUM, 0)  # none: what was to be checked has been on no wire
-        lengths[count] = LOWER_BYTES + size
-        start += size
+    count, start = 0, LOWER_BYTES + first * body
+    while start < length and count < most:
+        piece = min(body, length - start)
+        copy_bytes(target, frame, LOWER_BYTES)
+        copy_bytes(target + LOWER_BYTES, frame + start, piece)
+        _put_lengths(target, LOWER_BYTES + piece)
+        _put(target + _UDP_CHECKSUM, 0)  # none: what was to be checked has been on no wire
+        lengths[count] = LOWER_BYTES + piece
+        target += rows.shape[1]
+        start += piece
         count += 1
     return count
 
@@ -210,64 +264,54 @@ def frames_of(received: bytes) -> list[bytes]:
     whole = np.frombuffer(received, np.uint8).copy()
     rows, lengths = allocate_rows(MOST_PIECES, len(received)), np.zeros(MOST_PIECES, np.int32)
     frames: list[bytes] = []
-    while count := cut(whole, len(frames), rows, lengths):
+    while count := cut(whole.ctypes.data, len(whole), len(frames), rows, lengths, MOST_PIECES):
         frames += [rows[i, LEAD_BYTES : LEAD_BYTES + lengths[i]].tobytes() for i in range(count)]
     return frames
 
 
 @kernel
-def is_unfinished(whole: Bytes) -> bool:
-    """Tell whether the frame behind a virtio_net_hdr has a checksum that can, and is to, be finished."""
-    start, size = _little16(whole, 6), len(whole) - VNET_BYTES
-    return whole[0] & _NEEDS_CHECKSUM != 0 and start < size and start + _little16(whole, 8) + 2 <= size
+def finish_checksum(whole: int, size: int) -> None:
+    """Put the checksum right of the frame behind a virtio_net_hdr, if that says that it is unfinished, and where."""
+    frame, length, start = whole + VNET_BYTES, size - VNET_BYTES, _little16(whole + 6)
+    field = start + _little16(whole + 8)
+    if _get(whole) >> 8 & _NEEDS_CHECKSUM and start < length and field + 2 <= length:
+        total = ~sum16(frame + start, length - start) & 0xFFFF
+        _put(frame + field, total if total != 0 else 0xFFFF)
 
 
 @kernel
-def finish_checksum(whole: Bytes) -> None:
-    """Put the checksum right of the frame behind a virtio_net_hdr for which `is_unfinished`."""
-    frame, start = whole[VNET_BYTES:], _little16(whole, 6)
-    put16(frame, start + _little16(whole, 8), ~sum16(frame[start:]) & 0xFFFF or 0xFFFF)
-
-
-@kernel
-def put_lengths(frame: Bytes, length: int) -> None:
-    """Write the lengths of a frame of `length` bytes, and the IPv4 header's checksum."""
-    put16(frame, _LENGTH, length - _IP)
-    put16(frame, _UDP_LENGTH, length - _UDP)
-    put16(frame, _IP_CHECKSUM, 0)
-    put16(frame, _IP_CHECKSUM, ~sum16(frame[_IP:_UDP]) & 0xFFFF)
-
-
-@kernel
-def sum16(octets: Bytes) -> int:
-    """Add 16-bit words as checksums do, within 16 bits."""
+def sum16(address: int, count: int) -> int:
+    """Add `count` bytes at an address as checksums do: 16-bit words, within 16 bits."""
     total = 0
-    for at in range(0, len(octets) - 1, 2):
-        total += get16(octets, at)
-    if len(octets) % 2:
-        total += int(np.int64(octets[-1])) << 8
+    for at in range(0, count - 1, 2):
+        total += _get(address + at)
+    if count % 2:
+        total += _get(address + count - 2) << 8 & 0xFF00
     return _fold(total)
 
 
-@kernel
+@inner
+def _put_lengths(frame: int, length: int) -> None:
+    """Write the lengths of a frame of `length` bytes, and the IPv4 header's checksum."""
+    _put(frame + _LENGTH, length - _IP)
+    _put(frame + _UDP_LENGTH, length - _UDP)
+    _put(frame + _IP_CHECKSUM, 0)
+    _put(frame + _IP_CHECKSUM, ~sum16(frame + _IP, IPV4_BYTES) & 0xFFFF)
+
+
+@inner
 def _fold(total: int) -> int:
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total
 
 
-@kernel
-def get16(frame: Bytes, at: int) -> int:
-    """Read a 16-bit word."""
-    return int(np.int64(frame[at])) << 8 | int(np.int64(frame[at + 1]))
+@inner
+def _little16(address: int) -> int:
+    value = _get(address)
+    return (value & 0xFF) << 8 | value >> 8
 
 
-@kernel
-def put16(frame: Bytes, at: int, value: int) -> None:
-    """Write a 16-bit word."""
-    frame[at], frame[at + 1] = value >> 8, value & 0xFF
-
-
-@kernel
-def _little16(octets: Bytes, at: int) -> int:
-    return int(np.int64(octets[at])) | int(np.int64(octets[at + 1])) << 8
+@inner
+def _put_little(address: int, value: int) -> None:
+    _put(address, (value & 0xFF) << 8 | value >> 8)

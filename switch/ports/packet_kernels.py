@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.atomics import copy_bytes, load_acquire
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.packetring import FRAME_AT, VLAN_TAG, Ring, first_frame, take
 from switchsum.protocol.segmentation import Sending, send_frames
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
@@ -58,7 +58,7 @@ def collect(
     return count + taken
 
 
-@kernel
+@inner
 def _put_tag_back(address: int) -> None:
     """Move the Ethernet addresses of a frame ahead, and write the tag between them and the rest."""
     octets = np.empty(_MAC_BYTES + TAG_BYTES, np.uint8)
@@ -98,7 +98,8 @@ def transmit(
             sent = send_frames(links[port, DESCRIPTOR], sending, starts[:count], sizes[:count], links[port, TOGETHER])
             refused = sending.refused[0] - refused
             counters[port, _TX_FRAMES] += sent - refused
-            counters[port, _TX_BYTES] += sizes[:sent].sum()
+            for i in range(sent):
+                counters[port, _TX_BYTES] += sizes[i]
             counters[port, _TX_DROPS] += refused
         for i in range(sent, count):
             left[remaining] = places[i]

@@ -279,7 +279,8 @@ def offloads(state: str, *names: str) -> None:
 
 def sum_of(frame: bytes) -> int:
     """Return the sum over a UDP datagram and what its checksum covers besides; 0xFFFF if that is right."""
-    return sum16(np.frombuffer(frame[26:34] + b"\x00\x11" + frame[38:40] + frame[34:], np.uint8))
+    covered = np.frombuffer(frame[26:34] + b"\x00\x11" + frame[38:40] + frame[34:], np.uint8)
+    return sum16(covered.ctypes.data, len(covered))
 
 
 def exchange(wire: Wire, link: Transport, bodies: list[bytes]) -> None:

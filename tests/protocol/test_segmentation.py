@@ -80,6 +80,11 @@ def contribution(worker: int, slot: int, payload: int) -> bytes:
     return build_frame(WORKERS[worker], SWITCH, header, random.Random(slot).randbytes(payload))
 
 
+def sum_of(octets: bytes) -> int:
+    memory = np.frombuffer(octets, np.uint8)
+    return sum16(memory.ctypes.data, len(memory))
+
+
 def cut(messages: list[bytes]) -> list[bytes]:
     return [frame for message in messages for frame in frames_of(message)]
 
@@ -102,10 +107,10 @@ def test_headers_of_a_super_frame_are_those_of_one_datagram(link: Link) -> None:
     assert [int.from_bytes(message[at : at + 2], "little") for at in (2, 4, 6, 8)] == [42, FRAME_BYTES + 982, 34, 6]
     assert int.from_bytes(frame[16:18]) == len(frame) - ETHERNET_BYTES
     assert int.from_bytes(frame[38:40]) == len(frame) - ETHERNET_BYTES - 20
-    assert sum16(np.frombuffer(frame[14:34], np.uint8)) == 0xFFFF
+    assert sum_of(frame[14:34]) == 0xFFFF
     # The field holds the sum over addresses, protocol and length, from which the kernel goes on.
     pseudo = frame[26:34] + b"\x00\x11" + frame[38:40]
-    assert int.from_bytes(frame[40:42]) == sum16(np.frombuffer(pseudo, np.uint8))
+    assert int.from_bytes(frame[40:42]) == sum_of(pseudo)
 
 
 def test_what_differs_goes_apart_and_in_order(link: Link) -> None:
@@ -170,11 +175,11 @@ def test_frames_that_a_socket_refuses_are_counted(link: Link) -> None:
 def test_an_unfinished_checksum_is_finished() -> None:
     plain = bytearray(contribution(0, 1, 511))  # of an odd length
     pseudo = bytes(plain[26:34]) + b"\x00\x11" + bytes(plain[38:40])
-    plain[40:42] = sum16(np.frombuffer(pseudo, np.uint8)).to_bytes(2)
+    plain[40:42] = sum_of(pseudo).to_bytes(2)
     header = bytes([1, 0, 0, 0, 0, 0, 34, 0, 6, 0])
     (frame,) = frames_of(header + bytes(plain))
     assert frame[:40] + frame[42:] == plain[:40] + plain[42:]
-    assert sum16(np.frombuffer(pseudo + frame[34:], np.uint8)) == 0xFFFF
+    assert sum_of(pseudo + frame[34:]) == 0xFFFF
 
 
 @pytest.mark.parametrize(
