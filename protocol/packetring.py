@@ -14,7 +14,6 @@ Linux, 64 bits, little-endian.
 from __future__ import annotations
 
 import ctypes
-import logging
 import mmap
 import socket
 import struct
@@ -82,8 +81,6 @@ _DROPPED: Final = 5
 _FULL: Final = 6
 """1: the kernel has found no free slot since somebody last asked."""
 
-_log: Final = logging.getLogger(__name__)
-
 
 class Ring(NamedTuple):
     """What kernels need of a ring; whoever uses it keeps its `PacketRing` open."""
@@ -126,7 +123,7 @@ class PacketRing:
         try:
             for option, value in _OPTIONS:
                 self.link.setsockopt(SOL_PACKET, option, value)
-            block_bytes = _make_ring(self.link, interface, stride, slots)
+            block_bytes = _make_ring(self.link, stride, slots)
             self._map = mmap.mmap(self.link.fileno(), block_bytes)
         except OSError as error:
             self.link.close()
@@ -150,6 +147,10 @@ class PacketRing:
             whole=self._whole.ctypes.data,
             receiving=self._messages.words(),
         )
+        self.shortage = ""
+        """What there is to say if memory was short."""
+        if self.ring.slots < slots:
+            self.shortage = f"interface {interface}: memory for a ring of {self.ring.slots} frames, not of {slots}"
         try:
             bind_packet_socket(self.link, interface, ETH_P_IP if program else ETH_P_ALL)
         except TransportError:
@@ -172,9 +173,8 @@ class PacketRing:
         self.link.close()
 
 
-def _make_ring(link: socket.socket, interface: str, stride: int, slots: int) -> int:
+def _make_ring(link: socket.socket, stride: int, slots: int) -> int:
     """Give a socket a ring of one block, so that slots follow one another; return its bytes."""
-    wanted = slots
     while True:
         block_bytes = -(-stride * slots // mmap.PAGESIZE) * mmap.PAGESIZE
         request = struct.pack("IIII", block_bytes, 1, stride, block_bytes // stride)
@@ -185,8 +185,6 @@ def _make_ring(link: socket.socket, interface: str, stride: int, slots: int) -> 
             if slots < FEWEST_SLOTS:
                 raise
         else:
-            if slots < wanted:
-                _log.warning("interface %s: a receive ring of %d frames; %d find no memory", interface, slots, wanted)
             return block_bytes
 
 

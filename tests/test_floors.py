@@ -28,7 +28,7 @@ NEVER = {"p4"}
 # the two ends of a link have in common, which never meet elsewhere.
 CHANNELS = {"grpc", "logging"}
 """What both ends of every gRPC connection share is one file."""
-ENDS_OF_LINKS = {"batchsocket.py", "packetsocket.py", "shm.py"}
+ENDS_OF_LINKS = {"batchsocket.py", "packetring.py", "packetsocket.py", "shm.py"}
 NOT_IN_PROTOCOL = {"asyncio", "grpc", "logging", "socket", "threading", "time"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.segmentation import FrameSender, Sending, send_frames
 from switchsum.protocol.wire import ETHERNET_BYTES, Address, format_ip
 
+_log: Final = logging.getLogger(__name__)
 _UDP_GRO: Final = 104
 RING_FRAMES: Final = 512
 """Twice what may be in flight: results may be repeated."""
@@ -66,6 +68,8 @@ class PacketTransport:
         except TransportError:
             self._reservation.close()
             raise
+        if self._ring.shortage:
+            _log.warning(self._ring.shortage)
         grow_buffers(self._ring.link)
         self._sender = FrameSender()
         self._poll = select.poll()

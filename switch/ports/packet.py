@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import select
 import socket
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Count
 from switchsum.switch.ports.packet_kernels import DESCRIPTOR, IS_BLOCKED, LINK_FIELDS, TAG_BYTES, TOGETHER
 from switchsum.switch.queues import PORTS
 
+_log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024
 """What a port holds while the switch is busy: the windows of four workers."""
 
@@ -77,6 +79,8 @@ class PacketPorts(PortGroup):
         except BaseException:
             ring.close()
             raise
+        if ring.shortage:
+            _log.warning(ring.shortage)
         grow_buffers(ring.link, sending=self._deep)
         self._ports[number] = _Port(number=number, ring=ring, backlog=Backlog(number, self.table.queues))
         self._links[number, DESCRIPTOR] = ring.link.fileno()

@@ -386,7 +386,9 @@ def test_closed_links_and_forked_children_keep_nothing(wire: Wire) -> None:
     assert held() == before
 
 
-def test_where_memory_is_short_the_ring_is_smaller(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_memory_is_short_the_ring_is_smaller(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     class Short(socket.socket):
         most = 0
 
@@ -402,6 +404,7 @@ def test_where_memory_is_short_the_ring_is_smaller(wire: Wire, monkeypatch: pyte
     link = wire.worker()
     assert isinstance(link, PacketTransport)
     assert link.end().ring.slots == 64
+    assert caplog.messages == ["interface sum0: memory for a ring of 64 frames, not of 512"]
     exchange(wire, link, [bytes([slot]) * 64 for slot in range(100)])
 
 
