@@ -14,7 +14,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.host.exact import digits_of, most_values, put_sums
 from switchsum.host.operation import Operation, check
+from switchsum.host.prepared import Prepared
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
 
 Array = npt.NDArray[Any]
@@ -33,6 +35,42 @@ class Call:
     """Put the result where the caller wants it, and return it."""
     saturates: bool = False
     """The nearest value will do where an integer sum does not fit."""
+
+    @property
+    def values(self) -> Array | None:
+        """What the engine adds."""
+        return self.operation.values
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the dtype of the caller's array."""
+        return self.operation.dtype_name
+
+
+@dataclass(slots=True)
+class Again:
+    """An allreduce in place such as there was one before; not frozen, which would cost it half a microsecond."""
+
+    prepared: Prepared
+    """What it has in common with that."""
+    values: Array
+    """What the engine adds: the array, or its digits."""
+    array: Array
+    share: float | None
+    """What exact sums are multiplied by; None: the array itself is added."""
+    saturates: bool
+    """The nearest value will do where an integer sum does not fit."""
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the array's dtype."""
+        return self.prepared.dtype_name
+
+    def finish(self) -> Array:
+        """Put the result where the caller wants it, and return it."""
+        if self.share is not None:
+            put_sums(self.values, self.share, self.array.reshape(-1))
+        return self.array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +95,12 @@ class Place:
 
     rank: int
     world_size: int
+    lanes: int
+    """32-bit lanes in a frame."""
+
+    def share(self, operator: str) -> float:
+        """Return what sums are multiplied by."""
+        return 1.0 / self.world_size if operator == "average" else 1.0
 
 
 def barrier() -> Call:
@@ -69,15 +113,44 @@ def refused() -> Call:
     return Call(operation=Operation(kind="a call that was refused"), finish=lambda: None)
 
 
-def allreduce(array: Array, how: How) -> Call:
+def allreduce(array: Array, how: How, place: Place | None = None) -> Call:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
+
+    Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round; for
+    that it must be known who asks.
 
     An array that is contiguous in C's order, aligned and in the machine's byte order is reduced where it is; any other
     one is copied, so that all ranks add the same elements whatever their arrays' layout.
     """
     check_written("allreduce", array)
     values = _values(array, how)
+    if place is not None and is_exact(array, how.operator, how.lanes, place):
+        return _exact(how, values, array, place.share(how.operator))
     return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
+
+
+def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
+    """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
+    adds = operator in ("sum", "average") and lanes == "int32"
+    return adds and array.dtype == np.float32 and 0 < array.size <= most_values(place.lanes)
+
+
+def _exact(how: How, values: Array, array: Array, share: float) -> Call:
+    digits = digits_of(values)
+    operation = Operation(
+        kind="exact allreduce",
+        operator=how.operator,
+        values=digits,
+        shape=array.shape,
+        dtype=array.dtype.name,
+        urgent=how.urgent,
+    )
+
+    def finish() -> Array:
+        put_sums(digits, share, values)
+        return _returned(values, array)
+
+    return Call(operation=operation, finish=finish, saturates=how.saturate)
 
 
 def allreduce_blocks(array: Array, how: How) -> None:

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Protocol, TypeVar
@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.calls import CollectiveCalls
-from switchsum.host.collectives import Call
+from switchsum.host.collectives import Again, Call
 from switchsum.host.driver import Driver
 from switchsum.host.events import Failed
 from switchsum.host.handle import Handle
 from switchsum.host.operation import Operation
+from switchsum.host.prepared import Prepared
 from switchsum.host.programs import Programs
 from switchsum.host.statistics import Statistics
 from switchsum.protocol.errors import SwitchsumError, UsageError
@@ -33,6 +34,8 @@ LONGEST_PAY_S: Final = 0.5
 """How long `close` waits for a restarted switch to answer."""
 BACKGROUND_WAIT_S: Final = 0.001
 """How soon the background thread makes way for a caller who waits."""
+MOST_KNOWN: Final = 256
+"""Kinds of allreduces that are kept; most programs have few."""
 
 
 class Holder(Protocol):
@@ -78,6 +81,7 @@ class Communicator(CollectiveCalls):
         self.world_size = world_size
         self.lanes = int(driver.engine.state.core[0]["lanes"])
         self.supports = np.zeros(3, np.int64)
+        self._known: dict[Hashable, Prepared] = {}
         self._programs = Programs(f"switchsum rank {rank} steps")
         self._driver = driver
         self._membership = membership
@@ -172,19 +176,30 @@ class Communicator(CollectiveCalls):
     def _start(self, call: Call, background: bool) -> Handle:
         self._programs.settle()
         handle = Handle(self, call)
-        with self._timed(), self._my_turn():
-            self._begin(handle, call.operation)
+        began = self._take_turn()
+        try:
+            self._begin(handle, call)
             self._step(0.0)
             if background:
                 self._have_thread()
+        finally:
+            self._end_turn(began)
         return handle
 
-    def _run(self, call: Call) -> Any:
+    def _keep(self, kind: Hashable, operation: Operation) -> None:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        self._known[kind] = self._driver.engine.prepare(operation)
+
+    def _run(self, call: Call | Again) -> Any:
         self._programs.settle()
         handle = Handle(self, call)
-        with self._timed(), self._my_turn():
-            self._begin(handle, call.operation)
+        began = self._take_turn()
+        try:
+            self._begin(handle, call)
             self._drive(handle)
+        finally:
+            self._end_turn(began)
         return handle.wait()
 
     def _have_thread(self) -> None:
@@ -203,14 +218,6 @@ class Communicator(CollectiveCalls):
             handle._call_back()
 
     @contextmanager
-    def _timed(self) -> Iterator[None]:
-        began = self._driver.clock()
-        try:
-            yield
-        finally:
-            self._seconds += self._driver.clock() - began
-
-    @contextmanager
     def _entered(self) -> Iterator[None]:
         """Hold the lock, for which the background thread makes way; whoever waits for it may be interrupted."""
         self._waiters.append(None)
@@ -223,34 +230,51 @@ class Communicator(CollectiveCalls):
         finally:
             self._turn.release()
 
-    @contextmanager
-    def _my_turn(self) -> Iterator[None]:
-        """Hold the driver; the background thread steps back."""
+    def _take_turn(self) -> float:
+        """Take the driver, from which the background thread steps back, until `_end_turn`; return when that was.
+
+        No context manager of Python's own, which would take a small allreduce 3 us.
+        """
         if os.getpid() != self._pid:
             raise UsageError(f"this communicator belongs to process {self._pid}; connect in this one if it needs any")
-        with self._entered():
-            if self._closed:
-                raise UsageError("this communicator is closed")
-            try:
-                yield
-            finally:
-                self._turn.notify_all()
+        began = self._driver.clock()
+        self._waiters.append(None)
+        try:
+            self._turn.acquire()
+        finally:
+            self._waiters.pop()
+        if self._closed:
+            self._turn.release()
+            raise UsageError("this communicator is closed")
+        return began
 
-    def _begin(self, handle: Handle, operation: Operation) -> None:
+    def _end_turn(self, began: float) -> None:
+        """Give the driver back."""
+        if self._thread is not None:
+            self._turn.notify_all()
+        self._turn.release()
+        self._seconds += self._driver.clock() - began
+
+    def _begin(self, handle: Handle, call: Call | Again) -> None:
         """Hand an operation to the engine."""
+        engine = self._driver.engine
         self._check()
-        while self._driver.engine.is_full:
+        while engine.is_full:
             self._step(LONGEST_WAIT_S)
             self._check()
         began = self._driver.clock()
-        serial = self._driver.engine.submit(operation, began)
+        prepared = call.prepared if isinstance(call, Again) else engine.prepare(call.operation)
+        serial = engine.begin(prepared, call.values, began)
         self._in_flight[serial] = handle
         if self._driver.trace is not None:
-            self._began[serial] = began, str(operation)
+            self._began[serial] = began, prepared.name
 
     def _wait(self, handle: Handle) -> None:
-        with self._timed(), self._my_turn():
+        began = self._take_turn()
+        try:
             self._drive(handle)
+        finally:
+            self._end_turn(began)
 
     def _drive(self, handle: Handle) -> None:
         """Drive until a collective that was begun before has finished."""

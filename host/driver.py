@@ -50,7 +50,7 @@ class Driver:
             self._loop = self._loop_of_its_own()
         if self._loop is not None:
             if self._loop.run(self.clock() + most_s):
-                engine.poll(self.clock())
+                engine.note(self.clock())
                 return engine.events()
             self._loop = None  # until the transport has opened the link again
         received = transport.receive()

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from switchsum.host.collectives import Call
+from switchsum.host.collectives import Again, Call
 from switchsum.host.events import Finished
 from switchsum.protocol.errors import SumOverflow
 
@@ -24,7 +24,7 @@ class Waits(Protocol):
 class Handle:
     """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
 
-    def __init__(self, communicator: Waits, call: Call) -> None:
+    def __init__(self, communicator: Waits, call: Call | Again) -> None:
         self._communicator = communicator
         self._call = call
         self._callbacks: deque[Callable[[Handle], object]] = deque()
@@ -59,7 +59,7 @@ class Handle:
         blocks = self._finished.overflowed
         if blocks and not self._call.saturates:
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
-            raise SumOverflow(f"sums beyond {self._call.operation.dtype_name} in block {names}", blocks)
+            raise SumOverflow(f"sums beyond {self._call.dtype_name} in block {names}", blocks)
         return self._result
 
     def _end(self, finished: Finished) -> None:

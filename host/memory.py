@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -101,5 +102,12 @@ prefetch: Callable[[int], None] = intrinsic(_prefetch)
 
 def address_of(array: npt.NDArray[Any]) -> int:
     """Return the address of an array's first byte."""
-    address: int = array.__array_interface__["data"][0]
-    return address
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    except (
+        ValueError,
+        TypeError,
+        BufferError,
+    ):  # empty, read-only, or of a dtype that numpy does not have
+        address: int = array.__array_interface__["data"][0]
+        return address

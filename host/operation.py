@@ -1,8 +1,7 @@
-"""What a collective is to the engine: an array, how it is combined, and a digest that all members must agree in."""
+"""What a collective is to the engine: an array, how it is combined, and what all members must agree in."""
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -132,13 +131,10 @@ class Operation:
         """Name of the dtype of the caller's array."""
         return self.dtype or ("" if self.values is None else self.values.dtype.name)
 
-    def digest(self, counter: int) -> int:
-        """Return the 32-bit digest of the `counter`-th operation of a communicator."""
-        text = (
-            f"{counter} {self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape}"
-            + " urgent" * self.urgent
-        )
-        return zlib.crc32(text.encode())
+    @property
+    def text(self) -> str:
+        """What all members must agree in."""
+        return f"{self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape} {'urgent ' * self.urgent}"
 
     def __str__(self) -> str:
         if self.values is None:

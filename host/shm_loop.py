@@ -15,8 +15,10 @@ from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
 from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
+from switchsum.protocol.atomics import pause
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.patience import Patience, note_wait, patience, share_cores
 from switchsum.protocol.ring import Link
 from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
@@ -40,11 +42,13 @@ class ShmLoop:
     """The loop of one engine on one link."""
 
     def __init__(self, engine: Engine, end: LinkEnd, spans: Spans = NO_SPANS) -> None:
+        left_to_look = patience()
+        share_cores(left_to_look, engine.world_size + 1)
         self._arguments = (
             *(engine.state, end.link, engine.pushed_before, address_of(end.answers), end.answers.shape[1]),
             *(end.rows, end.lengths, end.bodies),
             *(address_of(end.rows), address_of(end.lengths), address_of(end.bodies)),
-            *(end.watched, address_of(end.watched), end.switch_bell, end.spins, spans),
+            *(end.watched, address_of(end.watched), end.switch_bell, left_to_look, spans),
         )
 
     def run(self, until: float) -> bool:
@@ -74,7 +78,7 @@ def _run(
     watched: Watched,
     watched_address: int,
     switch_bell: int,
-    spins: int,
+    left_to_look: Patience,
     spans: Spans,
     until: float,
 ) -> int:
@@ -105,7 +109,7 @@ def _run(
         if moved == 0:
             wake_at = min(until, machine.look_again_at(state, now))
             before = monotonic() if traced else now
-            if not _rest(link, watched_address, watched, spins, wake_at):
+            if not _rest(link, watched_address, watched, left_to_look, wake_at):
                 return _HUNG_UP
             if traced:
                 note(spans, _WAIT, before, monotonic(), 0, 0)
@@ -125,15 +129,28 @@ def _push(state: State, link: Link, switch_bell: int) -> int:
 
 
 @kernel
-def _rest(link: Link, watched_address: int, watched: Watched, spins: int, until: float) -> bool:
+def _rest(link: Link, watched_address: int, watched: Watched, left_to_look: Patience, until: float) -> bool:
     """Look for frames for a short while, then sleep until the switch rings or the clock says so; False: hung up."""
-    if not ring.fall_asleep(link, spins):
+    began = monotonic()
+    if _look(link, min(until, began + left_to_look[0])) or not ring.fall_asleep(link):
+        note_wait(left_to_look, monotonic() - began)
         return True
     pause_ns = int(max(until - monotonic(), 0.0) * 1e9)
     ready = poll(watched_address, 2, pause_ns)
     ring.set_sleeping(link, 0)
+    note_wait(left_to_look, monotonic() - began)
     if ready > 0:
         if watched[1, 1] & READY:
             return False
         silence_bell(watched[0, 0])
+    return True
+
+
+@kernel
+def _look(link: Link, until: float) -> bool:
+    """Look for frames until the clock says so; True when frames have come."""
+    while ring.waiting(link) <= 0:
+        if monotonic() >= until:
+            return False
+        pause()
     return True

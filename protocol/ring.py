@@ -32,7 +32,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes, fence, load_acquire, pause, store_release
+from switchsum.protocol.atomics import copy_bytes, fence, load_acquire, store_release
 from switchsum.protocol.bodies import add_reader, drop_reader
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES, row_stride
@@ -330,12 +330,8 @@ def set_sleeping(link: Link, sleeping: int) -> None:
 
 
 @kernel
-def fall_asleep(link: Link, spins: int) -> bool:
-    """Look for frames `spins` times, then ask to be rung; False when frames have come."""
-    for _ in range(spins):
-        if waiting(link) > 0:
-            return False
-        pause()
+def fall_asleep(link: Link) -> bool:
+    """Ask to be rung; False when frames have come."""
     set_sleeping(link, 1)
     fence()
     if waiting(link) > 0:

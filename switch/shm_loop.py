@@ -16,6 +16,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.patience import Patience, note_wait, patience, share_cores
 from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.switch.batch import Entry, Output
@@ -47,6 +48,7 @@ class ShmLoop:
         self._ports = ports
         self._watched = watch([*ports.descriptors(), *others])
         self._left = np.zeros(2, np.int64)
+        self._patience = patience()
 
     def warm_up(self, batch: Batch, output: Output) -> None:
         """Have the kernel ready before the first frame; one of `others` must be readable, so that it returns."""
@@ -55,11 +57,12 @@ class ShmLoop:
     def run(self, entry: Entry, batch: Batch, output: Output) -> bool:
         """Move frames, using `batch` and `output`; False if `batch` has some left, see `left`."""
         ports = self._ports
+        share_cores(self._patience, len(ports.active) + 1)
         ended = _run(
             *(ports.links, ports.active, ports.port_of_link, ports.link_of_port, ports.bells, ports.sleepers),
             *(ports.table.counters, ports.owned, batch.addresses, batch.lengths, batch.ports),
             *(entry.arguments, output.ports, output.addresses, output.lengths, entry.result),
-            *(self._watched, self._watched.ctypes.data, ports.spins, self._left, self._spans),
+            *(self._watched, self._watched.ctypes.data, self._patience, self._left, self._spans),
         )
         output.count, output.dropped = entry.result.tolist()
         return bool(ended == DONE)
@@ -120,7 +123,7 @@ def _run(
     result: npt.NDArray[np.uint64],
     watched: Watched,
     watched_address: int,
-    spins: int,
+    left_to_look: Patience,
     left: npt.NDArray[np.int64],
     spans: Spans,
 ) -> int:
@@ -131,7 +134,7 @@ def _run(
         count = shm_kernels.collect(links, active, port_of_link, counters, addresses, lengths, ports, 0)
         if count == 0:
             before = monotonic() if traced else 0.0
-            if not _sleep(links, active, watched, watched_address, spins):
+            if not _sleep(links, active, watched, watched_address, left_to_look):
                 return DONE
             if traced:
                 note(spans, _WAIT, before, monotonic(), 0, 0)
@@ -181,12 +184,15 @@ def _all_owned(owned: npt.NDArray[np.bool_], ports: Words) -> bool:
 
 
 @kernel
-def _sleep(links: Links, active: Indices, watched: Watched, watched_address: int, spins: int) -> bool:
+def _sleep(links: Links, active: Indices, watched: Watched, watched_address: int, left_to_look: Patience) -> bool:
     """Look for frames for a short while, then sleep until a worker rings; False when something else wants attention."""
-    if not shm_kernels.fall_asleep(links, active, spins):
+    began = monotonic()
+    if shm_kernels.look(links, active, began + left_to_look[0]) or not shm_kernels.fall_asleep(links, active):
+        note_wait(left_to_look, monotonic() - began)
         return True
     ready = poll(watched_address, len(watched), LONGEST_SLEEP_NS)
     shm_kernels.set_all_sleeping(links, active, 0)
+    note_wait(left_to_look, monotonic() - began)
     if ready == 1 and watched[0, 1] & READY:
         silence_bell(watched[0, 0])
         return True

@@ -59,8 +59,6 @@ class LinkEnd:
     watched: Watched
     """The own bell, and the connection, which hangs up when the switch does."""
     switch_bell: int
-    spins: int
-    """How often to look before going to sleep."""
 
 
 class ShmTransport:
@@ -68,17 +66,14 @@ class ShmTransport:
 
     lead = LEAD_BYTES
 
-    def __init__(
-        self, name: str, *, rows: int, frame_bytes: int, answer_rows: int | None = None, spins: int = 50
-    ) -> None:
+    def __init__(self, name: str, *, rows: int, frame_bytes: int, answer_rows: int | None = None) -> None:
         """Connect to the switch called `name`; raises TransportError.
 
         `answer_rows` frames may wait for this worker before the switch drops more (a power of two; at least `rows`, if
-        not given).  `spins` is how often `wait` looks before it goes to sleep.
+        not given).
         """
         hello = Hello(rows=rows, answer_rows=answer_rows or next_power_of_two(rows), frame_bytes=frame_bytes)
         self._name = name
-        self._spins = spins
         self._rows = np.zeros(hello.answer_rows, np.int32)
         self._lengths = np.zeros(hello.answer_rows, np.int32)
         self._body_list = np.zeros(hello.answer_rows, np.int64)
@@ -146,7 +141,6 @@ class ShmTransport:
             bodies=self._body_list,
             watched=watch([self._bell, self._connection.fileno()]),
             switch_bell=self._switch_bell,
-            spins=self._spins,
         )
 
     @property
@@ -197,12 +191,12 @@ class ShmTransport:
         ring.release(self._link)
 
     def wait(self, timeout_s: float) -> bool:
-        """Look for frames for a short while, then sleep until the switch rings; raises SwitchLost."""
+        """Sleep until the switch rings, unless frames have come; raises SwitchLost."""
         if self._is_down:
             time.sleep(min(timeout_s, REOPEN_PAUSE_S))
             return self._reopen()
         end = time.monotonic() + timeout_s
-        while ring.fall_asleep(self._link, self._spins):
+        while ring.fall_asleep(self._link):
             try:
                 events = self._poll.poll(milliseconds(end - time.monotonic()))
             finally:

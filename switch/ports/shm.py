@@ -68,13 +68,9 @@ class _Bodies:
 class ShmPorts(PortGroup):
     """Ports that are shared-memory links."""
 
-    def __init__(self, name: str, table: PortTable, *, spins: int = 50) -> None:
-        """Listen under `name`; raises TransportError when another switch does.
-
-        `spins` is how often `prepare_sleep` looks at all links before the switch sleeps.
-        """
+    def __init__(self, name: str, table: PortTable) -> None:
+        """Listen under `name`; raises TransportError when another switch does."""
         super().__init__(table)
-        self.spins = spins
         self.links = np.zeros((MAX_WORKERS, LINK_FIELDS), np.int64)
         self.active = np.zeros(0, np.int32)
         self.port_of_link = np.zeros(MAX_WORKERS, np.int32)
@@ -136,8 +132,8 @@ class ShmPorts(PortGroup):
         return [self._bell, self._epoll.fileno()]
 
     def prepare_sleep(self) -> bool:
-        """Look for frames for a short while, then ask all workers to ring."""
-        return shm_kernels.fall_asleep(self.links, self.active, self.spins)
+        """Ask all workers to ring; False when frames have come."""
+        return shm_kernels.fall_asleep(self.links, self.active)
 
     def awake(self) -> None:
         """Ask them to ring no more."""

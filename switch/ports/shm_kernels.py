@@ -14,6 +14,7 @@ from switchsum.protocol import ring
 from switchsum.protocol.atomics import fence, pause
 from switchsum.protocol.bodies import free_if_unread, have_same_body, put_body
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.system import monotonic
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
 
 _SHARED_BYTES: Final = 512
@@ -126,15 +127,21 @@ def transmit(
 
 
 @kernel
-def fall_asleep(links: Links, active: Indices, spins: int) -> bool:
-    """Look for frames `spins` times, then ask every worker to ring; False when frames have come."""
-    for _ in range(spins):
-        if _any_waiting(links, active):
+def look(links: Links, active: Indices, until: float) -> bool:
+    """Look for frames until the clock says so; True when frames have come."""
+    while not any_waiting(links, active):
+        if monotonic() >= until:
             return False
         pause()
+    return True
+
+
+@kernel
+def fall_asleep(links: Links, active: Indices) -> bool:
+    """Ask every worker to ring; False when frames have come."""
     set_all_sleeping(links, active, 1)
     fence()
-    if _any_waiting(links, active):
+    if any_waiting(links, active):
         set_all_sleeping(links, active, 0)
         return False
     return True
@@ -148,7 +155,8 @@ def set_all_sleeping(links: Links, active: Indices, sleeping: int) -> None:
 
 
 @kernel
-def _any_waiting(links: Links, active: Indices) -> bool:
+def any_waiting(links: Links, active: Indices) -> bool:
+    """Tell whether any worker has frames for the switch."""
     for index in active:  # noqa: SIM110  (numba has no generator expressions)
         if ring.waiting(links[index]) > 0:
             return True

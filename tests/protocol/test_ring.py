@@ -240,18 +240,18 @@ def test_a_tail_that_goes_back_breaks_the_link(sides: tuple[Side, Side]) -> None
 def test_a_sleeper_is_rung_and_one_awake_is_not(sides: tuple[Side, Side]) -> None:
     first, second = sides
     assert ring.push(first.link, np.zeros(1, np.int32), np.ones(1, np.int32)) == (1, False)
-    assert not ring.fall_asleep(second.link, 0)  # something has come
+    assert not ring.fall_asleep(second.link)  # something has come
     second.take()
-    assert ring.fall_asleep(second.link, 3)
+    assert ring.fall_asleep(second.link)
     assert ring.push(first.link, np.zeros(1, np.int32), np.ones(1, np.int32)) == (1, True)
     ring.set_sleeping(second.link, 0)
     assert ring.push(first.link, np.zeros(1, np.int32), np.ones(1, np.int32)) == (1, False)
-    assert not ring.fall_asleep(second.link, 5)
+    assert not ring.fall_asleep(second.link)
 
 
 def test_nothing_is_pushed_into_a_full_ring_and_nobody_is_rung(sides: tuple[Side, Side]) -> None:
     first, second = sides
-    assert ring.fall_asleep(second.link, 0)
+    assert ring.fall_asleep(second.link)
     full = np.zeros(LAYOUT.capacity, np.int32)
     assert ring.push(first.link, full, full + 1) == (LAYOUT.capacity, True)
     assert ring.push(first.link, full, full + 1) == (0, False)

@@ -1,0 +1,72 @@
+"""Sums of a few float32 as integers so wide that nothing is lost: they need no exponent, and so one round, not two.
+
+A finite float32 is an integer of 277 bits, with its sign, times 2**-149: 11 digits of 26 bits, of which at most two,
+side by side, are not zero.  A digit takes a lane of 32 bits, in which those of 32 workers add up without overflow.
+Behind the digits of all values comes one lane that counts the workers that have a NaN or an infinity.  The sum is
+rounded to float64 and then to float32, the same way on all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.lanes import NOT_FINITE
+
+DIGITS: Final = 11
+"""Lanes of one value."""
+DIGIT_BITS: Final = 26
+_DIGIT: Final = (1 << DIGIT_BITS) - 1
+_LEAST: Final = -149
+"""Exponent of the smallest float32."""
+_FRACTION_BITS: Final = 23
+
+_WORTH: Final = tuple(2.0 ** (_LEAST + DIGIT_BITS * digit) for digit in range(DIGITS))
+"""What one unit of each digit is worth."""
+
+Digits = npt.NDArray[np.int32]
+
+
+def most_values(lanes: int) -> int:
+    """Return how many values fit frames of so many 32-bit lanes."""
+    return (lanes - 1) // DIGITS
+
+
+def digits_of(values: npt.NDArray[Any]) -> Digits:
+    """Return the lanes of contiguous float32."""
+    digits = np.empty(values.size * DIGITS + 1, np.int32)
+    _write(values.reshape(-1).view(np.uint32), digits)
+    return digits
+
+
+@kernel
+def _write(words: npt.NDArray[np.uint32], digits: Digits) -> None:
+    digits[:] = 0
+    for i in range(len(words)):
+        word = np.int64(words[i])
+        exponent = (word >> _FRACTION_BITS) & 0xFF
+        if exponent == NOT_FINITE:
+            digits[-1] = 1
+            continue
+        magnitude = word & ((1 << _FRACTION_BITS) - 1)
+        if exponent > 0:
+            magnitude |= 1 << _FRACTION_BITS
+        shift = exponent - (exponent > 0)
+        magnitude <<= shift % DIGIT_BITS
+        sign = -1 if word >> 31 else 1
+        place = i * DIGITS + shift // DIGIT_BITS
+        digits[place] = sign * (magnitude & _DIGIT)
+        digits[place + 1] = sign * (magnitude >> DIGIT_BITS)
+
+
+@kernel
+def put_sums(digits: Digits, share: float, values: npt.NDArray[np.float32]) -> None:
+    """Write the sums that lanes have come to, each times `share`; all NaN if a worker had one or an infinity."""
+    for i in range(len(values)):
+        total = 0.0
+        for digit in range(DIGITS - 1, -1, -1):
+            total += digits[i * DIGITS + digit] * _WORTH[digit]
+        values[i] = np.float32(np.nan) if digits[-1] != 0 else np.float32(total * share)

@@ -1,0 +1,76 @@
+"""An operation as the engine's kernels see it, but for its array and its number: a small one is not described twice.
+
+What comes back again and again, a loss or a norm of one value, takes less time to add than to describe.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+from switchsum.host.operation import Operation
+from switchsum.host.state import OPERATION
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import NO_BLOCK, LaneFormat
+
+RECORD: Final = struct.Struct("".join("d" if kind.kind == "f" else "q" for kind, *_ in OPERATION.fields.values()))  # type: ignore[union-attr]
+"""One `OPERATION` in memory."""
+assert RECORD.size == OPERATION.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """What operations have in common that differ in their arrays alone."""
+
+    name: str
+    """What they are called in messages."""
+    dtype_name: str
+    """Name of the dtype of the callers' arrays."""
+    size: int
+    """Values of an array."""
+    facts: tuple[int, ...]
+    """Fields of `OPERATION` from `dtype` to `dense`."""
+    blocks: int
+    """Blocks of an array."""
+    is_urgent: bool
+    """Need not wait for slots."""
+    share: float
+    """What each sum is multiplied by."""
+    text: int
+    """CRC of what all members must agree in but the operation's number."""
+
+    def digest(self, serial: int) -> int:
+        """Return the 32-bit digest of such an operation, the `serial`-th of a communicator."""
+        return zlib.crc32(b"%d" % serial, self.text)
+
+
+def prepare(operation: Operation, lanes: int, world_size: int) -> Prepared:
+    """Prepare an operation for frames of so many 32-bit lanes; raises UsageError."""
+    per_block = lanes * LaneFormat.INT32.bits // operation.format.bits
+    if per_block == 0:
+        raise UsageError(f"frames of {lanes} lanes cannot hold {operation.dtype_name}")
+    blocks = -(-operation.size // per_block)
+    if blocks >= NO_BLOCK:
+        raise UsageError(f"{operation.size} values are too many for blocks of {per_block}")
+    return Prepared(
+        name=str(operation),
+        dtype_name=operation.dtype_name,
+        size=operation.size,
+        facts=(
+            operation.code,
+            operation.wire_operator,
+            operation.format,
+            per_block,
+            operation.mapping,
+            operation.infinity,
+            operation.is_unsigned,
+            operation.is_split,
+            operation.is_dense,
+        ),
+        blocks=blocks,
+        is_urgent=operation.urgent,
+        share=1.0 / world_size if operation.operator == "average" else 1.0,
+        text=zlib.crc32(operation.text.encode()),
+    )
