@@ -13,9 +13,8 @@ import numpy.typing as npt
 
 from switchsum.host import collectives, sparse
 from switchsum.host.collectives import Again, Call, How, Place
-from switchsum.host.exact import digits_of
+from switchsum.host.exact import Few
 from switchsum.host.handle import Handle
-from switchsum.host.operation import Operation
 from switchsum.host.prepared import Prepared
 from switchsum.host.programs import Programs
 from switchsum.host.sparse import LastStep, SparseSum
@@ -42,12 +41,16 @@ class CollectiveCalls(ABC):
     def _start(self, call: Call, background: bool) -> Handle:
         """Begin a collective, and have a thread go on with it in the background if wanted."""
 
-    _known: dict[Hashable, Prepared]
+    _known: dict[Hashable, Prepared | Few]
     """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
 
     @abstractmethod
-    def _keep(self, kind: Hashable, operation: Operation) -> None:
+    def _keep(self, kind: Hashable, call: Call) -> None:
         """Let further allreduces of a kind be begun without being described again."""
+
+    @abstractmethod
+    def _add_few(self, few: Few, array: npt.NDArray[np.float32]) -> bool:
+        """Add an array such as there was one before exactly; False if others are in flight, or each is noted."""
 
     @abstractmethod
     def _run(self, call: Call | Again) -> Any:
@@ -104,8 +107,12 @@ class CollectiveCalls(ABC):
         raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
         is_plain = block is None and type(array) is np.ndarray and array.flags.carray
-        if is_plain and (prepared := self._known.get((array.dtype, array.shape, op, lanes))) is not None:
-            self._run(self._again(prepared, array, op, lanes, saturate))
+        known = self._known.get((array.dtype, array.shape, op, lanes)) if is_plain else None
+        if isinstance(known, Few):
+            if self._add_few(known, array):
+                return array
+        elif known is not None:
+            self._run(Again(known, array, saturate))
             return array
         how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         if block is not None:
@@ -113,15 +120,8 @@ class CollectiveCalls(ABC):
         call = self._checked(lambda: collectives.allreduce(array, how, self._place))
         self._run(call)
         if is_plain and not (narrow and array.dtype == np.float64):
-            self._keep((array.dtype, array.shape, op, lanes), call.operation)
+            self._keep((array.dtype, array.shape, op, lanes), call)
         return array
-
-    def _again(self, prepared: Prepared, array: Array, op: str, lanes: str, saturates: bool) -> Again:
-        """Return an allreduce such as there was one before."""
-        place = self._place
-        if collectives.is_exact(array, op, lanes, place):
-            return Again(prepared, digits_of(array), array, place.share(op), saturates)
-        return Again(prepared, array, array, None, saturates)
 
     def _blocks(self, array: Array, block: int | str, how: How, background: bool) -> Callable[[], LastStep]:
         """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""

@@ -35,6 +35,8 @@ class Call:
     """Put the result where the caller wants it, and return it."""
     saturates: bool = False
     """The nearest value will do where an integer sum does not fit."""
+    share: float | None = None
+    """What exact sums of floats are multiplied by; None: they are no such."""
 
     @property
     def values(self) -> Array | None:
@@ -54,10 +56,7 @@ class Again:
     prepared: Prepared
     """What it has in common with that."""
     values: Array
-    """What the engine adds: the array, or its digits."""
-    array: Array
-    share: float | None
-    """What exact sums are multiplied by; None: the array itself is added."""
+    """The array."""
     saturates: bool
     """The nearest value will do where an integer sum does not fit."""
 
@@ -67,10 +66,8 @@ class Again:
         return self.prepared.dtype_name
 
     def finish(self) -> Array:
-        """Put the result where the caller wants it, and return it."""
-        if self.share is not None:
-            put_sums(self.values, self.share, self.array.reshape(-1))
-        return self.array
+        """Return the result, which is where the caller wants it."""
+        return self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,7 +147,7 @@ def _exact(how: How, values: Array, array: Array, share: float) -> Call:
         put_sums(digits, share, values)
         return _returned(values, array)
 
-    return Call(operation=operation, finish=finish, saturates=how.saturate)
+    return Call(operation=operation, finish=finish, saturates=how.saturate, share=share)
 
 
 def allreduce_blocks(array: Array, how: How) -> None:

@@ -19,8 +19,8 @@ from switchsum.host.calls import CollectiveCalls
 from switchsum.host.collectives import Again, Call
 from switchsum.host.driver import Driver
 from switchsum.host.events import Failed
+from switchsum.host.exact import Few, put_sums
 from switchsum.host.handle import Handle
-from switchsum.host.operation import Operation
 from switchsum.host.prepared import Prepared
 from switchsum.host.programs import Programs
 from switchsum.host.statistics import Statistics
@@ -81,7 +81,7 @@ class Communicator(CollectiveCalls):
         self.world_size = world_size
         self.lanes = int(driver.engine.state.core[0]["lanes"])
         self.supports = np.zeros(3, np.int64)
-        self._known: dict[Hashable, Prepared] = {}
+        self._known: dict[Hashable, Prepared | Few] = {}
         self._programs = Programs(f"switchsum rank {rank} steps")
         self._driver = driver
         self._membership = membership
@@ -186,10 +186,31 @@ class Communicator(CollectiveCalls):
             self._end_turn(began)
         return handle
 
-    def _keep(self, kind: Hashable, operation: Operation) -> None:
+    def _keep(self, kind: Hashable, call: Call) -> None:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        self._known[kind] = self._driver.engine.prepare(operation)
+        prepared = self._driver.engine.prepare(call.operation)
+        self._known[kind] = prepared if call.share is None else Few.of(prepared, call.share)
+
+    def _add_few(self, few: Few, array: npt.NDArray[np.float32]) -> bool:
+        self._programs.settle()
+        began = self._take_turn()
+        try:
+            self._check()
+            if self._in_flight or self._driver.trace is not None:
+                return False
+            serial = self._driver.add_few(few, array.reshape(-1), LONGEST_WAIT_S)
+            if serial is None:
+                self._finished += 1
+                return True
+            handle = Handle(self, Again(few.prepared, few.digits, False))
+            self._in_flight[serial] = handle
+            self._drive(handle)
+        finally:
+            self._end_turn(began)
+        handle.wait()
+        put_sums(few.digits, few.share, array.reshape(-1))
+        return True
 
     def _run(self, call: Call | Again) -> Any:
         self._programs.settle()

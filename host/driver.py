@@ -5,8 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host import machine
 from switchsum.host.engine import Engine
 from switchsum.host.events import Event
+from switchsum.host.exact import Few, write_digits
 from switchsum.host.machine import RETRY_S
 from switchsum.host.packet_loop import PacketLoop
 from switchsum.host.shm_loop import ShmLoop
@@ -66,6 +71,20 @@ class Driver:
         if count == 0 and not events and most_s > 0:
             transport.wait(min(most_s, self._pause(now)))
         return events
+
+    def add_few(self, few: Few, values: npt.NDArray[np.float32], most_s: float) -> int | None:
+        """Add some floats exactly while nothing else is in flight, for up to `most_s`.
+
+        Returns None when the sums are there; else the operation's serial number, of which there will be an event.
+        """
+        engine, now = self.engine, self.clock()
+        serial = engine.enter(few.prepared, (few.digits, few.marks), few.addresses, now)
+        if isinstance(self._loop, ShmLoop):
+            self._loop.add_few(values, few.digits, few.share, now, now + most_s)
+            return None if engine.has_ended(serial) else serial
+        write_digits(values.view(np.uint32), few.digits)
+        machine.submit(engine.state, now)
+        return serial
 
     def _loop_of_its_own(self) -> ShmLoop | SocketLoop | PacketLoop | None:
         spans = NO_SPANS if self.trace is None else self.trace.spans

@@ -53,6 +53,9 @@ SILENT_PROBES = 4
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
 
+Arrays = tuple[npt.NDArray[Any] | None, npt.NDArray[np.uint8] | None]
+"""What an operation adds, and a byte for each block of integers."""
+
 
 def _word(name: str) -> int:
     """Return which 64-bit word of a `CORE` a field is: to get at one so takes a fifth of the time."""
@@ -128,7 +131,7 @@ class Engine:
         self._records = memoryview(self._state.operations.view(np.uint8).data)
         self._fill_core(lead)
         self._fill_tables()
-        self._operations: dict[int, tuple[Prepared, npt.NDArray[Any] | None, npt.NDArray[np.uint8] | None]] = {}
+        self._operations: dict[int, tuple[Prepared, Arrays]] = {}
         self._rotation = [0, 0]
         self._has_band = False
         self._silence_s = 0.0
@@ -222,6 +225,17 @@ class Engine:
 
     def begin(self, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> int:
         """Begin an operation on an array such as it was prepared for; return the serial number of its event."""
+        marks = np.zeros(prepared.blocks, np.uint8) if prepared.facts[0] >= INT8 else None
+        addresses = 0 if values is None else address_of(values), 0 if marks is None else address_of(marks)
+        serial = self.enter(prepared, (values, marks), addresses, now)
+        machine.submit(self._state, now)
+        return serial
+
+    def enter(self, prepared: Prepared, arrays: Arrays, addresses: tuple[int, int], now: float) -> int:
+        """Fill in the record of an operation, which `machine.submit` will begin; return its serial number.
+
+        The arrays, and their addresses: what is added, and a zero for each block of integers.
+        """
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
         if self.is_full:
@@ -230,11 +244,10 @@ class Engine:
         blocks, is_urgent = prepared.blocks, prepared.is_urgent
         base, width = self._band(is_urgent)
         columns = max(1, min(width, blocks))
-        marks = np.zeros(blocks, np.uint8) if prepared.facts[0] >= INT8 else None
         RECORD.pack_into(
             self._records,
             serial % OPERATIONS * RECORD.size,
-            0 if values is None else address_of(values),
+            addresses[0],
             prepared.size,
             *prepared.facts,
             blocks,
@@ -244,16 +257,24 @@ class Engine:
             self._rotation[is_urgent] % width,
             columns,
             prepared.digest(serial),
-            0 if marks is None else address_of(marks),
+            addresses[1],
             prepared.share,
         )
         self._rotation[is_urgent] = (self._rotation[is_urgent] + columns) % width
         if not self._operations:
             self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
-        self._operations[serial] = (prepared, values, marks)
-        machine.submit(self._state, now)
+        self._operations[serial] = prepared, arrays
         return serial
+
+    def has_ended(self, serial: int) -> bool:
+        """Tell whether an operation, the only one in flight, has ended; then there will be no event of it."""
+        words = self._words
+        if words[_FINISHED_COUNT] != 1 or words[_FAILURE]:
+            return False
+        words[_FINISHED_COUNT] = words[_PROGRESS] = 0
+        del self._operations[serial]
+        return True
 
     def _band(self, is_urgent: bool) -> tuple[int, int]:
         """Return the first slot that an operation may use, and how many.
@@ -363,7 +384,7 @@ class Engine:
         words = self._words
         events: list[Event] = []
         for serial in words[_FINISHED : _FINISHED + words[_FINISHED_COUNT]].tolist():
-            _, _, marks = self._operations.pop(serial)
+            _, (_, marks) = self._operations.pop(serial)
             overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
             events.append(Finished(operation=serial, overflowed=overflowed))
         words[_FINISHED_COUNT] = 0

@@ -8,11 +8,14 @@ rounded to float64 and then to float32, the same way on all ranks.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.host.memory import address_of
+from switchsum.host.prepared import Prepared
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
 
@@ -30,6 +33,26 @@ _WORTH: Final = tuple(2.0 ** (_LEAST + DIGIT_BITS * digit) for digit in range(DI
 Digits = npt.NDArray[np.int32]
 
 
+@dataclass(slots=True)
+class Few:
+    """What exact sums of one kind need that are called one after the other; not frozen, for it is made of scratch."""
+
+    prepared: Prepared
+    share: float
+    """What sums are multiplied by."""
+    digits: Digits
+    marks: npt.NDArray[np.uint8]
+    """Set where a sum overflows, which none does."""
+    addresses: tuple[int, int]
+    """Of both."""
+
+    @classmethod
+    def of(cls, prepared: Prepared, share: float) -> Few:
+        """Make room for one at a time."""
+        digits, marks = np.zeros(prepared.size, np.int32), np.zeros(1, np.uint8)
+        return cls(prepared, share, digits, marks, (address_of(digits), address_of(marks)))
+
+
 def most_values(lanes: int) -> int:
     """Return how many values fit frames of so many 32-bit lanes."""
     return (lanes - 1) // DIGITS
@@ -38,12 +61,13 @@ def most_values(lanes: int) -> int:
 def digits_of(values: npt.NDArray[Any]) -> Digits:
     """Return the lanes of contiguous float32."""
     digits = np.empty(values.size * DIGITS + 1, np.int32)
-    _write(values.reshape(-1).view(np.uint32), digits)
+    write_digits(values.reshape(-1).view(np.uint32), digits)
     return digits
 
 
 @kernel
-def _write(words: npt.NDArray[np.uint32], digits: Digits) -> None:
+def write_digits(words: npt.NDArray[np.uint32], digits: Digits) -> None:
+    """Write the lanes of values, of which these are the bits."""
     digits[:] = 0
     for i in range(len(words)):
         word = np.int64(words[i])

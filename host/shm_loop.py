@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from switchsum.host import machine
 from switchsum.host.engine import Engine
+from switchsum.host.exact import Digits, put_sums, write_digits
 from switchsum.host.memory import address_of
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
@@ -51,6 +55,8 @@ class ShmLoop:
             *(end.watched, address_of(end.watched), end.switch_bell, left_to_look, spans),
         )
 
+        self.add_few(np.zeros(0, np.float32), np.zeros(0, np.int32), 1.0, 0.0, 0.0)  # compiles it, before a frame waits
+
     def run(self, until: float) -> bool:
         """Move frames until something has happened or the clock says `until`; False when the switch has hung up.
 
@@ -60,6 +66,65 @@ class ShmLoop:
         if ended == _BROKEN:
             raise SwitchLost("the switch's side of the shared-memory link makes no sense")
         return bool(ended != _HUNG_UP)
+
+    def add_few(self, values: npt.NDArray[np.float32], digits: Digits, share: float, now: float, until: float) -> None:
+        """Do what takes an exact sum that the engine has just entered and that is the only operation in flight.
+
+        What there is to say about the link `run` says, if it is asked for more.
+        """
+        _add_few(values, digits, share, now, *self._arguments, until)
+
+
+@kernel
+def _add_few(
+    values: npt.NDArray[np.float32],
+    digits: Digits,
+    share: float,
+    now: float,
+    state: State,
+    link: Link,
+    pushed_before: int,
+    answers: int,
+    stride: int,
+    rows: Indices,
+    lengths: Indices,
+    bodies: ring.Addresses,
+    row_list: int,
+    length_list: int,
+    body_list: int,
+    watched: Watched,
+    watched_address: int,
+    switch_bell: int,
+    left_to_look: Patience,
+    spans: Spans,
+    until: float,
+) -> None:
+    """Begin an exact sum, whose record has been filled in, and run until it is there, as a rule."""
+    if len(values) == 0:
+        return
+    write_digits(values.view(np.uint32), digits)
+    machine.submit(state, now)
+    _run(
+        state,
+        link,
+        pushed_before,
+        answers,
+        stride,
+        rows,
+        lengths,
+        bodies,
+        row_list,
+        length_list,
+        body_list,
+        watched,
+        watched_address,
+        switch_bell,
+        left_to_look,
+        spans,
+        until,
+    )
+    if state.core[0].finished_count > 0:
+        put_sums(digits, share, values)
 
 
 @kernel

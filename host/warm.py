@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from switchsum.host import exact
 from switchsum.host.driver import Driver
 from switchsum.host.engine import Engine, EngineConfig
 from switchsum.host.operation import Operation
@@ -32,6 +33,7 @@ def warm_up(transport: Transport | None = None) -> None:
         rows = allocate_rows(2, FRAME_BYTES + LANE_BYTES)
         engine = Engine(config, rows, LEAD_BYTES)
         engine.submit(Operation(kind="allreduce", values=np.ones(1, np.int32), shape=(1,)), 0.0)
+        exact.put_sums(exact.digits_of(np.ones(1, np.float32)), 1.0, np.ones(1, np.float32))
         engine.poll(min(engine.wake_at, 0.0))
         engine.receive(rows, np.zeros(1, np.int32), np.full(1, FRAME_BYTES, np.int32), 0.0)
         if transport is not None:

@@ -1,10 +1,10 @@
 """How long a side of a shared-memory link looks for frames before it sleeps: only where that has paid lately.
 
 To be woken takes longer than a round of a small allreduce.  So where switch and workers can have a core each, whoever
-waits first looks for frames again and again, for at most `LONGEST_S`, and only while waits are about that short: one
+waits first looks for frames again and again, for at most `LONGEST_S`, and only while waits are that short: one
 that took longer halves what the next may take, down to nothing, and a short one restores it.  Where they share cores,
-nobody looks: the one that it waits for needs the core.  (Yielding it in between is worse than sleeping.  Whoever else wants to
-run then runs for milliseconds, while one that sleeps goes first when it is woken.)
+nobody looks: the one that it waits for needs the core.  (Yielding it in between is worse than sleeping:
+whoever else wants to run then runs for milliseconds, while one that sleeps goes first when it is woken.)
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from switchsum.protocol.kernels import kernel
 
-LONGEST_S: Final = 0.00005
+LONGEST_S: Final = 0.00002
 """A core is given to looking for no longer than this at a time."""
-SHORTEST_S: Final = 0.000005
+SHORTEST_S: Final = 0.000002
 """Less than this is nothing."""
 
 Patience = npt.NDArray[np.float64]
@@ -40,7 +40,7 @@ def share_cores(left: Patience, processes: int) -> None:
 @kernel
 def note_wait(left: Patience, waited_s: float) -> None:
     """Learn from a wait, looking and sleeping together."""
-    if waited_s <= 2 * left[1]:
+    if waited_s <= left[1]:
         left[0] = left[1]
     else:
         left[0] = left[0] / 2 if left[0] > SHORTEST_S else 0.0
