@@ -62,6 +62,20 @@ def test_sum_works_in_place_and_returns_the_array(ranks: list[Communicator]) -> 
     on_all(ranks, call)
 
 
+def test_few_floats_are_added_exactly_again_and_again(ranks: list[Communicator]) -> None:
+    def added(communicator: Communicator) -> bool:
+        for step in range(4):
+            array = np.array([{0: 1e30, 1: -1e30}.get(communicator.rank, 1.0), step], np.float32)
+            handle = communicator.allreduce_async(np.ones(9, np.float32), background=False) if step == 2 else None
+            communicator.allreduce(array)
+            assert array.tolist() == [RANKS - 2, RANKS * step]
+            if handle is not None:
+                handle.wait()
+        return True
+
+    assert all(on_all(ranks, added))
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_average(ranks: list[Communicator], dtype: Any) -> None:
     def call(communicator: Communicator) -> Any:
