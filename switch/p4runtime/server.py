@@ -29,7 +29,12 @@ class Server:
         try:
             port = tls.add_port(self._server, address, tls.P4RUNTIME)
         except RuntimeError as error:
-            raise TransportError(f"cannot listen on {address}: {error}") from error
+            who = (
+                ""
+                if address.startswith("unix:")
+                else f": `ss -lntp sport = :{address.rpartition(':')[2]}` says who does"
+            )
+            raise TransportError(f"cannot listen on {address}{who}") from error
         if not port:
             raise TransportError(f"cannot listen on {address}")
         host = address if address.startswith("unix:") else address.rpartition(":")[0]

@@ -103,6 +103,7 @@ def test_a_busy_port_ends_it() -> None:
         done = subprocess.run([*COMMAND, *line.split()], capture_output=True, text=True, timeout=START_S, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("switchsum-bmv2: cannot listen on 127.0.0.1:")
+    assert "ss -lntp sport = :" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
