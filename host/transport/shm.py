@@ -34,8 +34,8 @@ from switchsum.protocol.shm import (
 from switchsum.protocol.system import Watched, watch
 from switchsum.protocol.wire import Address
 
-OPEN_TIMEOUT_S: Final = 5.0
-"""A switch that listens answers at once, or after the batch that it is working on."""
+OPEN_TIMEOUT_S: Final = 20.0
+"""A switch that listens answers at once, but for one that compiles its kernels the first time on a busy machine."""
 REOPEN_TIMEOUT_S: Final = 0.5
 REOPEN_PAUSE_S: Final = 0.02
 """Between two looks whether a switch that ended is back."""
