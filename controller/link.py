@@ -78,7 +78,11 @@ class Link:
         """Remember and log what is the matter with the switch, once for each reason."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            log.warning("switch %s: %s", self.address, error)
+            if isinstance(error, P4RuntimeError) and error.code is Code.UNAVAILABLE:
+                reason = error.message.rpartition(": ")[2]  # gRPC names the address and each of its layers before that
+                log.warning("switch %s does not answer (%s): it is tried again until it does", self.address, reason)
+            else:
+                log.warning("switch %s: %s", self.address, error)
 
     def need(self) -> Switch:
         """Return the switch; raises SwitchLost."""

@@ -7,6 +7,7 @@ import pytest
 
 from switchsum.controller import switch as module
 from switchsum.controller.client import DEFAULT_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum.controller.link import Link
 from switchsum.controller.plan import ADMISSION, EGRESS_MEMBERS, FLOOD_GROUP, IDENTITY, STATIONS
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.slots import Cell
@@ -248,3 +249,13 @@ def test_hellos_are_handed_on_with_their_port(switch: AnySwitch) -> None:
     port, packet = hellos.get(timeout=LONG_S)
     assert (port, packet.source, packet.header.rank) == (4, source, 3)
     connected.close()
+
+
+def test_a_switch_that_is_not_there_is_named_once_and_in_plain_words(caplog: pytest.LogCaptureFixture) -> None:
+    link = Link("127.0.0.1:9", lambda: pytest.fail("nobody is to connect"))
+    text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
+    for _ in range(2):
+        link.note(P4RuntimeError("StreamChannel", Code.UNAVAILABLE, text))
+    assert caplog.messages == [
+        "switch 127.0.0.1:9 does not answer (Connection refused): it is tried again until it does"
+    ]
