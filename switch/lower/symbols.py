@@ -78,6 +78,9 @@ class Symbols:
         self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))
         self.registers, self._register_index = _arrays(program.registers)
         self.counters, self._counter_index = _arrays(program.counters)
+        for meter in program.meters:
+            if meter_unit(meter) is None:
+                raise model.refusal(f"no BMv2 program: meter {meter.name} does not say what it measures", meter.source)
         self.meters, self._meter_index = _arrays(program.meters)
         self.direct_meters = {meter.name: meter for meter in program.meters if meter.direct}
         self.calculations = {calculation.name: calculation for calculation in program.calculations}

@@ -134,3 +134,8 @@ def test_a_refused_program_leaves_nothing_behind(document: Document) -> None:
     first_primitive(document)["op"] = "teleport"
     refusal(document)
     assert pipeline.process(0, bytes([0, 0])) == Pipeline.load(good, engine="interpreter").process(0, bytes([0, 0]))
+
+
+def test_a_meter_says_what_it_measures(document: Document) -> None:
+    document["meter_arrays"] = [{"name": "calc", "id": 0, "algo": "crc16", "size": 4}]  # what a fuzzer put there
+    assert "meter calc does not say what it measures" in refusal(document)
