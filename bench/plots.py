@@ -59,6 +59,7 @@ def plot(rows: Sequence[Row]) -> None:
             [index + 0.4 - width / 2 for index in range(len(workers))], [f"{count} workers" for count in workers]
         )
         axis.set(title=PANELS[prefix], ylabel="MB/s per worker")
+        axis.set_ylim(top=1.35 * axis.get_ylim()[1])  # room for the legend
         axis.legend(fontsize=7)
     IMAGES.mkdir(exist_ok=True)
     for ending in ("png", "svg"):
