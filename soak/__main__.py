@@ -249,7 +249,7 @@ def _judge(soak: Soak, lost: int) -> int:
     for name, growth in soak.growth.items():
         if growth.samples > 1:
             kind = name.partition(" ")[0]
-            worst[kind] = max(worst.get(kind, (0.0, 0)), (growth.ratio, growth.first_bytes))
+            worst[kind] = max(worst.get(kind, (-1.0, 0)), (growth.ratio, growth.first_bytes))
             if growth.last_bytes > growth.first_bytes * (1 + MOST_GROWTH) + SLACK_BYTES:
                 soak.problems.append(f"memory of {name} has grown by {growth.ratio:.1%}")
     for kind, (ratio, first_bytes) in sorted(worst.items()):
