@@ -1,4 +1,4 @@
-"""What the links over sockets have in common: the kernel copies, so a frame is consumed as soon as it is sent."""
+"""A link over an ordinary socket (UDP): the kernel copies, so a frame is consumed as soon as it is sent."""
 
 from __future__ import annotations
 
