@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import queue
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,7 @@ from switchsum.controller.daemon import Controller
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.controller.service import Service
 from switchsum.controller.switch import Program
+from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import rpc, wire
 from switchsum.protocol.wire import Address, Flag, Header, Kind
 from switchsum.switch import daemon as embedded
@@ -34,13 +34,6 @@ LONG_S = 10.0
 """Longer than anything on loopback takes."""
 QUIET_S = 0.1
 """After such a pause nothing more is on its way."""
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def program(lanes: int = LANES) -> Program:

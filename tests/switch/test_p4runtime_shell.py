@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from switchsum.launch.bmv2 import free_port
 from switchsum.protocol.p4runtime import Code, decode_uint, v1
 from switchsum.switch.daemon import Config, Switch
 
@@ -67,12 +68,6 @@ def bmv2() -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        number: int = probe.getsockname()[1]
-        return number
 
 
 @pytest.mark.parametrize("switch", [embedded, pytest.param(bmv2, marks=pytest.mark.bmv2)])

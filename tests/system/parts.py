@@ -43,7 +43,7 @@ class Parts:
         self.stop_file = scratch / "stop"
         self._name = f"switchsum-test-{os.getpid()}"
         self._udp = f"127.0.0.1:{free_port()}"
-        self._p4runtime = f"unix:{scratch}/p4runtime" if kind == "embedded" else f"127.0.0.1:{free_port()}"
+        self._p4runtime = f"unix:{scratch}/p4runtime"
         self.wires: list[wires.Wire] = []
         if links == "veth":
             children = stack.enter_context(Children())

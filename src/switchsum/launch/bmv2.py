@@ -39,6 +39,8 @@ _SEE_INTERFACES: Final = ("unshare", "--mount", "--", "sh", "-c", 'mount -t sysf
 AS_STARTED: Final = (*_SEE_INTERFACES, "chrt", "--batch", "0")
 """In front of BMv2's command. Its threads wake one another for every packet; as a batch process none of them interrupts
 the one that it wakes, and wakes it for several packets instead."""
+_given: set[int] = set()
+"""The kernel may offer a port twice until something listens there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,8 +155,11 @@ def _await(child: Child, path: str, address: str) -> None:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        number: int = probe.getsockname()[1]
-        return number
+    """Return a TCP port that nobody listens on now, and that this process has not been given before."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            number: int = probe.getsockname()[1]
+        if number not in _given:
+            _given.add(number)
+            return number
