@@ -15,7 +15,7 @@ import numpy as np
 from switchsum.host.integers import ALL_ZERO, INT8, is_zero
 from switchsum.host.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
 from switchsum.protocol.kernels import Outlined, inner
-from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
 
 NO_DTYPE: Final = 0
 """Of an operation without values."""
@@ -181,22 +181,23 @@ def pack_narrow(
     `switchsum.protocol.lanes.quantise_at_random` is the definition.
     """
     octets, halves = bytes_at(target, count), halves_at(target, count)
-    if dtype == FLOAT32:
+    scale *= 1 << FRACTION_BITS
+    factor = np.float32(scale)
+    if dtype == FLOAT32 and np.float64(factor) == scale:
         # Apart, so that the loops have no branches and run several values at a time.
         values = floats_at(source, count)
         if lane_bytes == 1:
             for i in range(count):
-                octets[i] = np.uint8(np.int32(_rounded(np.float64(values[i]) * scale, seed, i)))
+                octets[i] = np.uint8(_rounded(np.float32(values[i] * factor), seed, i))
         else:
             for i in range(count):
-                halves[i] = swap(np.uint16(np.int32(_rounded(np.float64(values[i]) * scale, seed, i))))
+                halves[i] = swap(np.uint16(_rounded(np.float32(values[i] * factor), seed, i)))
     elif lane_bytes == 1:
         for i in range(count):
-            octets[i] = np.uint8(np.int64(_rounded(_value(dtype, source, i) * scale, seed, i)))
+            octets[i] = np.uint8(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i))
     else:
         for i in range(count):
-            halves[i] = np.uint16(np.int64(_rounded(_value(dtype, source, i) * scale, seed, i)))
-            halves[i] = swap(halves[i])
+            halves[i] = swap(np.uint16(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i)))
     used = count * lane_bytes
     bytes_at(target + used, 4 * words - used)[:] = 0
     return 0
@@ -207,15 +208,17 @@ def unpack_narrow(dtype: int, lane_bytes: int, source: int, count: int, target: 
     """Write the first `count` sums of a frame with lanes of 8 or 16 bits to the array, each times `step`."""
     octets, halves = bytes_at(source, count), halves_at(source, count)
     values, results = floats_at(target, count), halves_at(target, count)
-    for i in range(count):
-        lane = np.int64(np.int8(octets[i])) if lane_bytes == 1 else np.int64(np.int16(swap(halves[i])))
-        value = np.float32(np.float64(lane) * step)
-        if dtype == FLOAT32:
-            values[i] = value
-        elif dtype == BFLOAT16:
-            results[i] = _bfloat16(value)
-        else:
-            results[i] = _float16(value)
+    if dtype == FLOAT32 and lane_bytes == 1:
+        for i in range(count):
+            values[i] = np.float32(np.float64(np.int8(octets[i])) * step)
+    elif dtype == FLOAT32:
+        for i in range(count):
+            values[i] = np.float32(np.float64(np.int16(swap(halves[i]))) * step)
+    else:
+        for i in range(count):
+            lane = np.int64(np.int8(octets[i])) if lane_bytes == 1 else np.int64(np.int16(swap(halves[i])))
+            value = np.float32(np.float64(lane) * step)
+            results[i] = _bfloat16(value) if dtype == BFLOAT16 else _float16(value)
     return 0
 
 
@@ -233,10 +236,14 @@ def _value(dtype: int, source: int, index: int) -> Scalar:
 
 
 @inner
-def _rounded(scaled: Scalar, seed: int, index: int) -> Scalar:
-    """Round down after a number from 0 to 1 was added, which is drawn from seed and index."""
-    word = mixed(np.uint32(seed) ^ mixed(np.uint32(index)))
-    return np.floor(scaled + np.float64(word) * 2.0**-32)
+def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
+    """Round a number of ``2**-FRACTION_BITS`` down, after less than 1 was added to it, drawn from seed and index.
+
+    Return it in two's complement, below bits that mean nothing.
+    """
+    drawn = mixed(np.uint32(np.uint32(seed) + np.uint32(np.uint32(index) * np.uint32(GOLDEN))))
+    drawn = np.uint32(drawn >> np.uint32(32 - FRACTION_BITS))
+    return np.uint32(np.uint32(np.uint32(np.int32(np.rint(fixed))) + drawn) >> np.uint32(FRACTION_BITS))
 
 
 @inner

@@ -27,6 +27,11 @@ NOT_FINITE: Final = 255
 WIDE_BITS: Final = 32
 """Lanes that have room for all bits of a float32."""
 
+FRACTION_BITS: Final = 16
+"""How finely a value is placed between the two integers that it may be rounded to at random."""
+GOLDEN: Final = 0x9E37_79B9
+"""2**32 over the golden ratio: its multiples are spread evenly."""
+
 MIN_SCALE_BITS: Final = 2
 """Lane formats that leave a value fewer bits than this are refused when a job is made."""
 
@@ -70,12 +75,14 @@ def quantise_at_random(
     """Scale and round each value up or down at random, so that its mean is the value; at most `full_scale` either way.
 
     What is drawn depends on the 32-bit seed and on the value's index alone.  A sum of `n` is then off by less than `n`
-    steps, and by nothing in the mean.
+    steps, and in the mean by less than `n` times ``2**-FRACTION_BITS`` of one.
     """
-    scale = full_scale(workers, lane_bits) * 2.0 ** (126 - max(exponent, 1))
+    scale = full_scale(workers, lane_bits) * 2.0 ** (126 + FRACTION_BITS - max(exponent, 1))
+    # Rounded to a float32 first: that is half a bit of the value itself, and may then be done in float32.
+    fixed = np.rint((values.astype(np.float64) * scale).astype(np.float32)).astype(np.int64)
     index = np.arange(len(values), dtype=np.uint32)
-    drawn = mixed(np.uint32(seed) ^ mixed(index)).astype(np.float64) * 2.0**-32
-    return np.floor(values.astype(np.float64) * scale + drawn).astype(np.int64)
+    drawn = mixed(np.uint32(seed) + index * np.uint32(GOLDEN)) >> np.uint32(32 - FRACTION_BITS)
+    return (fixed + drawn) >> FRACTION_BITS
 
 
 def mixed(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
