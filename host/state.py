@@ -1,7 +1,7 @@
 """What the worker engine knows, as arrays that its kernels share with Python.
 
-Every number is 64 bits wide, since numba turns a mix of signed and unsigned ones into floats; times are seconds of
-whatever clock the driver reads.
+Numbers are 64 bits wide and signed, since numba turns a mix of such with unsigned ones into floats; only a slot's are
+as narrow as they may be, so that it is one cache line.  Times are seconds of whatever clock the driver reads.
 """
 
 from __future__ import annotations
@@ -174,24 +174,24 @@ CORE: Final = np.dtype(
 
 SLOT: Final = np.dtype(
     [
-        ("phase", "i8"),
         ("number", "i8"),  # of the round in flight, or of the next one when idle
         ("operation", "i8"),  # serial number
         ("considered", "i8"),  # the first operation that this slot has not looked at yet
-        ("column", "i8"),
-        ("stage", "i8"),
-        ("block", "i8"),  # of the round; NO_BLOCK while only the first block is being agreed on
-        ("exponent", "i8"),
-        ("named", "i8"),  # 1: somebody named this block, so the result has lanes
-        ("payload", "i8"),  # 1: this worker's block is not zero
-        ("next_block", "i8"),  # what this worker names
-        ("next_exponent", "i8"),
         ("sent_at", "f8"),  # the last transmission
-        ("repeats", "i8"),  # of this round
-        ("late", "i8"),  # 1: the round before was repeated, so this worker is behind the others here
-        ("held", "i8"),  # 1: the switch has said so, and `seen` is its bitmap
-        ("seen", "i8"),
-        ("owed", "i8"),  # 1: the switch was restarted, and has not answered about the last round since
+        ("block", "u4"),  # of the round; NO_BLOCK while only the first block is being agreed on
+        ("next_block", "u4"),  # what this worker names
+        ("column", "u4"),
+        ("repeats", "u4"),  # of this round
+        ("seen", "u4"),
+        ("exponent", "u1"),
+        ("next_exponent", "u1"),
+        ("phase", "u1"),
+        ("stage", "u1"),
+        ("named", "u1"),  # 1: somebody named this block, so the result has lanes
+        ("payload", "u1"),  # 1: this worker's block is not zero
+        ("late", "u1"),  # 1: the round before was repeated, so this worker is behind the others here
+        ("held", "u1"),  # 1: the switch has said so, and `seen` is its bitmap
+        ("owed", "u1"),  # 1: the switch was restarted, and has not answered about the last round since
     ],
     align=True,
 )
