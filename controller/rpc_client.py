@@ -111,7 +111,9 @@ class ControllerClient:
             details = error.details() or ""
             found = rpc.error_from_details(details)
             if type(found) is RemoteError and error.code() in AWAY:
-                raise ControllerUnreachable(f"no controller answers at {self._address}: {details}") from error
+                raise ControllerUnreachable(
+                    f"no controller answers at {self._address}; `switchsum controller` starts one ({details})"
+                ) from error
             raise found from error
         try:
             return rpc.decode(reply, data)

@@ -70,7 +70,9 @@ class ControllerClient:
         if type(named) is not RemoteError:
             return named
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return ControllerUnreachable(f"no controller answers at {self.address} ({method}: {details})")
+            return ControllerUnreachable(
+                f"no controller answers at {self.address}; `switchsum controller` starts one ({method}: {details})"
+            )
         return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
 
     def close(self) -> None:
@@ -90,10 +92,12 @@ class Membership:
         world_size: int,
         call_s: float = CALL_S,
         receive_bytes: int = 0,
+        window_bytes: int = 0,
     ) -> None:
         """Join; raises JoinRefused's kinds, or ControllerUnreachable.
 
-        `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.
+        `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.  `window_bytes` of frames are worth
+        having in flight there; 0: as many as may be.
         """
         self.job = job
         self.rank = rank
@@ -111,6 +115,7 @@ class Membership:
             world_size=world_size,
             package_version=importlib.metadata.version("switchsum"),
             receive_bytes=receive_bytes,
+            window_bytes=window_bytes,
         )
         try:
             self.reply = self._client.call("Join", request, rpc.JoinReply, call_s)
