@@ -224,6 +224,7 @@ class Controller:
                 world_size=request.world_size,
                 now=self._clock(),
                 receive_bytes=request.receive_bytes,
+                window_bytes=request.window_bytes,
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
             growth_bytes = self._config.limits(self._link.limits).growth_bytes

@@ -216,7 +216,9 @@ class Jobs:
         job.reformed = {other.nonce: rank for rank, other in enumerate(staying)}
         return job, job.reformed[nonce], []
 
-    def join(self, name: str, *, rank: int, world_size: int, now: float, receive_bytes: int = 0) -> tuple[Job, Member]:
+    def join(
+        self, name: str, *, rank: int, world_size: int, now: float, receive_bytes: int = 0, window_bytes: int = 0
+    ) -> tuple[Job, Member]:
         """Enter a member into the job's next incarnation; raises JoinRefused."""
         job = self.find(name)
         if world_size != job.workers:
@@ -239,6 +241,7 @@ class Jobs:
             pass
         member.nonce = nonce
         member.receive_bytes = receive_bytes
+        member.window_bytes = window_bytes
         self._members[nonce] = job, job.gathering, member
         return job, member
 

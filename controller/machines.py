@@ -113,6 +113,8 @@ class Member:
     """A hello without lanes has come, so that there is a way for short frames."""
     receive_bytes: int = 0
     """What may wait on its link, as its kernel counts it; 0: enough."""
+    window_bytes: int = 0
+    """What is worth having in flight there; 0: everything."""
     heard_s: float = 0.0
     """When the member was last heard of, in the controller's monotonic time."""
 

@@ -91,12 +91,13 @@ def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
     """Return how many slots a member may keep in flight where each port holds `port_frames` (None: no limit).
 
     Sockets of members hold a limited number of frames, too; the switch's own, behind which many stand, is taken to hold
-    as many.
+    as many.  All members have one window: a slot takes the same blocks on each.
     """
     if job.live is None:
         return job.slots.count
     limits = [] if port_frames is None else [port_frames]
     limits += [frames_held(m.receive_bytes, frame_bytes) for m in job.live.members if m.receive_bytes]
+    limits += [m.window_bytes // frame_bytes for m in job.live.members if m.window_bytes]
     most = max(Counter(member.ingress_port for member in job.live.members).values())
     return max(1, min([job.slots.count, *(limit // most for limit in limits)]))
 
@@ -217,6 +218,7 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
             rank=member.rank,
             nonce=member.nonce,
             receive_bytes=member.receive_bytes,
+            window_bytes=member.window_bytes,
         ),
     )
 
@@ -296,6 +298,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) ->
                 state=gone or MemberState.ADMITTED,
                 nonce=int(known["nonce"]),
                 receive_bytes=int(known["receive_bytes"]),
+                window_bytes=int(known["window_bytes"]),
                 address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
                 ingress_port=_exact(entry, "ingress_port"),
                 heard_s=now,

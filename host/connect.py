@@ -11,6 +11,7 @@ from switchsum.host.engine import Engine, EngineConfig
 from switchsum.host.join import CALL_S, Membership
 from switchsum.host.transport.base import Transport
 from switchsum.host.transport.links import open_transport
+from switchsum.host.transport.shm import cached_bytes
 from switchsum.host.warm import warm_up
 from switchsum.protocol.batchsocket import receive_bytes
 from switchsum.protocol.errors import UsageError, VersionMismatch
@@ -73,6 +74,7 @@ def connect(
         world_size=world_size,
         call_s=call_s,
         receive_bytes=receive_bytes() if link.startswith("udp:") else 0,
+        window_bytes=cached_bytes(world_size) if link.startswith("shm:") else 0,
     )
     transport = None
     try:

@@ -32,6 +32,9 @@ _WAIT: Final = int(Span.WAIT)
 _RESULTS: Final = int(Span.RESULTS)
 _SEND: Final = int(Span.SEND)
 
+TURN_BYTES: Final = 64 << 10
+"""Results that are taken before the contributions that follow them are handed over: meanwhile the switch adds those."""
+
 _TIME: Final = 0
 """The loop returned for the clock said so."""
 _EVENT: Final = 1
@@ -46,11 +49,12 @@ class ShmLoop:
     """The loop of one engine on one link."""
 
     def __init__(self, engine: Engine, end: LinkEnd, spans: Spans = NO_SPANS) -> None:
+        most = max(1, TURN_BYTES // end.answers.shape[1])
         left_to_look = patience()
         share_cores(left_to_look, engine.world_size + 1)
         self._arguments = (
             *(engine.state, end.link, engine.pushed_before, address_of(end.answers), end.answers.shape[1]),
-            *(end.rows, end.lengths, end.bodies),
+            *(end.rows[:most], end.lengths[:most], end.bodies[:most]),
             *(address_of(end.rows), address_of(end.lengths), address_of(end.bodies)),
             *(end.watched, address_of(end.watched), end.switch_bell, left_to_look, spans),
         )

@@ -39,6 +39,8 @@ class JoinRequest:
     """For the error text when wire versions differ."""
     receive_bytes: int = 0
     """What may wait for the worker on its link, as the kernel counts it; 0: more than a job can have in flight."""
+    window_bytes: int = 0
+    """Frames of so many bytes in all are worth having in flight on its link; 0: as many as there are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

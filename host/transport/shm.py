@@ -40,7 +40,16 @@ REOPEN_TIMEOUT_S: Final = 0.5
 REOPEN_PAUSE_S: Final = 0.02
 """Between two looks whether a switch that ended is back."""
 
+CACHED_BYTES: Final = 2 << 20
+"""Frames of all workers in flight on one machine that still are in a near cache when the other side comes to them."""
+CACHED_BYTES_EACH: Final = 512 << 10
+
 _log = logging.getLogger(__name__)
+
+
+def cached_bytes(workers: int) -> int:
+    """Return what a worker had better have in flight, if all of them share a machine (docs/performance.md)."""
+    return min(CACHED_BYTES_EACH, CACHED_BYTES // workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -294,6 +294,19 @@ def test_the_window_is_what_the_smallest_socket_holds() -> None:
     assert window_slots(job, 100, 1106) == 1
 
 
+def test_the_window_is_no_larger_than_any_member_has_use_for() -> None:
+    jobs = make_jobs()
+    job = running_job(jobs, workers=3)
+    assert job.live is not None
+    for member, worth in zip(job.live.members, (0, 4 * 1106 - 1, 5 * 1106), strict=True):
+        member.window_bytes = worth
+    assert window_slots(job, None, 1106) == 3
+    assert window_slots(job, 2, 1106) == 2
+    assert window_slots(job, None, 8274) == 1
+    again, _ = rebuilt(plan(jobs, make_settings()), now=100.0)
+    assert window_slots(again.find("a"), None, 1106) == 3
+
+
 def test_after_a_restart_members_stand_where_they_stood() -> None:
     jobs = make_jobs()
     job = running_job(jobs, workers=3)
