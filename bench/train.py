@@ -18,8 +18,6 @@ from bench.records import Record, Samples, beside, record
 WORKERS = 4
 STEPS = 10
 LANES = 256
-SLOTS = 1024
-"""All that the switch has: where everybody computes, each waits for its turn on a core, and more must be under way."""
 RATES = ("200mbit", "1gbit", UNLIMITED)
 EXAMPLES = ("images", "gpt", "words", "words-dense", "layers")
 SPARSE = ("words",)
@@ -31,7 +29,7 @@ Results = dict[str, dict[str, float]]
 def on_switch(rate: str, path: Path) -> list[str]:
     """Return the command that trains on this backend."""
     links = [] if rate == UNLIMITED else ["--links", "veth", "--rate", rate]
-    run = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--lanes", str(LANES), "--slots", str(SLOTS)]
+    run = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--lanes", str(LANES)]
     return [*run, "--timeout", "60", *links, "--", *worker("switchsum", path)]
 
 
@@ -59,7 +57,7 @@ def measure(rate: str) -> tuple[Results, Results]:
 def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
     """Turn the results on links of one rate into records."""
     where = "one machine, without links" if rate == UNLIMITED else f"links of {rate}"
-    conditions = f"{WORKERS} worker processes, {STEPS} steps, median of them, {LANES} lanes, {SLOTS} slots, {where}"
+    conditions = f"{WORKERS} worker processes, {STEPS} steps, median of them, {LANES} lanes, {where}"
     records = []
     for name in EXAMPLES:
         peer = theirs[f"{name}.plain"]

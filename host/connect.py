@@ -20,7 +20,7 @@ from switchsum.protocol.trace import Trace
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
 
 MAX_WINDOW_SLOTS: Final = 256
-"""Slots in flight at most, on every rank alike: enough for links that are fast, and rows for them still fit caches."""
+"""Slots in flight at most, on every rank alike: enough for links that are fast, and not too much for their rings."""
 
 _LAUNCHERS: Final = (
     ("RANK", "WORLD_SIZE"),  # torchrun, switchsum run
