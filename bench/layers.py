@@ -12,6 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 WIDTH = 384
 LAYERS = 6
 BATCH = 512
+SMALL_BATCH = 64
+"""So few that a step waits for gradients most of the time."""
 RATE = 0.01
 
 
@@ -21,16 +23,16 @@ def network() -> nn.Sequential:
     return nn.Sequential(*(one for _ in range(LAYERS) for one in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
 
 
-def batch() -> torch.Tensor:
+def batch(size: int = BATCH) -> torch.Tensor:
     """Return a rank's batch."""
-    return torch.randn(BATCH, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
+    return torch.randn(size, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
 
 
-def train(steps: int) -> Iterator[float]:
-    """Yield the losses with DistributedDataParallel."""
+def train(steps: int, size: int = BATCH) -> Iterator[float]:
+    """Yield the losses with DistributedDataParallel, of batches of a size."""
     model = DistributedDataParallel(network(), bucket_cap_mb=1)
     optimizer = torch.optim.SGD(model.parameters(), RATE)
-    data = batch()
+    data = batch(size)
     for _ in range(steps):
         optimizer.zero_grad()
         loss = (model(data) - data).square().mean()

@@ -19,7 +19,7 @@ WORKERS = 4
 STEPS = 10
 LANES = 256
 RATES = ("200mbit", "1gbit", UNLIMITED)
-EXAMPLES = ("images", "gpt", "words", "words-dense", "layers")
+EXAMPLES = ("images", "gpt", "words", "words-dense", "layers", "layers-small")
 SPARSE = ("words",)
 """Examples most of whose gradient is sparse, which lanes of 16 bits do not make smaller."""
 

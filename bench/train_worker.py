@@ -28,6 +28,8 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 WARM_UP = 3
 """Steps that do not count: the first ones lay out buckets and load what is loaded when it is needed."""
 
+SPECIAL: dict[str, dict[str, Any]] = {"": {}, "dense": {"sparse": False}, "small": {"size": layers.SMALL_BATCH}}
+
 Hook = Callable[[object, dist.GradBucket], Future[torch.Tensor]]
 
 
@@ -95,9 +97,10 @@ def switch_bytes() -> int:
 
 
 def measure(name: str, steps: int, hook: Hook | None, count: Callable[[], int]) -> dict[str, float]:
-    """Train with a hook, or none; a name that ends in `-dense` is an example whose gradients are not sparse."""
-    example = layers if name == "layers" else importlib.import_module(name.removesuffix("-dense"))
-    options = {"sparse": False} if name.endswith("-dense") else {}
+    """Train with a hook, or none; behind a dash the name says what is special."""
+    name, _, special = name.partition("-")
+    example = layers if name == "layers" else importlib.import_module(name)
+    options = SPECIAL[special]
 
     def wrapped(model: torch.nn.Module, **options: Any) -> DistributedDataParallel:
         parallel = DistributedDataParallel(model, **options)

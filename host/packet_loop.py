@@ -68,14 +68,17 @@ def _run(
     core = state.core[0]
     traced = is_traced(spans)
     while True:
-        count = take(ring, rows, lengths)
         now = monotonic()
-        if count > 0:
-            ended = core.counts[_ROUNDS]
+        ended = core.counts[_ROUNDS]
+        count = 0
+        taken = take(ring, rows, lengths)
+        while taken > 0:
             frames, apart = first_frame(ring)
-            machine.receive(state, frames - core.lead, apart, row_list, length_list, 0, count, now)
-            if traced:
-                note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
+            machine.receive(state, frames - core.lead, apart, row_list, length_list, 0, taken, now)
+            count += taken
+            taken = take(ring, rows, lengths) if count < len(rows) else 0
+        if traced and count > 0:
+            note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         machine.poll(state, now)
         before = monotonic() if traced else now
         sent = 0

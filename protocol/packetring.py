@@ -197,27 +197,16 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
     state = ring.state
     _give_back(ring)
     state[_ARE_PIECES] = 0
-    if state[UNCUT] > 0:
-        return _cut(ring, rows, lengths)
+    if state[UNCUT] > 0 or _is_super(ring):
+        return _take_pieces(ring, rows, lengths)
     count = 0
-    while count < len(rows):
+    while count < len(rows) and not _is_super(ring):  # whose pieces lie elsewhere: the next call's
         slot = state[_HEAD]
         address = ring.address + slot * ring.stride
         status = load_acquire(address)
         if status & _USER == 0:
             break
-        is_super = status & _COPY != 0 or (load_acquire(address + _VNET_WORD) >> _KIND_SHIFT) & 0xFF != 0
-        if is_super and count > 0:  # its pieces lie elsewhere: the next call's
-            break
-        state[_HEAD] = slot + 1 if slot + 1 < ring.slots else 0
-        state[_HELD] += 1
-        if status & _LOSING:
-            state[_FULL] = 1
-        if is_super:
-            if _fetch(ring, address, status):
-                return _cut(ring, rows, lengths)
-            state[_DROPPED] += 1
-            continue
+        _step(ring, status)
         rows[count] = slot
         length = _length(address, status)
         lengths[count] = length
@@ -227,6 +216,47 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
         if status & _UNFINISHED:
             finish_checksum(address + FRAME_AT - VNET_BYTES, length + VNET_BYTES)
         count += 1
+    return count
+
+
+@inner
+def _is_super(ring: Ring) -> bool:
+    """Tell whether the slot that is read next has a super-frame."""
+    address = ring.address + ring.state[_HEAD] * ring.stride
+    status = load_acquire(address)
+    if status & _USER == 0:
+        return False
+    return bool(status & _COPY != 0 or (load_acquire(address + _VNET_WORD) >> _KIND_SHIFT) & 0xFF != 0)
+
+
+@inner
+def _step(ring: Ring, status: int) -> None:
+    """Go on to the next slot; this one is held until it is given back."""
+    state = ring.state
+    state[_HEAD] = state[_HEAD] + 1 if state[_HEAD] + 1 < ring.slots else 0
+    state[_HELD] += 1
+    if status & _LOSING:
+        state[_FULL] = 1
+
+
+@inner
+def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
+    """Cut up super-frames, one after the other: small ones must not stay apart, or what answers them will, too."""
+    state = ring.state
+    state[_ARE_PIECES] = 1
+    room = min(len(rows), len(ring.pieces))
+    count = 0
+    while count < room:
+        if state[UNCUT] == 0:
+            if not _is_super(ring):
+                break
+            address = ring.address + state[_HEAD] * ring.stride
+            status = load_acquire(address)
+            _step(ring, status)
+            if not _fetch(ring, address, status):
+                state[_DROPPED] += 1
+                continue
+        count += _cut(ring, rows, lengths, count, room)
     return count
 
 
@@ -280,16 +310,14 @@ def _fetch(ring: Ring, address: int, status: int) -> bool:
 
 
 @inner
-def _cut(ring: Ring, rows: Indices, lengths: Indices) -> int:
-    """Cut the next pieces off the super-frame, and forget it with the last."""
+def _cut(ring: Ring, rows: Indices, lengths: Indices, first: int, room: int) -> int:
+    """Cut the next pieces off the super-frame, for rows from `first` to `room`, and forget it with the last."""
     state = ring.state
-    state[_ARE_PIECES] = 1
-    room = min(len(rows), len(ring.pieces))
-    count = cut(ring.whole, state[UNCUT], state[_DONE], ring.pieces, lengths, room)
-    for i in range(count):
-        rows[i] = i
+    count = cut(ring.whole, state[UNCUT], state[_DONE], ring.pieces[first:], lengths[first:], room - first)
+    for row in range(first, first + count):
+        rows[row] = row
     state[_DONE] += count
-    if count < room:
+    if first + count < room:
         state[_DROPPED] += 1 if state[_DONE] == 0 else 0
         state[UNCUT] = 0
     return count

@@ -315,6 +315,23 @@ def test_frames_go_together_only_where_the_interface_segments(wire: Wire) -> Non
     assert apart.end().ring.state[0] == 100
 
 
+def test_small_super_frames_are_taken_together(wire: Wire) -> None:
+    """Answers to them then go together, too, and do not get ever smaller."""
+    link = wire.worker()
+    triples = [[contribution(link.address, 3 * i + j, bytes([i]) * 64) for j in range(3)] for i in range(30)]
+    for triple in triples:
+        assert link.send(*put(link, triple)) == 3
+    came = []
+    for _ in range(2):
+        batch = wire.ports.poll()
+        came.append(batch.count)
+        frames = [ctypes.string_at(int(batch.addresses[i]), int(batch.lengths[i])) for i in range(batch.count)]
+        expected = [frame for triple in triples for frame in triple][sum(came[:-1]) :][: batch.count]
+        assert [frame[LOWER_BYTES:] for frame in frames] == [frame[LOWER_BYTES:] for frame in expected]
+        wire.ports.done()
+    assert came == [64, 26]
+
+
 def test_a_worker_of_a_switch_that_cuts_nothing_sends_nothing_together(wire: Wire) -> None:
     link = open_transport("packet:sum0", rows=8, frame_bytes=FRAME, switch=SWITCH, together=False)
     wire.links.append(link)
