@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from bench.choice import Choice
 from bench.jobs import LINE_MTU, UNLIMITED
@@ -23,7 +24,8 @@ EXAMPLES = ("images", "gpt", "words", "words-dense", "layers", "layers-small")
 SPARSE = ("words",)
 """Examples most of whose gradient is sparse, which lanes of 16 bits do not make smaller."""
 
-Results = dict[str, dict[str, float]]
+Result = dict[str, Any]
+Results = dict[str, Result]
 
 
 def on_switch(rate: str, path: Path) -> list[str]:
@@ -78,9 +80,9 @@ def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
     return records
 
 
-def samples(result: dict[str, float]) -> Samples:
-    """Return the milliseconds of a step."""
-    return Samples(values=[result["ms"]])
+def samples(result: Result) -> Samples:
+    """Return the milliseconds of each step."""
+    return Samples(values=result["steps"])
 
 
 def run(choice: Choice) -> list[Record]:

@@ -30,6 +30,7 @@ WARM_UP = 3
 
 SPECIAL: dict[str, dict[str, Any]] = {"": {}, "dense": {"sparse": False}, "small": {"size": layers.SMALL_BATCH}}
 
+Result = dict[str, Any]
 Hook = Callable[[object, dist.GradBucket], Future[torch.Tensor]]
 
 
@@ -96,7 +97,7 @@ def switch_bytes() -> int:
     return 0 if counts is None else counts.bytes_sent
 
 
-def measure(name: str, steps: int, hook: Hook | None, count: Callable[[], int]) -> dict[str, float]:
+def measure(name: str, steps: int, hook: Hook | None, count: Callable[[], int]) -> Result:
     """Train with a hook, or none; behind a dash the name says what is special."""
     name, _, special = name.partition("-")
     example = layers if name == "layers" else importlib.import_module(name)
@@ -112,8 +113,8 @@ def measure(name: str, steps: int, hook: Hook | None, count: Callable[[], int]) 
     return timed(example.train(WARM_UP + steps, **options), steps, count)
 
 
-def timed(training: Iterator[float], steps: int, count: Callable[[], int]) -> dict[str, float]:
-    """Let a training take its steps; return the median milliseconds and the mean bytes of one."""
+def timed(training: Iterator[float], steps: int, count: Callable[[], int]) -> Result:
+    """Let a training take its steps; return the milliseconds of each, their median, and the mean bytes of one."""
     for _ in range(WARM_UP):
         next(training)
     dist.barrier()
@@ -124,7 +125,7 @@ def timed(training: Iterator[float], steps: int, count: Callable[[], int]) -> di
     taken = (count() - sent) / steps
     *_, score = training
     pauses = [(end - begin) * 1e3 for begin, end in pairwise(times)]
-    return {"ms": statistics.median(pauses), "mean_ms": statistics.mean(pauses), "bytes": taken, "score": score}
+    return {"steps": pauses, "ms": statistics.median(pauses), "bytes": taken, "score": score}
 
 
 def main() -> None:
