@@ -200,7 +200,7 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
     if state[UNCUT] > 0 or _is_super(ring):
         return _take_pieces(ring, rows, lengths)
     count = 0
-    while count < len(rows) and not _is_super(ring):  # whose pieces lie elsewhere: the next call's
+    while count < len(rows) and _is_free_to_step(ring) and not _is_super(ring):  # its pieces lie elsewhere
         slot = state[_HEAD]
         address = ring.address + slot * ring.stride
         status = load_acquire(address)
@@ -230,6 +230,12 @@ def _is_super(ring: Ring) -> bool:
 
 
 @inner
+def _is_free_to_step(ring: Ring) -> bool:
+    """Tell whether the slot that is read next is not one of those that have not been given back."""
+    return bool(ring.state[_HELD] < ring.slots)
+
+
+@inner
 def _step(ring: Ring, status: int) -> None:
     """Go on to the next slot; this one is held until it is given back."""
     state = ring.state
@@ -248,7 +254,7 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
     count = 0
     while count < room:
         if state[UNCUT] == 0:
-            if not _is_super(ring):
+            if not (_is_free_to_step(ring) and _is_super(ring)):
                 break
             address = ring.address + state[_HEAD] * ring.stride
             status = load_acquire(address)
