@@ -17,12 +17,13 @@ from switchsum.host.transport.base import Indices
 from switchsum.host.transport.packet import PacketEnd
 from switchsum.protocol.batchsocket import BATCH_DATAGRAMS
 from switchsum.protocol.kernels import kernel
-from switchsum.protocol.packetring import Ring, first_frame, forget_error, take
+from switchsum.protocol.packetring import TURN_BYTES, Ring, first_frame, forget_error, take
 from switchsum.protocol.segmentation import Sending, send_frames
 from switchsum.protocol.system import Watched, monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 
 _ROUNDS: Final = int(Count.ROUNDS)
+_BYTES: Final = int(Count.BYTES_RECEIVED)
 _WAIT: Final = int(Span.WAIT)
 _RESULTS: Final = int(Span.RESULTS)
 _SEND: Final = int(Span.SEND)
@@ -69,18 +70,18 @@ def _run(
     traced = is_traced(spans)
     while True:
         now = monotonic()
-        ended = core.counts[_ROUNDS]
+        ended, before = core.counts[_ROUNDS], core.counts[_BYTES]
         count = 0
         taken = take(ring, rows, lengths)
         while taken > 0:
             frames, apart = first_frame(ring)
             machine.receive(state, frames - core.lead, apart, row_list, length_list, 0, taken, now)
             count += taken
-            taken = take(ring, rows, lengths) if count < len(rows) else 0
+            taken = take(ring, rows, lengths) if core.counts[_BYTES] - before < TURN_BYTES else 0
         if traced and count > 0:
             note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         machine.poll(state, now)
-        before = monotonic() if traced else now
+        began = monotonic() if traced else now
         sent = 0
         queued = core.queued
         if queued > 0:
@@ -90,7 +91,7 @@ def _run(
             machine.sent(state, sent)
             core.consumed = core.sequence - core.queued  # the operating system has copied what went
         if traced and sent > 0:
-            note(spans, _SEND, before, monotonic(), sent, 0)
+            note(spans, _SEND, began, monotonic(), sent, 0)
         if core.finished_count > 0 or core.failure != 0 or now >= until:
             return
         if count + sent == 0:

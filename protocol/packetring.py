@@ -42,6 +42,8 @@ from switchsum.protocol.system import receive_many
 FRAME_AT: Final = 110
 """Column of a slot where the frame starts; its lanes are then on a cache line."""
 FEWEST_SLOTS: Final = 32
+TURN_BYTES: Final = 64 << 10
+"""Pieces of several super-frames are taken together up to here: more would not stay in near caches."""
 
 _PACKET_RX_RING: Final = 5
 _PACKET_STATISTICS: Final = 6
@@ -251,8 +253,8 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
     state = ring.state
     state[_ARE_PIECES] = 1
     room = min(len(rows), len(ring.pieces))
-    count = 0
-    while count < room:
+    count, size = 0, 0
+    while count < room and size < TURN_BYTES:
         if state[UNCUT] == 0:
             if not (_is_free_to_step(ring) and _is_super(ring)):
                 break
@@ -262,7 +264,10 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
             if not _fetch(ring, address, status):
                 state[_DROPPED] += 1
                 continue
-        count += _cut(ring, rows, lengths, count, room)
+        made = _cut(ring, rows, lengths, count, room)
+        for row in range(count, count + made):
+            size += lengths[row]
+        count += made
     return count
 
 
