@@ -93,7 +93,7 @@ class Ring(NamedTuple):
     slots: int
     state: npt.NDArray[np.int64]
     pieces: npt.NDArray[np.uint8]
-    """Rows for pieces of a super-frame, where a frame starts after `LEAD_BYTES`."""
+    """Rows for pieces of super-frames, where a frame starts after `LEAD_BYTES`."""
     pieces_address: int
     whole: int
     """Address of the super-frame that is being cut, with its virtio header."""
