@@ -15,9 +15,8 @@ from switchsum.host.socket_loop import NAP_ROUNDS, NAP_S, NAP_SHARE
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
 from switchsum.host.transport.packet import PacketEnd
-from switchsum.protocol.batchsocket import BATCH_DATAGRAMS
 from switchsum.protocol.kernels import kernel
-from switchsum.protocol.packetring import TURN_BYTES, Ring, first_frame, forget_error, take
+from switchsum.protocol.packetring import DESCRIPTOR, MOST_TAKEN, TURN_BYTES, Ring, first_frame, forget_error, take
 from switchsum.protocol.segmentation import Sending, send_frames
 from switchsum.protocol.system import Watched, monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
@@ -34,8 +33,8 @@ class PacketLoop:
     """The loop of one engine on one ring."""
 
     def __init__(self, engine: Engine, end: PacketEnd, spans: Spans = NO_SPANS) -> None:
-        rows, lengths = np.zeros(BATCH_DATAGRAMS, np.int32), np.zeros(BATCH_DATAGRAMS, np.int32)
-        watched = watch([end.ring.descriptor])
+        rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+        watched = watch([int(end.ring[DESCRIPTOR])])
         self._arguments = (
             *(engine.state, end.ring, end.sending, end.first, end.stride, end.longest),
             *(rows, address_of(rows), lengths, address_of(lengths), np.zeros(engine.state.queue.shape[1], np.int64)),
@@ -87,7 +86,7 @@ def _run(
         if queued > 0:
             for i in range(queued):
                 addresses[i] = first + np.int64(state.queue[0, i]) * stride
-            sent = send_frames(ring.descriptor, sending, addresses[:queued], state.queue[1, :queued], longest)
+            sent = send_frames(ring[DESCRIPTOR], sending, addresses[:queued], state.queue[1, :queued], longest)
             machine.sent(state, sent)
             core.consumed = core.sequence - core.queued  # the operating system has copied what went
         if traced and sent > 0:

@@ -5,8 +5,8 @@
 
 The kernel puts a frame into the next slot and hands the slot over by its status; we give it back.  Nobody calls anybody
 while frames come, and each is there at once, which TPACKET_V3's blocks, filled for at least a millisecond, do not
-offer.  What is longer than a slot, as the kernel's super-frames are (see segmentation.py), waits in the socket as well
-and is fetched from there, whole.
+offer.  What is longer than a slot, as the kernel's super-frames are (see segmentation.py), waits in the socket as well.
+The slot tells how long its pieces are, so that each is received right into a row of its own.
 
 Linux, 64 bits, little-endian.
 """
@@ -17,13 +17,13 @@ import ctypes
 import mmap
 import socket
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.atomics import copy_bytes, load_acquire, store_release
-from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, Indices, Messages, MessageWords
+from switchsum.protocol.batchsocket import MMSGHDR, Indices
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.packetsocket import (
@@ -36,12 +36,23 @@ from switchsum.protocol.packetsocket import (
     make_packet_socket,
 )
 from switchsum.protocol.rows import CACHE_LINE, LEAD_BYTES, allocate_rows
-from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, cut, finish_checksum
+from switchsum.protocol.segmentation import (
+    SUPER_BYTES,
+    VNET_BYTES,
+    body_bytes,
+    count_pieces,
+    cut,
+    finish_checksum,
+    finish_pieces,
+)
 from switchsum.protocol.system import receive_many
+from switchsum.protocol.wire import LOWER_BYTES
 
 FRAME_AT: Final = 110
 """Column of a slot where the frame starts; its lanes are then on a cache line."""
 FEWEST_SLOTS: Final = 32
+MOST_TAKEN: Final = 128
+"""Frames that `take` must have room for: as many as the kernel has in one super-frame (UDP_MAX_SEGMENTS)."""
 TURN_BYTES: Final = 64 << 10
 """Pieces of several super-frames are taken together up to here: more would not stay in near caches."""
 
@@ -68,36 +79,37 @@ _KIND_SHIFT: Final = 8 * (FRAME_AT - VNET_BYTES + 1 - _VNET_WORD)
 VLAN_TAG: Final = 1 << 4
 """Bit of a slot's status: the kernel has taken a tag off the frame."""
 
-_HEAD: Final = 0
-"""Of the ring's state: the slot that is read next."""
-_HELD: Final = 1
+DESCRIPTOR: Final = 0
+"""Of a ring: its socket."""
+_ADDRESS: Final = 1
+_STRIDE: Final = 2
+SLOTS: Final = 3
+HEAD: Final = 4
+"""The slot that is read next."""
+_HELD: Final = 5
 """How many slots before it have not been given back."""
-UNCUT: Final = 2
-"""Of the ring's state: bytes of the super-frame that is being cut, with its virtio header; 0: there is none."""
-_DONE: Final = 3
-"""Pieces of it that have been cut off."""
-_ARE_PIECES: Final = 4
-"""1: the rows of the last call are pieces' and not slots."""
-_DROPPED: Final = 5
+_ARE_PIECES: Final = 6
+"""1: the rows of the last call are not slots, but where pieces of super-frames are."""
+_PIECES: Final = 7
+"""Address of the frame in the first of these rows."""
+_PIECE_STRIDE: Final = 8
+_MESSAGE: Final = 9
+"""Address of the header of a message whose pieces of memory `_MEMORY` has: address and length of each."""
+_MEMORY: Final = 10
+_WHOLE: Final = 11
+"""Address of memory for a whole super-frame."""
+_DROPPED: Final = 12
 """Frames that were of no use so far: longer than a row, or of a kind that nobody here can cut."""
-_FULL: Final = 6
+_FULL: Final = 13
 """1: the kernel has found no free slot since somebody last asked."""
+RING_FIELDS: Final = 14
 
+_MEMORY_COUNT_AT: Final = 24
+_MESSAGE_BYTES_AT: Final = 56
+"""Columns of a message's header: how many pieces of memory it has, and what was received."""
 
-class Ring(NamedTuple):
-    """What kernels need of a ring; whoever uses it keeps its `PacketRing` open."""
-
-    descriptor: int
-    address: int
-    stride: int
-    slots: int
-    state: npt.NDArray[np.int64]
-    pieces: npt.NDArray[np.uint8]
-    """Rows for pieces of super-frames, where a frame starts after `LEAD_BYTES`."""
-    pieces_address: int
-    whole: int
-    """Address of the super-frame that is being cut, with its virtio header."""
-    receiving: MessageWords
+Ring = npt.NDArray[np.int64]
+"""What kernels need of a ring, `[RING_FIELDS]`; whoever uses it keeps its `PacketRing` open."""
 
 
 class PacketRing:
@@ -112,12 +124,13 @@ class PacketRing:
         longest: int = 0,
         program: Program = (),
         promiscuous: bool = False,
+        ring: Ring | None = None,
     ) -> None:
         """Receive the interface's incoming frames, IPv4 only if there is a `program` to filter them.
 
         There are slots for frames of up to `frame_bytes`; fewer than asked for where memory is short.  Single frames,
-        and pieces of super-frames, may be `longest`.  A promiscuous socket hears what is meant for others, too.  Raises
-        TransportError.
+        and pieces of super-frames, may be `longest`.  A promiscuous socket hears what is meant for others, too.  What
+        kernels need is written to `ring`, if given.  Raises TransportError.
         """
         stride = -(-(FRAME_AT + frame_bytes) // CACHE_LINE) * CACHE_LINE
         self.link = make_packet_socket(interface, program=program, promiscuous=promiscuous)
@@ -134,25 +147,22 @@ class PacketRing:
             self.link.close()
             raise
         self._map.madvise(mmap.MADV_DONTFORK)  # a child that outlives us would keep the socket open
-        self._messages = Messages(0)
-        self._whole = np.zeros(VNET_BYTES + SUPER_BYTES, np.uint8)
-        self._messages.pieces[0] = (self._whole.ctypes.data, len(self._whole))
-        pieces = allocate_rows(BATCH_DATAGRAMS, max(frame_bytes, longest))
-        self.ring = Ring(
-            descriptor=self.link.fileno(),
-            address=ctypes.addressof(ctypes.c_char.from_buffer(self._map)),
-            stride=stride,
-            slots=block_bytes // stride,
-            state=np.zeros(8, np.int64),
-            pieces=pieces,
-            pieces_address=pieces.ctypes.data,
-            whole=self._whole.ctypes.data,
-            receiving=self._messages.words(),
-        )
+        self._pieces = allocate_rows(MOST_TAKEN, max(frame_bytes, longest))
+        self._memory = np.zeros((MOST_TAKEN + 1, 2), np.int64)
+        self._whole = np.zeros(VNET_BYTES + SUPER_BYTES + self._pieces.strides[0], np.uint8)
+        self._message = np.zeros(1, MMSGHDR)
+        self._message["iov"] = self._memory.ctypes.data
+        self.ring: Ring = np.zeros(RING_FIELDS, np.int64) if ring is None else ring
+        self.ring[:] = 0
+        self.ring[[DESCRIPTOR, _ADDRESS]] = self.link.fileno(), ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.ring[[_STRIDE, SLOTS]] = stride, block_bytes // stride
+        self.ring[[_PIECES, _PIECE_STRIDE]] = self._pieces.ctypes.data + LEAD_BYTES, self._pieces.strides[0]
+        self.ring[[_MESSAGE, _MEMORY]] = self._message.ctypes.data, self._memory.ctypes.data
+        self.ring[_WHOLE] = self._whole.ctypes.data
         self.shortage = ""
         """What there is to say if memory was short."""
-        if self.ring.slots < slots:
-            self.shortage = f"interface {interface}: memory for a ring of {self.ring.slots} frames, not of {slots}"
+        if self.slots < slots:
+            self.shortage = f"interface {interface}: memory for a ring of {self.slots} frames, not of {slots}"
         try:
             bind_packet_socket(self.link, interface, ETH_P_IP if program else ETH_P_ALL)
         except TransportError:
@@ -160,14 +170,18 @@ class PacketRing:
             raise
 
     @property
+    def slots(self) -> int:
+        """Return how many frames there is room for."""
+        return int(self.ring[SLOTS])
+
+    @property
     def dropped(self) -> int:
         """Return how many frames were of no use, or found no free slot."""
-        state = self.ring.state
-        if state[_FULL]:
-            state[_FULL] = 0
+        if self.ring[_FULL]:
+            self.ring[_FULL] = 0
             statistics = self.link.getsockopt(SOL_PACKET, _PACKET_STATISTICS, 8)  # which starts anew then
-            state[_DROPPED] += struct.unpack("II", statistics)[1]
-        return int(state[_DROPPED])
+            self.ring[_DROPPED] += struct.unpack("II", statistics)[1]
+        return int(self.ring[_DROPPED])
 
     def close(self) -> None:
         """Close the socket and give the memory back; no kernel may use the ring any more."""
@@ -194,17 +208,17 @@ def _make_ring(link: socket.socket, stride: int, slots: int) -> int:
 def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
     """Give back what the last call has returned, and return how many frames have come since, at most `len(rows)`.
 
-    Their rows are slots of the ring, or of `pieces`; `first_frame` tells where the first of these has its frame.
+    Their rows are slots of the ring, or of pieces; `first_frame` tells where the first of these has its frame.  A
+    super-frame waits until there is room for all its pieces.
     """
-    state = ring.state
     _give_back(ring)
-    state[_ARE_PIECES] = 0
-    if state[UNCUT] > 0 or _is_super(ring):
+    ring[_ARE_PIECES] = 0
+    if _is_super(ring):
         return _take_pieces(ring, rows, lengths)
     count = 0
     while count < len(rows) and _is_free_to_step(ring) and not _is_super(ring):  # its pieces lie elsewhere
-        slot = state[_HEAD]
-        address = ring.address + slot * ring.stride
+        slot = ring[HEAD]
+        address = ring[_ADDRESS] + slot * ring[_STRIDE]
         status = load_acquire(address)
         if status & _USER == 0:
             break
@@ -213,7 +227,7 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
         length = _length(address, status)
         lengths[count] = length
         if length == 0:
-            state[_DROPPED] += 1
+            ring[_DROPPED] += 1
             continue
         if status & _UNFINISHED:
             finish_checksum(address + FRAME_AT - VNET_BYTES, length + VNET_BYTES)
@@ -221,10 +235,30 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
     return count
 
 
+@kernel
+def first_frame(ring: Ring) -> tuple[int, int]:
+    """Return the address of the frame in row 0 of those that `take` has returned, and from one row to the next."""
+    if ring[_ARE_PIECES]:
+        return ring[_PIECES], ring[_PIECE_STRIDE]
+    return ring[_ADDRESS] + FRAME_AT, ring[_STRIDE]
+
+
+@kernel
+def are_slots(ring: Ring) -> bool:
+    """Tell whether what `take` has returned lies in slots of the ring."""
+    return not ring[_ARE_PIECES]
+
+
+@kernel
+def forget_error(ring: Ring) -> None:
+    """Have the socket forget an error (the interface went down): nobody can sleep on it as long as it has one."""
+    receive_many(ring[DESCRIPTOR], ring[_MESSAGE], 0)
+
+
 @inner
 def _is_super(ring: Ring) -> bool:
-    """Tell whether the slot that is read next has a super-frame."""
-    address = ring.address + ring.state[_HEAD] * ring.stride
+    """Tell whether the slot that is read next has a super-frame, or a frame longer than itself."""
+    address = ring[_ADDRESS] + ring[HEAD] * ring[_STRIDE]
     status = load_acquire(address)
     if status & _USER == 0:
         return False
@@ -234,64 +268,24 @@ def _is_super(ring: Ring) -> bool:
 @inner
 def _is_free_to_step(ring: Ring) -> bool:
     """Tell whether the slot that is read next is not one of those that have not been given back."""
-    return bool(ring.state[_HELD] < ring.slots)
+    return bool(ring[_HELD] < ring[SLOTS])
 
 
 @inner
 def _step(ring: Ring, status: int) -> None:
     """Go on to the next slot; this one is held until it is given back."""
-    state = ring.state
-    state[_HEAD] = state[_HEAD] + 1 if state[_HEAD] + 1 < ring.slots else 0
-    state[_HELD] += 1
+    ring[HEAD] = ring[HEAD] + 1 if ring[HEAD] + 1 < ring[SLOTS] else 0
+    ring[_HELD] += 1
     if status & _LOSING:
-        state[_FULL] = 1
-
-
-@inner
-def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
-    """Cut up super-frames, one after the other: small ones must not stay apart, or what answers them will, too."""
-    state = ring.state
-    state[_ARE_PIECES] = 1
-    room = min(len(rows), len(ring.pieces))
-    count, size = 0, 0
-    while count < room and size < TURN_BYTES:
-        if state[UNCUT] == 0:
-            if not (_is_free_to_step(ring) and _is_super(ring)):
-                break
-            address = ring.address + state[_HEAD] * ring.stride
-            status = load_acquire(address)
-            _step(ring, status)
-            if not _fetch(ring, address, status):
-                state[_DROPPED] += 1
-                continue
-        made = _cut(ring, rows, lengths, count, room)
-        for row in range(count, count + made):
-            size += lengths[row]
-        count += made
-    return count
-
-
-@kernel
-def first_frame(ring: Ring) -> tuple[int, int]:
-    """Return the address of the frame in row 0 of those that `take` has returned, and from one row to the next."""
-    if ring.state[_ARE_PIECES]:
-        return ring.pieces_address + LEAD_BYTES, ring.pieces.shape[1]
-    return ring.address + FRAME_AT, ring.stride
-
-
-@kernel
-def forget_error(ring: Ring) -> None:
-    """Have the socket forget an error (the interface went down): nobody can sleep on it as long as it has one."""
-    receive_many(ring.descriptor, ring.receiving.address, 0)
+        ring[_FULL] = 1
 
 
 @inner
 def _give_back(ring: Ring) -> None:
-    state = ring.state
-    for back in range(state[_HELD], 0, -1):
-        slot = state[_HEAD] - back
-        store_release(ring.address + (slot if slot >= 0 else slot + ring.slots) * ring.stride, 0)
-    state[_HELD] = 0
+    for back in range(ring[_HELD], 0, -1):
+        slot = ring[HEAD] - back
+        store_release(ring[_ADDRESS] + (slot if slot >= 0 else slot + ring[SLOTS]) * ring[_STRIDE], 0)
+    ring[_HELD] = 0
 
 
 @inner
@@ -303,32 +297,71 @@ def _length(address: int, status: int) -> int:
 
 
 @inner
-def _fetch(ring: Ring, address: int, status: int) -> bool:
-    """Have the super-frame of a slot ready to be cut; False if it is not to be had."""
-    ring.state[_DONE] = 0
-    size = 0
-    if status & _COPY:
-        for _ in range(2):  # the first call may return an error of the interface instead
-            if size == 0 and receive_many(ring.descriptor, ring.receiving.address, 1) == 1:
-                size = ring.receiving.headers[0, 7] & 0xFFFF_FFFF
-    else:
-        size = _length(address, status) + VNET_BYTES
-        copy_bytes(ring.whole, address + FRAME_AT - VNET_BYTES, size)
-    if size <= VNET_BYTES or status & VLAN_TAG:
-        return False
-    ring.state[UNCUT] = size
-    return True
+def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
+    """Cut up super-frames, one after the other: small ones must not stay apart, or what answers them will, too."""
+    ring[_ARE_PIECES] = 1
+    room = min(len(rows), MOST_TAKEN)
+    row_bytes = ring[_PIECE_STRIDE] - LEAD_BYTES
+    count, size = 0, 0
+    while count < room and size < TURN_BYTES and _is_free_to_step(ring) and _is_super(ring):
+        address = ring[_ADDRESS] + ring[HEAD] * ring[_STRIDE]
+        status, whole = load_acquire(address), address + FRAME_AT - VNET_BYTES
+        pieces = count_pieces(whole, status >> 32, row_bytes)
+        pieces = 0 if pieces > MOST_TAKEN else pieces
+        if count + pieces > room:
+            break
+        _step(ring, status)
+        target = ring[_PIECES] + count * ring[_PIECE_STRIDE]
+        if status & _COPY:
+            pieces = _receive(ring, target, pieces, status >> 32, body_bytes(whole), lengths[count:])
+        elif pieces > 0:
+            length = _length(address, status)
+            pieces = cut(whole, length, target, ring[_PIECE_STRIDE], row_bytes, lengths[count:]) if length > 0 else 0
+        if pieces == 0 or status & VLAN_TAG:  # nobody here gives a super-frame its tag back
+            pieces = 0
+            ring[_DROPPED] += 1
+        for row in range(count, count + pieces):
+            rows[row] = row
+            size += lengths[row]
+        count += pieces
+    return count
 
 
 @inner
-def _cut(ring: Ring, rows: Indices, lengths: Indices, first: int, room: int) -> int:
-    """Cut the next pieces off the super-frame, for rows from `first` to `room`, and forget it with the last."""
-    state = ring.state
-    count = cut(ring.whole, state[UNCUT], state[_DONE], ring.pieces[first:], lengths[first:], room - first)
-    for row in range(first, first + count):
-        rows[row] = row
-    state[_DONE] += count
-    if first + count < room:
-        state[_DROPPED] += 1 if state[_DONE] == 0 else 0
-        state[UNCUT] = 0
-    return count
+def _receive(ring: Ring, target: int, pieces: int, length: int, body: int, lengths: Indices) -> int:
+    """Fetch the first super-frame that waits in the socket into rows from `target` on; return how many frames it is.
+
+    `pieces`, `length` and `body` are what the slot says that is read.  Where processors fill slots side by side what
+    waits may be another slot's: then it is put together again, and cut up.
+    """
+    stride = ring[_PIECE_STRIDE]
+    row_bytes = stride - LEAD_BYTES
+    first = VNET_BYTES + (min(LOWER_BYTES + body, row_bytes) if body > 0 else row_bytes)
+    held = max(pieces, 1)
+    for i in range(held):
+        _set_memory(
+            ring, i, target - VNET_BYTES if i == 0 else target + i * stride + LOWER_BYTES, first if i == 0 else body
+        )
+    covered = first + (held - 1) * body
+    _set_memory(ring, held, ring[_WHOLE] + covered, VNET_BYTES + SUPER_BYTES + stride - covered)
+    store_release(ring[_MESSAGE] + _MEMORY_COUNT_AT, held + 1)
+    for _ in range(2):  # the first call may return an error of the interface instead
+        if receive_many(ring[DESCRIPTOR], ring[_MESSAGE], 1) == 1:
+            size = load_acquire(ring[_MESSAGE] + _MESSAGE_BYTES_AT) & 0xFFFF_FFFF
+            came = target - VNET_BYTES
+            as_said = pieces > 0 and size == VNET_BYTES + length and body_bytes(came) == body
+            if as_said and count_pieces(came, length, row_bytes) == pieces:
+                finish_pieces(target, stride, pieces, length, lengths)
+                return pieces
+            copy_bytes(ring[_WHOLE], came, first)
+            for i in range(1, held):
+                copy_bytes(ring[_WHOLE] + first + (i - 1) * body, target + i * stride + LOWER_BYTES, body)
+            return cut(ring[_WHOLE], size - VNET_BYTES, target, stride, row_bytes, lengths) if size > VNET_BYTES else 0
+    return 0
+
+
+@inner
+def _set_memory(ring: Ring, index: int, address: int, size: int) -> None:
+    """Say where the message's next bytes go."""
+    store_release(ring[_MEMORY] + 16 * index, address)
+    store_release(ring[_MEMORY] + 16 * index + 8, size)

@@ -37,6 +37,7 @@ SUPER_BYTES: Final = ETHERNET_BYTES + 0xFFFF
 MESSAGES: Final = 16
 """Frames and super-frames that go to the kernel in one call."""
 MOST_PIECES: Final = 64
+"""Frames that go together at most."""
 
 _EAGAIN: Final = errno.EAGAIN
 _ENOBUFS: Final = errno.ENOBUFS
@@ -57,8 +58,6 @@ _IP_CHECKSUM: Final = _IP + 10
 _ADDRESSES: Final = _IP + 12
 _UDP_LENGTH: Final = _UDP + 4
 _UDP_CHECKSUM: Final = _UDP + 6
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class Sending(NamedTuple):
@@ -226,47 +225,75 @@ def _write_head(head: int, count: int, body: int) -> None:
 
 
 @kernel
-def cut(whole: int, size: int, first: int, rows: Bytes, lengths: npt.NDArray[np.int32], most: int) -> int:
-    """Write pieces of a super-frame (or a frame: it is its only one) to rows, from the piece `first` on.
+def count_pieces(whole: int, length: int, room: int) -> int:
+    """Return how many frames lie behind the virtio_net_hdr at the address `whole`, in a super-frame or by themselves.
 
-    At the address `whole` is a virtio_net_hdr, and the super-frame behind it; they have `size` bytes.  Writes up to
-    `most` pieces and returns how many; none of a super-frame that is not UDP over IPv4, or whose pieces are too long.
+    `length` is what they have together.  0: it is a super-frame that is not UDP over IPv4, or `room` is less than one
+    of them needs.
     """
-    frame, length, room = whole + VNET_BYTES, size - VNET_BYTES, rows.shape[1] - LEAD_BYTES
-    target = rows.ctypes.data + LEAD_BYTES
     kind = _get(whole) & ~_CONGESTION_MARK & 0xFF
     if kind == _KIND_PLAIN:
-        if first > 0 or length > room or most == 0:
-            return 0
-        finish_checksum(whole, size)
-        copy_bytes(target, frame, length)
-        lengths[0] = length
-        return 1
-    body = _little16(whole + 4)
-    if kind != _KIND_UDP or length <= LOWER_BYTES or not _is_udp(frame) or body == 0 or LOWER_BYTES + body > room:
+        return 1 if length <= room else 0
+    body = body_bytes(whole)
+    if kind != _KIND_UDP or length <= LOWER_BYTES or not _is_udp(whole + VNET_BYTES) or body == 0:
         return 0
-    count, start = 0, LOWER_BYTES + first * body
-    while start < length and count < most:
-        piece = min(body, length - start)
-        copy_bytes(target, frame, LOWER_BYTES)
-        copy_bytes(target + LOWER_BYTES, frame + start, piece)
-        _put_lengths(target, LOWER_BYTES + piece)
-        _put(target + _UDP_CHECKSUM, 0)  # none: what was to be checked has been on no wire
-        lengths[count] = LOWER_BYTES + piece
-        target += rows.shape[1]
-        start += piece
-        count += 1
+    return -((LOWER_BYTES - length) // body) if LOWER_BYTES + body <= room else 0
+
+
+@kernel
+def body_bytes(whole: int) -> int:
+    """Return how much of each piece of a super-frame comes behind its headers; 0: it is a frame by itself."""
+    return _little16(whole + 4) if _get(whole) & ~_CONGESTION_MARK & 0xFF != _KIND_PLAIN else 0
+
+
+@kernel
+def cut(whole: int, length: int, target: int, stride: int, room: int, lengths: npt.NDArray[np.int32]) -> int:
+    """Write the frames of a super-frame (or the frame: it is its only one) to rows, and their lengths to `lengths`.
+
+    They lie behind a virtio_net_hdr at the address `whole`.  The first goes to `target`, in front of which there is
+    room for a virtio_net_hdr, each further one `stride` bytes on.  Returns how many there are; 0 where they are
+    of no use (`count_pieces`), or more than `lengths`.
+    """
+    count, body = count_pieces(whole, length, room), body_bytes(whole)
+    if count > len(lengths):
+        return 0
+    for i in range(count):
+        start = LOWER_BYTES + i * body
+        if i == 0:
+            copy_bytes(target - VNET_BYTES, whole, VNET_BYTES + (min(start + body, length) if body > 0 else length))
+        else:
+            copy_bytes(target + i * stride + LOWER_BYTES, whole + VNET_BYTES + start, min(body, length - start))
+    if count > 0:
+        finish_pieces(target, stride, count, length, lengths)
     return count
+
+
+@kernel
+def finish_pieces(target: int, stride: int, count: int, length: int, lengths: npt.NDArray[np.int32]) -> None:
+    """Make frames of pieces that lie where `cut` puts them: the first behind all headers, the others without any."""
+    whole = target - VNET_BYTES
+    body = body_bytes(whole)
+    if body == 0:
+        finish_checksum(whole, VNET_BYTES + length)
+        lengths[0] = length
+        return
+    for i in range(count):
+        frame, size = target + i * stride, LOWER_BYTES + min(body, length - LOWER_BYTES - i * body)
+        if i > 0:
+            copy_bytes(frame, target, LOWER_BYTES)
+        _put_lengths(frame, size)
+        _put(frame + _UDP_CHECKSUM, 0)  # none: what was to be checked has been on no wire
+        lengths[i] = size
 
 
 def frames_of(received: bytes) -> list[bytes]:
     """Return the frame, or the pieces of the super-frame, that a socket with virtio headers has delivered."""
-    whole = np.frombuffer(received, np.uint8).copy()
-    rows, lengths = allocate_rows(MOST_PIECES, len(received)), np.zeros(MOST_PIECES, np.int32)
-    frames: list[bytes] = []
-    while count := cut(whole.ctypes.data, len(whole), len(frames), rows, lengths, MOST_PIECES):
-        frames += [rows[i, LEAD_BYTES : LEAD_BYTES + lengths[i]].tobytes() for i in range(count)]
-    return frames
+    whole, length = np.frombuffer(received, np.uint8), len(received) - VNET_BYTES
+    rows = allocate_rows(count_pieces(whole.ctypes.data, length, length), length)
+    lengths = np.zeros(len(rows), np.int32)
+    first, stride = rows.ctypes.data + LEAD_BYTES, rows.strides[0]
+    count = cut(whole.ctypes.data, length, first, stride, stride - LEAD_BYTES, lengths)
+    return [rows[i, LEAD_BYTES : LEAD_BYTES + lengths[i]].tobytes() for i in range(count)]
 
 
 @kernel

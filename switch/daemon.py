@@ -16,8 +16,9 @@ from switchsum.protocol.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.wire import Address
 from switchsum.switch.batch import Output
 from switchsum.switch.cpu import CpuPort
+from switchsum.switch.loop import HELD, UNSENT, Loop
 from switchsum.switch.p4runtime import Device, Refused, Server, Service
-from switchsum.switch.pace import Pace
+from switchsum.switch.pace import NAP_NS, is_fast, new_pace, note_frames
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
@@ -27,10 +28,7 @@ from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.taps import FrameLog, InterfaceFiles, Tap
 from switchsum.switch.ports.udp import UdpPort
 from switchsum.switch.queues import Queues
-from switchsum.switch.shm_loop import ShmLoop
 
-NAP_S: Final = 0.0002
-"""How long frames are let gather after the first one of them has come, where they come fast; see `Pace`."""
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
 
@@ -100,6 +98,7 @@ class Switch:
         self.service = Service(config.device_id, self.device, self._packet_out)
         self._output = Output()
         self._batch = Batch(BATCH_FRAMES)
+        self._pace = new_pace()
         self._stopping = False
         self._trace = Trace.wanted("switch")
         if config.program is not None:
@@ -119,7 +118,7 @@ class Switch:
                 opened.callback(tap.close)
                 taps.append(tap)
             self.ports = PortSet(table, groups, taps=taps)
-            self._loop = None if taps else self._loop_over(self.ports)
+            self._loop = self._loop_over(self.ports) if Loop.covers(self.ports) and not taps else None
             opened.pop_all()  # the set closes its groups and taps
             opened.callback(self.ports.close)
             server = opened.enter_context(Server(self.service, config.listen))
@@ -138,9 +137,9 @@ class Switch:
 
     def run(self) -> None:
         """Move frames until `stop`; returns at once after it."""
-        pace, spans = Pace(), NO_SPANS if self._trace is None else self._trace.spans
+        pace, spans = self._pace, NO_SPANS if self._trace is None else self._trace.spans
         while not self._stopping:
-            looped = self._loop_over_memory()
+            looped = self._run_loop()
             batch = self.ports.poll()
             began = time.monotonic()
             if batch.count:
@@ -152,11 +151,11 @@ class Switch:
                 self.ports.service()
             elif not batch.count:
                 self.ports.wait(SLEEP_S)
-                if pace.is_fast:
-                    time.sleep(NAP_S)
+                if is_fast(pace):
+                    time.sleep(NAP_NS / 1e9)
                 if len(spans) > 1:
                     note(spans, Span.WAIT, began, time.monotonic(), 0, 0)
-            pace.note(batch.count, time.monotonic())
+            note_frames(pace, batch.count, time.monotonic())
 
     def stop(self) -> None:
         """Let `run` return; any thread and any signal handler may call it."""
@@ -175,21 +174,17 @@ class Switch:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _loop_over(self, ports: PortSet) -> ShmLoop | None:
-        """Return the loop over the shared-memory ports, ready to run, if there are any."""
-        group = next((group for group in ports.groups if isinstance(group, ShmPorts)), None)
-        if group is None:
-            return None
-        spans = NO_SPANS if self._trace is None else self._trace.spans
-        loop = ShmLoop(group, ports.descriptors(apart=group), spans)
+    def _loop_over(self, ports: PortSet) -> Loop:
+        """Return the loop over the ports that it covers, ready to run."""
+        loop = Loop(ports, NO_SPANS if self._trace is None else self._trace.spans)
         ports.wake()
-        loop.warm_up(self._batch, self._output)
+        loop.warm_up(self._output)
         return loop
 
-    def _loop_over_memory(self) -> bool:
-        """Move frames of shared-memory ports until something else is to be done; False when Python has to move them."""
+    def _run_loop(self) -> bool:
+        """Move frames of the ports that the loop covers until something else is to be done; False: it is Python's."""
         pipeline, loop = self.device.pipeline, self._loop
-        if loop is None or pipeline is None:
+        if loop is None or pipeline is None or loop.is_blocked:
             return False
         pipeline.lock.make_way = self.ports.wake
         while pipeline.lock.is_wanted and not self._stopping:  # who comes after this look rings, and is heard asleep
@@ -198,12 +193,15 @@ class Switch:
             entry = pipeline.entry(self._output)
             if entry is None:
                 return False
-            is_done = pipeline is not self.device.pipeline or loop.run(entry, self._batch, self._output)
-        if not is_done:
-            self._batch.count, ran = loop.left
+            if pipeline is not self.device.pipeline:
+                return True
+            ended = loop.run(entry, self._batch, self._output)
+        if ended == UNSENT:
             self._send()
-            self._forward(self._batch, ran)
-            self.ports.done()
+        elif ended == HELD:
+            loop.hold(self._output)
+        self._forward(self._batch, loop.ran)
+        self.ports.done()
         return True
 
     def _forward(self, batch: Batch, first: int = 0) -> int:

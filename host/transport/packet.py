@@ -12,10 +12,10 @@ import numpy as np
 
 from switchsum.host.transport.base import Frames, Indices, Received, milliseconds
 from switchsum.protocol.atomics import copy_bytes
-from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, grow_buffers
+from switchsum.protocol.batchsocket import grow_buffers
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.kernels import kernel
-from switchsum.protocol.packetring import UNCUT, PacketRing, Ring, first_frame, forget_error, take
+from switchsum.protocol.packetring import DESCRIPTOR, MOST_TAKEN, PacketRing, Ring, first_frame, forget_error, take
 from switchsum.protocol.packetsocket import (
     NOTHING,
     attach_filter,
@@ -74,8 +74,8 @@ class PacketTransport:
         self._sender = FrameSender()
         self._poll = select.poll()
         self._poll.register(self._ring.link, select.POLLIN)
-        self._rows, self._lengths = np.zeros(BATCH_DATAGRAMS, np.int32), np.zeros(BATCH_DATAGRAMS, np.int32)
-        self._copies = allocate_rows(BATCH_DATAGRAMS, frame_bytes)
+        self._rows, self._lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+        self._copies = allocate_rows(MOST_TAKEN, frame_bytes)
         self.max_frame_bytes = frame_bytes
         self.pushed = 0
         self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
@@ -105,7 +105,7 @@ class PacketTransport:
         """Send the frames in `rows`, as many as the socket takes."""
         end = self._end
         addresses = end.first + rows.astype(np.int64) * end.stride
-        count = send_frames(end.ring.descriptor, end.sending, addresses, lengths, end.longest)
+        count = send_frames(int(end.ring[DESCRIPTOR]), end.sending, addresses, lengths, end.longest)
         self.pushed += count
         return count
 
@@ -121,8 +121,6 @@ class PacketTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something has come."""
-        if self._end.ring.state[UNCUT]:
-            return True
         ready = self._poll.poll(milliseconds(timeout_s))
         if ready and ready[0][1] & select.POLLERR:
             forget_error(self._end.ring)

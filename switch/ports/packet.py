@@ -9,18 +9,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from switchsum.protocol.batchsocket import grow_buffers
-from switchsum.protocol.packetring import UNCUT, PacketRing, forget_error
+from switchsum.protocol.packetring import PacketRing, forget_error
 from switchsum.protocol.packetsocket import interface_mtu, segments
 from switchsum.protocol.segmentation import VNET_BYTES, FrameSender
 from switchsum.protocol.wire import ETHERNET_BYTES
 from switchsum.switch.ports import packet_kernels
 from switchsum.switch.ports.backlog import Backlog
 from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Counter, PortGroup, PortTable, Words
-from switchsum.switch.ports.packet_kernels import DESCRIPTOR, IS_BLOCKED, LINK_FIELDS, TAG_BYTES, TOGETHER
-from switchsum.switch.queues import PORTS
+from switchsum.switch.ports.packet_kernels import DESCRIPTOR, IS_BLOCKED, TAG_BYTES, TOGETHER, packet_words
 
 _log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024
@@ -49,30 +47,30 @@ class PacketPorts(PortGroup):
         """
         super().__init__(table)
         self._deep = deep
-        self._sender = FrameSender()
         self._writable = select.epoll()
         """Has the sockets of ports that frames wait for."""
         self._ports: dict[int, _Port] = {}
-        self._links: npt.NDArray[np.int64] = np.zeros((PORTS, LINK_FIELDS), np.int64)
-        self._first = 0
+        self._sender = FrameSender()
+        self.words = packet_words(len(interfaces), self.owned, self._sender)
+        """What kernels need of the ports."""
         try:
             for number, interface in interfaces.items():
                 self._open(number, interface)
         except BaseException:
             self.close()
             raise
-        self._numbers = np.array(list(self._ports), np.int32)
         self.collect(Batch(0))  # has the kernels ready before the first frame
         self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def _open(self, number: int, interface: str) -> None:
-        longest = interface_mtu(interface) + ETHERNET_BYTES
+        longest, index = interface_mtu(interface) + ETHERNET_BYTES, len(self._ports)
         ring = PacketRing(
             interface,
             frame_bytes=min(longest + TAG_BYTES, MAX_FRAME_BYTES),
             slots=RING_FRAMES,
             longest=MAX_FRAME_BYTES,
             promiscuous=True,
+            ring=self.words.rings[index],
         )
         try:
             self.table.take("packet", interface, number)
@@ -83,20 +81,22 @@ class PacketPorts(PortGroup):
             _log.warning(ring.shortage)
         grow_buffers(ring.link, sending=self._deep)
         self._ports[number] = _Port(number=number, ring=ring, backlog=Backlog(number, self.table.queues))
-        self._links[number, DESCRIPTOR] = ring.link.fileno()
-        self._links[number, TOGETHER] = longest if self._deep and segments(interface) else 0
+        self.words.numbers[index] = number
+        self.words.links[number, DESCRIPTOR] = ring.link.fileno()
+        self.words.links[number, TOGETHER] = longest if self._deep and segments(interface) else 0
         self.owned[number] = True
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether frames wait until their interface takes them."""
+        return bool(self.words.links[:, IS_BLOCKED].any())
 
     def collect(self, batch: Batch) -> None:
         """Take frames from each interface; send what waits and can go now."""
-        if self._links[:, IS_BLOCKED].any():
+        if self.is_blocked:
             self._drain()
-        ports = list(self._ports.values())
-        self._first = (self._first + 1) % len(ports)
-        for port in ports[self._first :] + ports[: self._first]:  # the last ones may find no room left
-            columns = batch.addresses, batch.lengths, batch.ports
-            ring, counters = port.ring.ring, self.table.counters
-            batch.count = packet_kernels.collect(ring, port.number, counters, *columns, batch.count)
+        columns = batch.addresses, batch.lengths, batch.ports
+        batch.count = packet_kernels.collect(self.words, self.table.counters, *columns, batch.count)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames, port by port; what the interface does not take at once waits, or is dropped."""
@@ -105,25 +105,23 @@ class PacketPorts(PortGroup):
     def enqueue(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames, port by port; what the interface does not take at once waits in its queue, or is dropped."""
         left = np.empty(len(ports), np.int32)
-        count = packet_kernels.transmit(
-            *(self._numbers, self._links, self._sender.sending, self.table.counters, ports, addresses, lengths, left)
-        )
+        count = packet_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths, left)
         if count:
-            self._hold(ports[left[:count]], queues[left[:count]], addresses[left[:count]], lengths[left[:count]])
+            self.hold(ports[left[:count]], queues[left[:count]], addresses[left[:count]], lengths[left[:count]])
 
-    def _hold(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
+    def hold(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
         """Keep frames until their interfaces take them, as far as there is room."""
         for number in np.unique(ports).tolist():
             mine, port = ports == number, self._ports[number]
             dropped = port.backlog.push(queues[mine], addresses[mine], lengths[mine])
             self.table.counters[number, Counter.TX_DROPS] += dropped
-            if not self._links[number, IS_BLOCKED]:
-                self._links[number, IS_BLOCKED] = 1
+            if not self.words.links[number, IS_BLOCKED]:
+                self.words.links[number, IS_BLOCKED] = 1
                 self._writable.register(port.ring.link, select.EPOLLOUT)
 
     def _drain(self) -> None:
         """Send the frames that wait, port by port, as far as the interfaces take them."""
-        for number in np.flatnonzero(self._links[:, IS_BLOCKED]).tolist():
+        for number in np.flatnonzero(self.words.links[:, IS_BLOCKED]).tolist():
             port, counters = self._ports[number], self.table.counters[number]
             while port.backlog.frames:
                 frame = port.backlog.first()
@@ -137,16 +135,16 @@ class PacketPorts(PortGroup):
                     counters[[Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, len(frame))
                 port.backlog.pop()
             if not port.backlog.frames:
-                self._links[number, IS_BLOCKED] = 0
+                self.words.links[number, IS_BLOCKED] = 0
                 self._writable.unregister(port.ring.link)
 
     def descriptors(self) -> list[int]:
         """Return the sockets, and what is readable when frames that wait can go."""
-        return [*(port.ring.link.fileno() for port in self._ports.values()), self._writable.fileno()]
+        return [*self.sockets(), self._writable.fileno()]
 
-    def prepare_sleep(self) -> bool:
-        """Return False when there are pieces of super-frames that no descriptor tells of."""
-        return not any(port.ring.ring.state[UNCUT] for port in self._ports.values())
+    def sockets(self) -> list[int]:
+        """Return what becomes readable when frames come."""
+        return [port.ring.link.fileno() for port in self._ports.values()]
 
     def service(self) -> None:
         """Count what was dropped, and forget errors of interfaces that went down."""

@@ -94,9 +94,9 @@ class PortSet:
         for group in asleep:
             group.awake()
 
-    def descriptors(self, apart: PortGroup | None = None) -> list[int]:
-        """Return what becomes readable when there is something to do, be it for the ports in `apart` alone."""
-        return [self._wake, *(d for group in self.groups if group is not apart for d in group.descriptors())]
+    def descriptors(self) -> list[int]:
+        """Return what becomes readable when there is something to do."""
+        return [self._wake, *(descriptor for group in self.groups for descriptor in group.descriptors())]
 
     def wake(self) -> None:
         """End `wait` now, or the next one at once; any thread may call it."""

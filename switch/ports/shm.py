@@ -14,12 +14,11 @@ import numpy as np
 
 from switchsum.protocol.bodies import body_stride, share
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.ring import BROKEN, LINK_FIELDS, SHARING, abandon, fill_link, lend_rows
+from switchsum.protocol.ring import BROKEN, SHARING, abandon, fill_link, lend_rows
 from switchsum.protocol.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
 from switchsum.switch.ports import shm_kernels
 from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
-from switchsum.switch.queues import PORTS
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
 """Locally administered; the port's number is added."""
@@ -71,19 +70,16 @@ class ShmPorts(PortGroup):
     def __init__(self, name: str, table: PortTable) -> None:
         """Listen under `name`; raises TransportError when another switch does."""
         super().__init__(table)
-        self.links = np.zeros((MAX_WORKERS, LINK_FIELDS), np.int64)
-        self.active = np.zeros(0, np.int32)
-        self.port_of_link = np.zeros(MAX_WORKERS, np.int32)
-        self.link_of_port = np.full(PORTS, -1, np.int32)
-        self.sleepers = np.zeros(MAX_WORKERS, np.int32)
-        self.bells = np.zeros(MAX_WORKERS, np.int64)
+        self.words = shm_kernels.shm_words(MAX_WORKERS, self.owned)
+        """What kernels need of the ports."""
         self._bodies: _Bodies | None = None
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
         self._listener = _listen(name)
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        """Workers ring it when they have frames for a switch that sleeps."""
         self._compile()
 
     def _compile(self) -> None:
@@ -97,49 +93,30 @@ class ShmPorts(PortGroup):
 
     def collect(self, batch: Batch) -> None:
         """Append the addresses of frames that workers have put into their outboxes."""
-        batch.count = shm_kernels.collect(
-            self.links,
-            self.active,
-            self.port_of_link,
-            self.table.counters,
-            batch.addresses,
-            batch.lengths,
-            batch.ports,
-            batch.count,
-        )
+        columns = batch.addresses, batch.lengths, batch.ports
+        batch.count = shm_kernels.collect(self.words, self.table.counters, *columns, batch.count)
 
     def done(self) -> None:
         """Let the workers have their rows back."""
-        shm_kernels.release_all(self.links, self.active)
+        shm_kernels.release_all(self.words)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Copy frames into the outboxes that workers read, and ring those who sleep."""
-        sleepers = shm_kernels.transmit(
-            self.links,
-            self.active,
-            self.link_of_port,
-            self.table.counters,
-            ports,
-            addresses,
-            lengths,
-            self.sleepers,
-        )
-        for index in self.sleepers[:sleepers]:
-            os.eventfd_write(int(self.bells[index]), 1)
+        shm_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths)
 
     def descriptors(self) -> list[int]:
         """Return the switch's bell, and one for whoever comes and goes."""
-        return [self._bell, self._epoll.fileno()]
+        return [self.bell, self._epoll.fileno()]
 
     def prepare_sleep(self) -> bool:
         """Ask all workers to ring; False when frames have come."""
-        return shm_kernels.fall_asleep(self.links, self.active)
+        return shm_kernels.fall_asleep(self.words)
 
     def awake(self) -> None:
         """Ask them to ring no more."""
-        shm_kernels.set_all_sleeping(self.links, self.active, 0)
+        shm_kernels.set_all_sleeping(self.words, 0)
         try:
-            os.eventfd_read(self._bell)
+            os.eventfd_read(self.bell)
         except BlockingIOError:
             pass
 
@@ -155,7 +132,7 @@ class ShmPorts(PortGroup):
                     if descriptor in worker.watched:
                         self._drop(index, "is gone")
         for index in list(self._workers):
-            if self.links[index, BROKEN]:
+            if self.words.links[index, BROKEN]:
                 self._drop(index, "is dropped, its ring indices make no sense")
 
     def close(self) -> None:
@@ -168,7 +145,7 @@ class ShmPorts(PortGroup):
         self._let_go_of_bodies()
         self._listener.close()
         self._epoll.close()
-        os.close(self._bell)
+        os.close(self.bell)
 
     def _accept(self) -> None:
         try:
@@ -222,12 +199,12 @@ class ShmPorts(PortGroup):
                 resources.callback(self._epoll.unregister, descriptor)
             port = self.table.take("shm", f"process {pid}", None if hello.port < 0 else hello.port)
             resources.callback(self.table.give_back, port)
-            fill_link(self.links[index], our_layout, answers.address, their_layout, outbox.address)
-            lend_rows(self.links[index])
-            descriptors = [outbox.descriptor, answers.descriptor, bell, self._bell]
+            fill_link(self.words.links[index], our_layout, answers.address, their_layout, outbox.address)
+            lend_rows(self.words.links[index])
+            descriptors = [outbox.descriptor, answers.descriptor, bell, self.bell]
             bodies = self._bodies_for(hello)
             if bodies is not None:
-                self.links[index, SHARING] = bodies.words.ctypes.data
+                self.words.links[index, SHARING] = bodies.words.ctypes.data
                 descriptors.append(bodies.memory.descriptor)
             address = worker_address(port)
             answer = Answer(
@@ -262,7 +239,7 @@ class ShmPorts(PortGroup):
 
     def _drop(self, index: int, why: str) -> None:
         worker = self._workers.pop(index)
-        abandon(self.links[index])
+        abandon(self.words.links[index])
         self._list_links()
         worker.resources.close()
         worker.connection.close()
@@ -272,14 +249,14 @@ class ShmPorts(PortGroup):
 
     def _list_links(self) -> None:
         """Bring what the kernels know about links up to date."""
-        self.active = np.array(sorted(self._workers), np.int32)
-        self.link_of_port[:] = -1
+        self.words = self.words._replace(active=np.array(sorted(self._workers), np.int32))
+        self.words.link_of_port[:] = -1
         self.owned[:] = False
         for index, worker in self._workers.items():
-            self.link_of_port[worker.port] = index
+            self.words.link_of_port[worker.port] = index
             self.owned[worker.port] = True
-            self.port_of_link[index] = worker.port
-            self.bells[index] = worker.bell
+            self.words.port_of_link[index] = worker.port
+            self.words.bells[index] = worker.bell
 
 
 def _listen(name: str) -> socket.socket:

@@ -1,11 +1,8 @@
-"""Kernels of the shared-memory ports: what ring.py does for one link, for all links of a switch at once.
-
-`links` is `[n, LINK_FIELDS]`, `active` the rows of it that are in use.
-"""
+"""Kernels of the shared-memory ports: what ring.py does for one link, for all links of a switch at once."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +11,9 @@ from switchsum.protocol import ring
 from switchsum.protocol.atomics import fence, pause
 from switchsum.protocol.bodies import free_if_unread, have_same_body, put_body
 from switchsum.protocol.kernels import kernel
-from switchsum.protocol.system import monotonic
+from switchsum.protocol.system import monotonic, ring_bell
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
+from switchsum.switch.queues import PORTS
 
 _SHARED_BYTES: Final = 512
 """Shorter frames are copied whole: looking whether they are alike would cost as much."""
@@ -33,24 +31,43 @@ Links = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 
 
+class ShmWords(NamedTuple):
+    """What kernels need of all shared-memory ports."""
+
+    links: Links
+    """`[n, LINK_FIELDS]`."""
+    active: Indices
+    """Rows of it that are in use."""
+    port_of_link: Indices
+    link_of_port: Indices
+    """-1: none."""
+    bells: npt.NDArray[np.int64]
+    """The eventfd that wakes the worker of each link."""
+    owned: npt.NDArray[np.bool_]
+    """Which port numbers are shared-memory ports'."""
+
+
+def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
+    """Return those of so many links, none of which is in use."""
+    return ShmWords(
+        links=np.zeros((links, ring.LINK_FIELDS), np.int64),
+        active=np.zeros(0, np.int32),
+        port_of_link=np.zeros(links, np.int32),
+        link_of_port=np.full(PORTS, -1, np.int32),
+        bells=np.zeros(links, np.int64),
+        owned=owned,
+    )
+
+
 @kernel
-def collect(
-    links: Links,
-    active: Indices,
-    port_of_link: Indices,
-    counters: Counters,
-    addresses: Addresses,
-    lengths: Words,
-    ports: Words,
-    count: int,
-) -> int:
+def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
     """Append waiting frames to the columns of a batch that has `count`, in turns; return the new count."""
     rows, row_lengths, bodies = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32), np.empty(_TURN, np.int64)
     progress = True
     while progress:
         progress = False
-        for index in active:
-            link, port = links[index], port_of_link[index]
+        for index in words.active:
+            link, port = words.links[index], words.port_of_link[index]
             turn = min(_TURN, len(addresses) - count)
             malformed = link[ring.MALFORMED]
             taken = ring.take(link, rows[:turn], row_lengths[:turn], bodies)
@@ -67,34 +84,26 @@ def collect(
 
 
 @kernel
-def release_all(links: Links, active: Indices) -> None:
+def release_all(words: ShmWords) -> None:
     """Let every worker have the rows of its collected frames back."""
-    for index in active:
-        ring.release(links[index])
+    for index in words.active:
+        ring.release(words.links[index])
 
 
 @kernel
-def transmit(
-    links: Links,
-    active: Indices,
-    link_of_port: Indices,
-    counters: Counters,
-    ports: Words,
-    addresses: Addresses,
-    lengths: Words,
-    sleepers: Indices,
-) -> int:
-    """Copy frames to the workers on their ports; write the links that must be rung to `sleepers`, return how many.
+def transmit(words: ShmWords, counters: Counters, ports: Words, addresses: Addresses, lengths: Words) -> None:
+    """Copy frames to the workers on their ports, and ring those who sleep.
 
     Of frames with the same body one after the other, as a multicast makes them, the body is copied once.  Ports are
-    below the length of `link_of_port`, which holds -1 for a port without a link.
+    below the length of `link_of_port`.
     """
-    for index in active:
+    links = words.links
+    for index in words.active:
         ring.reclaim_rows(links[index])
     sharing, body = 0, -1
     for i in range(len(ports)):
         port, address, length = ports[i], int(np.int64(addresses[i])), int(np.int64(lengths[i]))
-        index = link_of_port[port]
+        index = words.link_of_port[port]
         goes_on = length >= _SHARED_BYTES and i + 1 < len(ports) and lengths[i + 1] == lengths[i]
         goes_on = goes_on and have_same_body(address, int(np.int64(addresses[i + 1])), length)
         if body < 0 and goes_on and index >= 0 and links[index, ring.SHARING] != 0:
@@ -114,22 +123,19 @@ def transmit(
         if body >= 0 and not goes_on:
             free_if_unread(sharing, body)
             body = -1
-    count = 0
-    for index in active:
+    for index in words.active:
         link = links[index]
         if link[ring.HEAD] != link[ring.PUBLISHED]:
             ring.publish(link)
             fence()
             if ring.peer_sleeps(link):
-                sleepers[count] = index
-                count += 1
-    return count
+                ring_bell(words.bells[index])
 
 
 @kernel
-def look(links: Links, active: Indices, until: float) -> bool:
+def look(words: ShmWords, until: float) -> bool:
     """Look for frames until the clock says so; True when frames have come."""
-    while not any_waiting(links, active):
+    while not any_waiting(words):
         if monotonic() >= until:
             return False
         pause()
@@ -137,27 +143,27 @@ def look(links: Links, active: Indices, until: float) -> bool:
 
 
 @kernel
-def fall_asleep(links: Links, active: Indices) -> bool:
+def fall_asleep(words: ShmWords) -> bool:
     """Ask every worker to ring; False when frames have come."""
-    set_all_sleeping(links, active, 1)
+    set_all_sleeping(words, 1)
     fence()
-    if any_waiting(links, active):
-        set_all_sleeping(links, active, 0)
+    if any_waiting(words):
+        set_all_sleeping(words, 0)
         return False
     return True
 
 
 @kernel
-def set_all_sleeping(links: Links, active: Indices, sleeping: int) -> None:
+def set_all_sleeping(words: ShmWords, sleeping: int) -> None:
     """Say to every worker whether the switch must be rung."""
-    for index in active:
-        ring.set_sleeping(links[index], sleeping)
+    for index in words.active:
+        ring.set_sleeping(words.links[index], sleeping)
 
 
 @kernel
-def any_waiting(links: Links, active: Indices) -> bool:
+def any_waiting(words: ShmWords) -> bool:
     """Tell whether any worker has frames for the switch."""
-    for index in active:  # noqa: SIM110  (numba has no generator expressions)
-        if ring.waiting(links[index]) > 0:
+    for index in words.active:  # noqa: SIM110  (numba has no generator expressions)
+        if ring.waiting(words.links[index]) > 0:
             return True
     return False

@@ -1,0 +1,274 @@
+"""The switch's loop over its shared-memory and interface ports, as one kernel: frames come, are run, and go.
+
+It does what `Switch.run` does, over and over, sleep included, until something is to be done that kernels cannot do:
+frames for or from other ports or that an interface does not take yet, links that come or go, somebody who wants the
+program's state.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from switchsum.protocol.kernels import kernel
+from switchsum.protocol.patience import Patience, note_wait, patience, share_cores
+from switchsum.protocol.segmentation import FrameSender
+from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_bell, watch
+from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
+from switchsum.switch.batch import Entry, Output
+from switchsum.switch.pace import NAP_NS, Pace, is_fast, new_pace, note_frames
+from switchsum.switch.ports import packet_kernels, shm_kernels
+from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
+from switchsum.switch.ports.packet import PacketPorts
+from switchsum.switch.ports.packet_kernels import PacketWords, packet_words
+from switchsum.switch.ports.port_set import PortSet
+from switchsum.switch.ports.shm import ShmPorts
+from switchsum.switch.ports.shm_kernels import Indices, ShmWords, shm_words
+from switchsum.switch.queues import PORTS
+
+_WAIT: Final = int(Span.WAIT)
+_PROGRAM: Final = int(Span.PROGRAM)
+TURNS: Final = 64
+"""A loop that never sleeps returns after so many batches, so that other ports have their turn."""
+ENTRY_WORDS: Final = 9
+"""Words of `Entry.arguments`."""
+LONGEST_SLEEP_NS: Final = 1_000_000_000
+
+DONE: Final = 0
+"""Every frame that was taken has gone where it goes."""
+UNSENT: Final = 1
+"""The batch may have frames left, and what the last ones made is for ports of several kinds, or did not fit."""
+HELD: Final = 2
+"""The batch may have frames left; some of what the last ones made has to wait for its interface."""
+
+_NOBODY: Final = np.zeros(PORTS, np.bool_)
+_FAILED: Final = (select.POLLHUP | select.POLLERR) << 16
+
+
+class _Watching(NamedTuple):
+    """What the loop sleeps on."""
+
+    descriptors: Watched
+    address: int
+    bells: int
+    """How many of them, the first ones, are rung by workers; 0 or 1."""
+    mine: int
+    """How many say that frames have come for the loop; whatever else becomes readable ends it."""
+
+
+class _Columns(NamedTuple):
+    """A batch."""
+
+    addresses: Addresses
+    lengths: Words
+    ports: Words
+
+
+class _Program(NamedTuple):
+    """How to call the program, and what it makes of a batch."""
+
+    entry: npt.NDArray[np.int64]
+    result: npt.NDArray[np.uint64]
+    made: _Columns
+
+
+class Loop:
+    """The loop over the shared-memory ports and the interfaces of one set of ports, of which there must be some."""
+
+    def __init__(self, ports: PortSet, spans: Spans = NO_SPANS) -> None:
+        self._spans = spans
+        self._shm = next((group for group in ports.groups if isinstance(group, ShmPorts)), None)
+        self._packet = next((group for group in ports.groups if isinstance(group, PacketPorts)), None)
+        self._counters = ports.table.counters
+        bells = [] if self._shm is None else [self._shm.bell]
+        mine = bells if self._packet is None else [*bells, *self._packet.sockets()]
+        watched = watch([*mine, *(other for other in ports.descriptors() if other not in mine)])
+        self._watching = _Watching(watched, watched.ctypes.data, len(bells), len(mine))
+        self._no_shm, self._no_packet = shm_words(0, _NOBODY), packet_words(0, _NOBODY, FrameSender())
+        self._held: Indices = np.zeros(0, np.int32)
+        self._left = np.zeros(3, np.int64)
+        self._patience, self._pace = patience(), new_pace()
+
+    @staticmethod
+    def covers(ports: PortSet) -> bool:
+        """Return whether there are ports that a loop is for."""
+        return any(isinstance(group, (ShmPorts, PacketPorts)) for group in ports.groups)
+
+    def warm_up(self, output: Output) -> None:
+        """Have the kernel ready before a program is; something else must be readable, so that it returns."""
+        no_room = Batch(0)  # frames may have come already
+        self.run(Entry(np.zeros(ENTRY_WORDS, np.int64), np.zeros(2, np.uint64)), no_room, output)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether interfaces must be waited for, which the loop does not do."""
+        return self._packet is not None and self._packet.is_blocked
+
+    def run(self, entry: Entry, batch: Batch, output: Output) -> int:
+        """Move frames, using `batch` and `output`; return DONE, UNSENT or HELD.
+
+        Unless all is done, `batch` has frames of which the first `ran` have run.
+        """
+        shm, packet = self._shm, self._packet
+        if len(self._held) < len(output.ports):
+            self._held = np.empty(len(output.ports), np.int32)
+        if shm is not None:
+            share_cores(self._patience, len(shm.words.active) + 1)
+        ended = _run(
+            self._no_shm if shm is None else shm.words,
+            self._no_packet if packet is None else packet.words,
+            self._counters,
+            _Columns(batch.addresses, batch.lengths, batch.ports),
+            _Program(entry.arguments, entry.result, _Columns(output.addresses, output.lengths, output.ports)),
+            self._watching,
+            self._patience,
+            self._pace,
+            self._held,
+            self._left,
+            self._spans,
+        )
+        output.count, output.dropped = entry.result.tolist()
+        batch.count = int(self._left[0])
+        return int(ended)
+
+    @property
+    def ran(self) -> int:
+        """How many frames of the batch have run."""
+        return int(self._left[1])
+
+    def hold(self, output: Output) -> None:
+        """Let frames that have been made wait for their interface, after `run` has returned HELD."""
+        assert self._packet is not None
+        held = self._held[: int(self._left[2])]
+        ports = output.ports[held]
+        self._packet.hold(ports, np.zeros(len(held), np.uint32), output.addresses[held], output.lengths[held])
+
+
+def _call(_context: Any, entry: Any, addresses: Any, lengths: Any, ports: Any, count: Any, now_us: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word, half, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
+        entry, *columns, count, now_us = arguments
+        words = context.make_array(signature.args[0])(context, builder, entry)
+        code, program, *outputs, result = (
+            builder.load(builder.gep(words.data, [ir.Constant(word, index)])) for index in range(ENTRY_WORDS)
+        )
+        arena, arena_bytes, *made, rows = outputs
+        values = [
+            *(builder.inttoptr(value, byte) for value in (program, *columns)),
+            *(builder.trunc(count, half), now_us),
+            *(builder.inttoptr(arena, byte), arena_bytes),
+            *(builder.inttoptr(value, byte) for value in made),
+            *(builder.trunc(rows, half), builder.inttoptr(result, byte)),
+        ]
+        function = ir.FunctionType(half, [value.type for value in values])
+        ran = builder.call(builder.inttoptr(code, function.as_pointer()), values)
+        return builder.zext(ran, word)
+
+    long = types.int64
+    return types.int64(entry, long, long, long, long, long), generate
+
+
+call_program: Callable[[npt.NDArray[np.int64], int, int, int, int, int], int] = intrinsic(_call)
+"""Run frames through native code: its entry; addresses of the columns of addresses, lengths and ports; how many; and
+the time in microseconds.  Returns how many ran."""
+
+
+@kernel
+def _run(
+    shm: ShmWords,
+    packet: PacketWords,
+    counters: Counters,
+    batch: _Columns,
+    program: _Program,
+    watching: _Watching,
+    left_to_look: Patience,
+    pace: Pace,
+    held: Indices,
+    left: npt.NDArray[np.int64],
+    spans: Spans,
+) -> int:
+    result = program.result
+    result[:] = 0
+    left[:] = 0
+    turns = 0
+    traced = is_traced(spans)
+    while turns < TURNS:
+        of_memory = shm_kernels.collect(shm, counters, batch.addresses, batch.lengths, batch.ports, 0)
+        count = packet_kernels.collect(packet, counters, batch.addresses, batch.lengths, batch.ports, of_memory)
+        began = monotonic()
+        note_frames(pace, count - of_memory, began)
+        if count == 0:
+            if not _sleep(shm, watching, left_to_look):
+                return DONE
+            if is_fast(pace):
+                poll(0, 0, NAP_NS)
+            if traced:
+                note(spans, _WAIT, began, monotonic(), 0, 0)
+            continue
+        turns += 1
+        left[0] = count
+        ran = went = 0
+        while ran < count:
+            done = call_program(
+                program.entry,
+                int(batch.addresses[ran:].ctypes.data),
+                int(batch.lengths[ran:].ctypes.data),
+                int(batch.ports[ran:].ctypes.data),
+                count - ran,
+                int(began * 1e6),
+            )
+            ran += done
+            left[1] = ran
+            made = np.int64(result[0])
+            ports, addresses, lengths = program.made.ports, program.made.addresses, program.made.lengths
+            ports, addresses, lengths = ports[:made], addresses[:made], lengths[:made]
+            if done > 0 and _all_owned(shm.owned, ports):
+                shm_kernels.transmit(shm, counters, ports, addresses, lengths)
+            elif done > 0 and _all_owned(packet.owned, ports):
+                left[2] = packet_kernels.transmit(packet, counters, ports, addresses, lengths, held)
+                if left[2] > 0:
+                    return HELD
+            else:
+                return UNSENT
+            went += int(made)
+        shm_kernels.release_all(shm)
+        left[0] = 0
+        if traced:
+            note(spans, _PROGRAM, began, monotonic(), count, went)
+    return DONE
+
+
+@kernel
+def _all_owned(owned: npt.NDArray[np.bool_], ports: Words) -> bool:
+    for port in ports:  # noqa: SIM110  (numba has no generator expressions)
+        if port >= len(owned) or not owned[port]:
+            return False
+    return True
+
+
+@kernel
+def _sleep(shm: ShmWords, watching: _Watching, left_to_look: Patience) -> bool:
+    """Look for frames for a short while, then sleep until some come; False when something else wants attention."""
+    began = monotonic()
+    if shm_kernels.look(shm, began + left_to_look[0]) or not shm_kernels.fall_asleep(shm):
+        note_wait(left_to_look, monotonic() - began)
+        return True
+    watched = watching.descriptors
+    ready = poll(watching.address, len(watched), LONGEST_SLEEP_NS)
+    shm_kernels.set_all_sleeping(shm, 0)
+    note_wait(left_to_look, monotonic() - began)
+    if ready < 1:
+        return False
+    for i in range(len(watched)):
+        if watched[i, 1] & (READY if i >= watching.mine else _FAILED):
+            return False  # what the bell was rung for is seen without it
+    if watching.bells > 0 and watched[0, 1] & READY:
+        silence_bell(watched[0, 0])
+    return True
