@@ -213,15 +213,15 @@ def take(ring: Ring, rows: Indices, lengths: Indices) -> int:
     """
     _give_back(ring)
     ring[_ARE_PIECES] = 0
-    if _is_super(ring):
-        return _take_pieces(ring, rows, lengths)
     count = 0
-    while count < len(rows) and _is_free_to_step(ring) and not _is_super(ring):  # its pieces lie elsewhere
+    while count < len(rows) and _is_free_to_step(ring):
         slot = ring[HEAD]
         address = ring[_ADDRESS] + slot * ring[_STRIDE]
         status = load_acquire(address)
         if status & _USER == 0:
             break
+        if _is_super(address, status):  # its pieces lie elsewhere
+            return count if count > 0 else _take_pieces(ring, rows, lengths)
         _step(ring, status)
         rows[count] = slot
         length = _length(address, status)
@@ -256,12 +256,8 @@ def forget_error(ring: Ring) -> None:
 
 
 @inner
-def _is_super(ring: Ring) -> bool:
-    """Tell whether the slot that is read next has a super-frame, or a frame longer than itself."""
-    address = ring[_ADDRESS] + ring[HEAD] * ring[_STRIDE]
-    status = load_acquire(address)
-    if status & _USER == 0:
-        return False
+def _is_super(address: int, status: int) -> bool:
+    """Tell whether a slot that has been filled has a super-frame, or a frame longer than itself."""
     return bool(status & _COPY != 0 or (load_acquire(address + _VNET_WORD) >> _KIND_SHIFT) & 0xFF != 0)
 
 
@@ -303,9 +299,11 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
     room = min(len(rows), MOST_TAKEN)
     row_bytes = ring[_PIECE_STRIDE] - LEAD_BYTES
     count, size = 0, 0
-    while count < room and size < TURN_BYTES and _is_free_to_step(ring) and _is_super(ring):
+    while count < room and size < TURN_BYTES and _is_free_to_step(ring):
         address = ring[_ADDRESS] + ring[HEAD] * ring[_STRIDE]
         status, whole = load_acquire(address), address + FRAME_AT - VNET_BYTES
+        if status & _USER == 0 or not _is_super(address, status):
+            break
         pieces = count_pieces(whole, status >> 32, row_bytes)
         pieces = 0 if pieces > MOST_TAKEN else pieces
         if count + pieces > room:

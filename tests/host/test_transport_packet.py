@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -331,6 +332,35 @@ def test_small_super_frames_are_taken_together(wire: Wire) -> None:
         assert [frame[LOWER_BYTES:] for frame in frames] == [frame[LOWER_BYTES:] for frame in expected]
         wire.ports.done()
     assert came == [126, 54]  # as many as there is room for, and none in part
+
+
+def test_what_comes_while_others_are_taken_is_not_lost(wire: Wire) -> None:
+    """Single frames and super-frames, each of which may come at any moment of a look at the ring."""
+    link = wire.worker()
+    bursts = [
+        [contribution(link.address, slot, bytes(1200)) for slot in range(1 + 9 * (turn % 2))] for turn in range(4)
+    ]
+    rounds, count = 4000, sum(map(len, bursts))
+
+    def send() -> None:
+        for _ in range(rounds):
+            for burst in bursts:
+                rows, lengths = put(link, burst)
+                while not link.send(rows, lengths):
+                    time.sleep(0.0001)
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    came = 0
+    while came < rounds * count:
+        batch = wire.ports.poll()
+        came += batch.count
+        wire.ports.done()
+        if not batch.count and not sender.is_alive() and not wire.ports.poll().count:
+            break
+    sender.join()
+    wire.ports.service()
+    assert (came, wire.count(Counter.RX_DROPS)) == (rounds * count, 0)
 
 
 def test_a_super_frame_may_wait_where_the_ring_names_another(wire: Wire) -> None:
