@@ -351,13 +351,13 @@ def test_what_comes_while_others_are_taken_is_not_lost(wire: Wire) -> None:
 
     sender = threading.Thread(target=send)
     sender.start()
-    came = 0
-    while came < rounds * count:
+    came, is_over = 0, False
+    while not is_over:
+        is_alive = sender.is_alive()
         batch = wire.ports.poll()
         came += batch.count
+        is_over = not is_alive and not batch.count
         wire.ports.done()
-        if not batch.count and not sender.is_alive() and not wire.ports.poll().count:
-            break
     sender.join()
     wire.ports.service()
     assert (came, wire.count(Counter.RX_DROPS)) == (rounds * count, 0)
