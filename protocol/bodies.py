@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes, load_acquire, same_bytes, store_release
+from switchsum.protocol.atomics import copy_bytes, load_acquire, store_release
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import CACHE_LINE
 from switchsum.protocol.wire import FRAME_BYTES
@@ -41,15 +41,15 @@ def share(address: int, rows: int, stride: int) -> npt.NDArray[np.int64]:
 
 
 @kernel
-def put_body(sharing: int, address: int, length: int) -> int:
-    """Copy the body of a frame into a free row, which no frame names yet, and return the row; -1 when none is free."""
+def put_body(sharing: int, body: int, size: int) -> int:
+    """Copy a body into a free row, which no frame names yet, and return the row; -1 when none is free."""
     free = load_acquire(sharing + _FREE)
     stride = load_acquire(sharing + _STRIDE)
-    if free == 0 or length - FRAME_BYTES > stride:
+    if free == 0 or size > stride:
         return -1
     row = load_acquire(sharing + _STACK + (free - 1) * _WORD)
     store_release(sharing + _FREE, free - 1)
-    copy_bytes(load_acquire(sharing) + row * stride, address + FRAME_BYTES, length - FRAME_BYTES)
+    copy_bytes(load_acquire(sharing) + row * stride, body, size)
     return row
 
 
@@ -80,9 +80,3 @@ def free_if_unread(sharing: int, row: int) -> None:
 @kernel
 def _readers_word(sharing: int, row: int) -> int:
     return int(sharing + _STACK + (load_acquire(sharing + _ROWS) + row) * _WORD)
-
-
-@kernel
-def have_same_body(first: int, second: int, length: int) -> bool:
-    """Tell whether two frames of a length, longer than a header, differ in their headers at most."""
-    return same_bytes(first + FRAME_BYTES, second + FRAME_BYTES, length - FRAME_BYTES)

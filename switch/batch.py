@@ -9,6 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.protocol.atomics import copy_bytes
+from switchsum.protocol.kernels import kernel
+
 DEFAULT_FRAMES: Final = 4096
 DEFAULT_ARENA_BYTES: Final = 8 << 20
 FRAME_ALIGN: Final = 64
@@ -28,6 +31,10 @@ class Output:
         """Address of each frame's first byte, within `arena`."""
         self.lengths: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
         """Bytes of each frame."""
+        self.heads: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
+        """How many bytes of a frame that is not whole have been written, its first ones; see `Entry`."""
+        self.bodies: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
+        """Where the others are, in another frame of the batch; 0: the frame is whole."""
         self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
         """Where the frames lie, one behind the other, each from a multiple of `FRAME_ALIGN`."""
 
@@ -43,7 +50,25 @@ class Entry:
     """How kernels call a program."""
 
     arguments: npt.NDArray[np.int64]
-    """Address of the code and what it takes: context, then an output's arena, its bytes, ports, addresses, lengths, how
-    many of these, and where the result goes."""
+    """Address of the code and what it takes: context, then an output's arena, its bytes, ports, addresses, lengths,
+    heads, bodies, how many of these, and where the result goes.  Called this way, it leaves frames that are not whole:
+    of replicas the first one has the body that all have in common."""
     result: npt.NDArray[np.uint64]
     """How many frames the last batch made, and how many found no room."""
+
+
+@kernel
+def complete(
+    count: int,
+    addresses: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.uint32],
+    heads: npt.NDArray[np.uint32],
+    bodies: npt.NDArray[np.uint64],
+) -> None:
+    """Make whole what is not, of the first `count` frames of an output."""
+    for i in range(count):
+        if bodies[i] != 0:
+            copy_bytes(
+                int(np.int64(addresses[i]) + heads[i]), int(np.int64(bodies[i])), int(np.int64(lengths[i]) - heads[i])
+            )
+            bodies[i] = 0

@@ -22,7 +22,7 @@ from switchsum.protocol.patience import Patience, note_wait, patience, share_cor
 from switchsum.protocol.segmentation import FrameSender
 from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_bell, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
-from switchsum.switch.batch import Entry, Output
+from switchsum.switch.batch import Entry, Output, complete
 from switchsum.switch.pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from switchsum.switch.ports import packet_kernels, shm_kernels
 from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
@@ -37,7 +37,7 @@ _WAIT: Final = int(Span.WAIT)
 _PROGRAM: Final = int(Span.PROGRAM)
 TURNS: Final = 64
 """A loop that never sleeps returns after so many batches, so that other ports have their turn."""
-ENTRY_WORDS: Final = 9
+ENTRY_WORDS: Final = 11
 """Words of `Entry.arguments`."""
 LONGEST_SLEEP_NS: Final = 1_000_000_000
 
@@ -72,11 +72,15 @@ class _Columns(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """How to call the program, and what it makes of a batch."""
+    """How to call the program, and what it makes of a batch; see `Entry` and `Output`."""
 
     entry: npt.NDArray[np.int64]
     result: npt.NDArray[np.uint64]
-    made: _Columns
+    ports: Words
+    addresses: Addresses
+    lengths: Words
+    heads: Words
+    bodies: Addresses
 
 
 class Loop:
@@ -126,7 +130,10 @@ class Loop:
             self._no_packet if packet is None else packet.words,
             self._counters,
             _Columns(batch.addresses, batch.lengths, batch.ports),
-            _Program(entry.arguments, entry.result, _Columns(output.addresses, output.lengths, output.ports)),
+            _Program(
+                *(entry.arguments, entry.result, output.ports, output.addresses, output.lengths),
+                *(output.heads, output.bodies),
+            ),
             self._watching,
             self._patience,
             self._pace,
@@ -227,11 +234,13 @@ def _run(
             ran += done
             left[1] = ran
             made = np.int64(result[0])
-            ports, addresses, lengths = program.made.ports, program.made.addresses, program.made.lengths
-            ports, addresses, lengths = ports[:made], addresses[:made], lengths[:made]
+            ports, addresses, lengths = program.ports[:made], program.addresses[:made], program.lengths[:made]
             if done > 0 and _all_owned(shm.owned, ports):
-                shm_kernels.transmit(shm, counters, ports, addresses, lengths)
-            elif done > 0 and _all_owned(packet.owned, ports):
+                shm_kernels.transmit(shm, counters, ports, addresses, lengths, program.heads, program.bodies)
+                went += int(made)
+                continue
+            complete(int(made), addresses, lengths, program.heads, program.bodies)
+            if done > 0 and _all_owned(packet.owned, ports):
                 left[2] = packet_kernels.transmit(packet, counters, ports, addresses, lengths, held)
                 if left[2] > 0:
                     return HELD

@@ -17,10 +17,13 @@ from switchsum.switch.codegen.layout import (
 )
 from switchsum.switch.passes.analysis import GRAPHS, assigned, is_wide, used_by
 
-ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, ROWS, MADE, DROPPED, NOW, PORT, WAITING_COUNT = range(12)
+ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, HEADS, BODIES, ROWS, MADE, DROPPED, NOW = range(12)
 """Words of a batch: memory for frames, its size and how much is taken; columns of what goes out, their length, and how
-many frames are in them; how many found no room; the time; of the frame at hand its port, and how many wait."""
-BATCH_WORDS = 12
+many frames are in them; how many found no room; the time."""
+PORT, WAITING_COUNT, BODY, BODY_BYTES = range(12, 16)
+"""Words of the frame at hand: its port, how many wait, and where its replicas' common body has been written, if it has,
+and how long that is."""
+BATCH_WORDS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,11 @@ class Features:
     priorities: bool
     queueing: bool
     """The program asks how its queue is."""
+
+    @property
+    def shares_bodies(self) -> bool:
+        """Whether replicas of a packet have one body in common: no copy is cut, or lives on."""
+        return not (self.clones or self.resubmits or self.recirculates or self.cuts)
 
 
 def features(program: ir.Program) -> Features:

@@ -1,25 +1,61 @@
-"""The deparser: valid headers in order, then what the parser did not take."""
+"""The deparser: valid headers in order, then what the parser did not take.
+
+It is two functions: the *head* is what may differ between replicas of a packet, the *body* what is behind it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import llvmlite.ir as ll
 
+from switchsum.switch import ir
 from switchsum.switch.codegen.emitter import I64, POINTER, Emitter, Unit, Value, constant
 from switchsum.switch.codegen.kernels import Shape, kernel
 from switchsum.switch.codegen.layout import Narrow, Wide
+from switchsum.switch.passes.analysis import written
 
 LOOPED_FIELDS = 8
 """From so many equal wide fields side by side on, one loop copies them."""
 
 
-def deparser_function(unit: Unit) -> ll.Function:
-    """Make the function (hot, frame, its length, bytes parsed, target) that writes a frame and returns its length."""
-    function = unit.function("deparse", I64, [POINTER, POINTER, I64, I64, POINTER])
+def head_function(unit: Unit) -> ll.Function:
+    """Make the function (hot, target) that writes a frame's head and returns its length."""
+    function = unit.function("deparse_head", I64, [POINTER, POINTER])
+    emit = Emitter(unit, function)
+    hot, target = function.args
+    emit.build.ret(_headers(emit, hot, target, unit.program.deparser[: body_start(unit.program)]))
+    return function
+
+
+def body_function(unit: Unit) -> ll.Function:
+    """Make the function (hot, frame, its length, bytes parsed, target) that writes a frame's body, likewise."""
+    function = unit.function("deparse_body", I64, [POINTER, POINTER, I64, I64, POINTER])
     emit = Emitter(unit, function)
     hot, frame, length, cursor, target = function.args
+    start = _headers(emit, hot, target, unit.program.deparser[body_start(unit.program) :])
+    rest = emit.build.sub(length, cursor)
+    emit.copy(emit.at(target, start), emit.at(frame, cursor), rest)
+    emit.build.ret(emit.build.add(start, rest))
+    return function
+
+
+def body_start(program: ir.Program) -> int:
+    """Return from which of the deparser's headers on nothing is written once a packet has been replicated."""
+    statements = [
+        statement for graph in (program.egress, program.update) for block in graph for statement in block.statements
+    ]
+    touched = {program.fields[slot].header for statement in statements for slot in written(program, statement)}
+    touched |= {statement.header for statement in statements if isinstance(statement, ir.SetValid)}
+    return max((place + 1 for place, header in enumerate(program.deparser) if header in touched), default=0)
+
+
+def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -> Value:
+    """Write those headers that are valid; return their length."""
+    unit = emit.unit
     place = emit.stack(I64)
     emit.build.store(constant(64, 0), place)
-    for header in unit.program.deparser:
+    for header in headers:
         valid = emit.load(ll.IntType(8), emit.at(hot, unit.layout.valid[header]))
         with emit.build.if_then(emit.build.icmp_unsigned("!=", valid, constant(8, 0))):
             start = emit.build.load(place, typ=I64)
@@ -31,11 +67,7 @@ def deparser_function(unit: Unit) -> ll.Function:
                     _copy_wide(emit, hot, address, segment)
             size = unit.program.headers[header].width // 8
             emit.build.store(emit.build.add(start, constant(64, size)), place)
-    start = emit.build.load(place, typ=I64)
-    rest = emit.build.sub(length, cursor)
-    emit.copy(emit.at(target, start), emit.at(frame, cursor), rest)
-    emit.build.ret(emit.build.add(start, rest))
-    return function
+    return emit.build.load(place, typ=I64)
 
 
 def _copy_wide(emit: Emitter, hot: Value, target: Value, segment: Wide) -> None:

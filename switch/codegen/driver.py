@@ -12,6 +12,7 @@ import llvmlite.ir as ll
 from switchsum.switch.codegen.around import (
     ARENA_BYTES,
     BATCH_WORDS,
+    BODY,
     DROPPED,
     MADE,
     NOW,
@@ -36,7 +37,7 @@ ENTRY = "switch_batch"
 ARGUMENTS: tuple[ll.Type, ...] = (
     *(POINTER, POINTER, POINTER, POINTER, I32, I64),  # context; addresses, lengths, ports of frames, count; now
     *(POINTER, I64),  # arena, its bytes
-    *(POINTER, POINTER, POINTER, I32),  # ports, addresses, lengths that go out, rows
+    *(POINTER, POINTER, POINTER, POINTER, POINTER, I32),  # columns of what goes out (batch.Output), their rows
     POINTER,  # where to put how many go out and how many found no room, 64 bits each
 )
 
@@ -97,22 +98,9 @@ class Driver:
         self, emit: Emitter, context: Value, batch: Value, now: Value, outputs: Sequence[Value], rows: Value
     ) -> None:
         around = self._around
-        arena, arena_bytes, ports, addresses, lengths = outputs
+        arena, arena_bytes, *columns = outputs
         none = constant(64, 0)
-        words = [
-            arena,
-            arena_bytes,
-            none,
-            ports,
-            addresses,
-            lengths,
-            emit.resize(rows, 64),
-            none,
-            none,
-            now,
-            none,
-            none,
-        ]
+        words = [arena, arena_bytes, none, *columns, emit.resize(rows, 64), none, none, now, none, none, none, none]
         for which, value in enumerate(words):
             around.set_word(emit, batch, which, value)
         emit.store(now, emit.at(context, 8 * TIME), 8)
@@ -162,6 +150,7 @@ class Driver:
         self._set_origin(emit, packet, waited)
         around.set(emit, packet.hot, names.packet_length, length)
         around.set(emit, packet.hot, names.length, length)
+        around.set_word(emit, batch, BODY, constant(64, 0))
         for name in ("parser", "verify", "ingress"):
             around.run(emit, name, packet)
         if around.features.clones:

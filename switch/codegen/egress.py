@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import llvmlite.ir as ll
+
 from switchsum.switch.codegen.around import (
     ADDRESSES,
     ARENA,
     ARENA_BYTES,
+    BODIES,
+    BODY,
+    BODY_BYTES,
     DROPPED,
+    HEADS,
     LENGTHS,
     MADE,
     NOW,
@@ -18,7 +24,7 @@ from switchsum.switch.codegen.around import (
     Around,
     Passing,
 )
-from switchsum.switch.codegen.deparser import deparser_function
+from switchsum.switch.codegen.deparser import body_function, head_function
 from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
 from switchsum.switch.codegen.layout import ALIGN, QUEUES, SESSIONS, WAITING
 from switchsum.switch.queues import PORTS as PORT_NUMBERS
@@ -32,7 +38,7 @@ class Egress:
     def __init__(self, around: Around) -> None:
         self._around = around
         unit = around.unit
-        self._deparse = deparser_function(unit)
+        self._write_head, self._write_body = head_function(unit), body_function(unit)
         self.leave = unit.function("leave", VOID, [*PASSING, I32, I32])
         """(packet, port, depth): runs egress on a packet and sends it off."""
         self.replicate = unit.function("replicate", VOID, [*PASSING, POINTER, I64, I64, I32])
@@ -156,8 +162,9 @@ class Egress:
             with room:
                 around.run(emit, "update", packet)
                 target = emit.at(around.word(emit, packet.batch, ARENA, POINTER), used)
-                cursor = emit.load(I64, packet.cursor, 8)
-                size = build.call(self._deparse, [packet.hot, packet.frame, packet.length, cursor, target])
+                head = build.call(self._write_head, [packet.hot, target])
+                body, size = self._put_body(emit, packet, emit.at(target, head))
+                size = build.add(head, size)
                 if around.features.recirculates:
                     number = around.get(emit, packet.hot, names.recirculate, 32)
                     with build.if_else(build.icmp_unsigned("!=", number, constant(32, 0))) as (again, out):
@@ -165,13 +172,40 @@ class Egress:
                             self._take(emit, packet, used, size)
                             self.wait(emit, packet, target, size, RECIRCULATED, number)
                         with out:
-                            self._append(emit, packet, port, target, used, size)
+                            self._append(emit, packet, port, target, used, size, head, body)
                 else:
-                    self._append(emit, packet, port, target, used, size)
+                    self._append(emit, packet, port, target, used, size, head, body)
             with none:
                 around.step(emit, packet.batch, DROPPED)
 
-    def _append(self, emit: Emitter, packet: Passing, port: Value, target: Value, used: Value, size: Value) -> None:
+    def _put_body(self, emit: Emitter, packet: Passing, target: Value) -> tuple[Value, Value]:
+        """Write what is behind the head, unless another replica has it; return where that one has it, and its size.
+
+        Copies of the memory of one batch cost more than what the program computes, and shared-memory workers read one
+        body all of them.
+        """
+        around, build = self._around, emit.build
+        cursor = emit.load(I64, packet.cursor, 8)
+        arguments = [packet.hot, packet.frame, packet.length, cursor, target]
+        if not around.features.shares_bodies:
+            return ll.Constant(POINTER, None), build.call(self._write_body, arguments)
+        body = around.word(emit, packet.batch, BODY, POINTER)
+        with build.if_then(build.icmp_unsigned("==", body, ll.Constant(POINTER, None))):
+            around.set_word(emit, packet.batch, BODY_BYTES, build.call(self._write_body, arguments))
+            around.set_word(emit, packet.batch, BODY, target)
+        return body, around.word(emit, packet.batch, BODY_BYTES)
+
+    def _append(
+        self,
+        emit: Emitter,
+        packet: Passing,
+        port: Value,
+        target: Value,
+        used: Value,
+        size: Value,
+        head: Value,
+        body: Value,
+    ) -> None:
         """Add a frame to the columns of what goes out."""
         around, build = self._around, emit.build
         if around.features.cuts or around.features.clones:
@@ -182,6 +216,8 @@ class Egress:
             (PORTS, port, I32),
             (ADDRESSES, target, POINTER),
             (LENGTHS, emit.resize(size, 32), I32),
+            (HEADS, emit.resize(head, 32), I32),
+            (BODIES, body, POINTER),
         ):
             start = around.word(emit, packet.batch, column, POINTER)
             build.store(value, build.gep(start, [row], source_etype=kind))

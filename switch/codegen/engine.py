@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.switch import ir
-from switchsum.switch.batch import Entry, Output
+from switchsum.switch.batch import Entry, Output, complete
 from switchsum.switch.codegen.cache import ObjectCache, key_of
 from switchsum.switch.codegen.driver import ENTRY, Driver
 from switchsum.switch.codegen.emitter import Unit
@@ -53,7 +53,7 @@ _BATCH = ctypes.CFUNCTYPE(
     _WORD,
     *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _WORD, _LONG),
     *(_ADDRESS, _LONG),
-    *(_ADDRESS, _ADDRESS, _ADDRESS, _WORD, _ADDRESS),
+    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _WORD, _ADDRESS),
 )
 
 
@@ -116,6 +116,7 @@ class Native:
             *(*self._output_arguments, self._result_address),
         )
         output.count, output.dropped = self._result.tolist()
+        complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
         return done
 
     def entry(self, output: Output) -> Entry:
@@ -169,7 +170,8 @@ class Native:
 def _output_arguments(output: Output) -> tuple[int, ...]:
     return (
         *(output.arena.ctypes.data, len(output.arena)),
-        *(output.ports.ctypes.data, output.addresses.ctypes.data, output.lengths.ctypes.data, len(output.ports)),
+        *(output.ports.ctypes.data, output.addresses.ctypes.data, output.lengths.ctypes.data),
+        *(output.heads.ctypes.data, output.bodies.ctypes.data, len(output.ports)),
     )
 
 

@@ -102,7 +102,8 @@ class ShmPorts(PortGroup):
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Copy frames into the outboxes that workers read, and ring those who sleep."""
-        shm_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths)
+        heads, bodies = np.zeros(len(ports), np.uint32), np.zeros(len(ports), np.uint64)  # they are whole
+        shm_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths, heads, bodies)
 
     def descriptors(self) -> list[int]:
         """Return the switch's bell, and one for whoever comes and goes."""

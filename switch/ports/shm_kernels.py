@@ -8,10 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol import ring
-from switchsum.protocol.atomics import fence, pause
-from switchsum.protocol.bodies import free_if_unread, have_same_body, put_body
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.atomics import fence, pause, same_bytes
+from switchsum.protocol.bodies import free_if_unread, put_body
+from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.system import monotonic, ring_bell
+from switchsum.protocol.wire import FRAME_BYTES
+from switchsum.switch.batch import complete
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
 from switchsum.switch.queues import PORTS
 
@@ -91,45 +93,71 @@ def release_all(words: ShmWords) -> None:
 
 
 @kernel
-def transmit(words: ShmWords, counters: Counters, ports: Words, addresses: Addresses, lengths: Words) -> None:
+def transmit(
+    words: ShmWords,
+    counters: Counters,
+    ports: Words,
+    addresses: Addresses,
+    lengths: Words,
+    heads: Words,
+    bodies: Addresses,
+) -> None:
     """Copy frames to the workers on their ports, and ring those who sleep.
 
     Of frames with the same body one after the other, as a multicast makes them, the body is copied once.  Ports are
-    below the length of `link_of_port`.
+    below the length of `link_of_port`; for `heads` and `bodies` see `Output`.
     """
     links = words.links
     for index in words.active:
         ring.reclaim_rows(links[index])
-    sharing, body = 0, -1
+    sharing, row = 0, -1
     for i in range(len(ports)):
         port, address, length = ports[i], int(np.int64(addresses[i])), int(np.int64(lengths[i]))
         index = words.link_of_port[port]
+        body = _body(addresses, lengths, heads, bodies, i)
         goes_on = length >= _SHARED_BYTES and i + 1 < len(ports) and lengths[i + 1] == lengths[i]
-        goes_on = goes_on and have_same_body(address, int(np.int64(addresses[i + 1])), length)
-        if body < 0 and goes_on and index >= 0 and links[index, ring.SHARING] != 0:
+        if goes_on:
+            following = _body(addresses, lengths, heads, bodies, i + 1)
+            goes_on = following == body or same_bytes(following, body, length - FRAME_BYTES)
+        if row < 0 and goes_on and index >= 0 and links[index, ring.SHARING] != 0:
             sharing = int(links[index, ring.SHARING])
-            body = put_body(sharing, address, length)
+            row = put_body(sharing, body, length - FRAME_BYTES)
         if index < 0:
             is_put = False
-        elif body >= 0 and links[index, ring.SHARING] == sharing:
-            is_put = ring.put_shared(links[index], address, length, body)
+        elif row >= 0 and links[index, ring.SHARING] == sharing:
+            is_put = ring.put_shared(links[index], address, length, row)
         else:
+            complete(1, addresses[i:], lengths[i:], heads[i:], bodies[i:])
             is_put = ring.put_copy(links[index], address, length)
         if is_put:
             counters[port, _TX_FRAMES] += 1
             counters[port, _TX_BYTES] += length
         else:
             counters[port, _TX_DROPS] += 1
-        if body >= 0 and not goes_on:
-            free_if_unread(sharing, body)
-            body = -1
+        if row >= 0 and not goes_on:
+            free_if_unread(sharing, row)
+            row = -1
+    _publish_all(words)
+
+
+@inner
+def _publish_all(words: ShmWords) -> None:
+    """Let workers see what has been put, and ring those who sleep."""
     for index in words.active:
-        link = links[index]
+        link = words.links[index]
         if link[ring.HEAD] != link[ring.PUBLISHED]:
             ring.publish(link)
             fence()
             if ring.peer_sleeps(link):
                 ring_bell(words.bells[index])
+
+
+@inner
+def _body(addresses: Addresses, lengths: Words, heads: Words, bodies: Addresses, index: int) -> int:
+    """Return where a frame has what follows `FRAME_BYTES`; it is made whole if another's body begins elsewhere."""
+    if bodies[index] != 0 and heads[index] != FRAME_BYTES:
+        complete(1, addresses[index:], lengths[index:], heads[index:], bodies[index:])
+    return int(np.int64(bodies[index])) if bodies[index] != 0 else int(np.int64(addresses[index])) + FRAME_BYTES
 
 
 @kernel

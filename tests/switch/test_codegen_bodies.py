@@ -1,0 +1,91 @@
+"""Replicas of a packet: the first one has the body, which the others are told of as long as only kernels see them."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.protocol.kernels import kernel
+from switchsum.switch import ir
+from switchsum.switch.batch import Output, complete
+from switchsum.switch.codegen.deparser import body_start
+from switchsum.switch.loop import call_program
+
+from .ir_programs import Draft, Pair, straight
+
+FRAME = b"nearfar!" + bytes(range(100))
+UNTOUCHED = 0xEE
+
+
+def flood(*, touched: tuple[str, ...], cut: bool = False) -> ir.Program:
+    """Return a program that sends frames to group 1, and writes to some of the headers in egress."""
+    draft = Draft()
+    headers = {name: draft.header(name, [32]) for name in ("near", "far")}
+    number = draft.field(draft.intrinsics.egress_rid)
+    own = [ir.Assign(draft.headers[headers[name]].slots[0], ir.Resize(32, number)) for name in touched]
+    ingress = [ir.Assign(draft.intrinsics.mcast_grp, ir.Const(16, 1))]
+    if cut:
+        ingress.append(ir.Assign(draft.intrinsics.cut, ir.Const(33, 50)))
+    return draft.program(
+        parser=straight([ir.Extract(header) for header in headers.values()]),
+        ingress=straight(ingress),
+        egress=straight(own),
+        deparser=list(headers.values()),
+    )
+
+
+@kernel
+def call(
+    entry: npt.NDArray[np.int64],
+    addresses: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.uint32],
+    ports: npt.NDArray[np.uint32],
+) -> int:
+    return call_program(
+        entry, int(addresses.ctypes.data), int(lengths.ctypes.data), int(ports.ctypes.data), len(ports), 0
+    )
+
+
+def run(pair: Pair, output: Output) -> list[tuple[int, bytes]]:
+    """Run two frames as kernels do; return what the interpreter makes of them."""
+    frames = [FRAME, FRAME[::-1]]
+    for state in (pair.state, pair.expected_state):
+        state.multicast.set(1, [(1, 7), (2, 8), (3, 9)])
+    memory = [np.frombuffer(frame, np.uint8) for frame in frames]
+    addresses = np.array([frame.ctypes.data for frame in memory], np.uint64)
+    lengths, ports = np.array([len(frame) for frame in frames], np.uint32), np.zeros(2, np.uint32)
+    entry = pair.native.entry(output)
+    assert entry is not None
+    output.arena[:] = UNTOUCHED
+    assert call(entry.arguments, addresses, lengths, ports) == len(frames)
+    output.count = int(entry.result[0])
+    return [answer for frame in frames for answer in pair.interpreter.process(0, frame, 0)]
+
+
+@pytest.mark.parametrize(("touched", "head"), [((), 0), (("near",), 4), (("far",), 8), (("near", "far"), 8)])
+def test_the_body_is_what_egress_does_not_write(touched: tuple[str, ...], head: int) -> None:
+    program = flood(touched=touched)
+    assert body_start(program) == head // 4
+    output = Output()
+    expected = run(Pair(program), output)
+    first = int(output.addresses[0]) + head
+    fourth = int(output.addresses[3]) + head
+    assert output.bodies[: output.count].tolist() == [0, first, first, 0, fourth, fourth]
+    assert output.heads[: output.count].tolist() == [head] * 6
+    for row in (1, 2, 4, 5):
+        written = ctypes.string_at(int(output.addresses[row]), len(FRAME))
+        assert written == expected[row][1][:head] + bytes([UNTOUCHED]) * (len(FRAME) - head)
+    complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
+    assert output.frames() == expected
+    assert not output.bodies.any()
+
+
+def test_copies_that_are_cut_have_bodies_of_their_own() -> None:
+    output = Output()
+    expected = run(Pair(flood(touched=("near",), cut=True)), output)
+    assert not output.bodies.any()
+    assert output.frames() == expected
+    assert {len(frame) for _, frame in expected} == {49}
