@@ -26,12 +26,11 @@ def flood(*, touched: tuple[str, ...], cut: bool = False) -> ir.Program:
     headers = {name: draft.header(name, [32]) for name in ("near", "far")}
     number = draft.field(draft.intrinsics.egress_rid)
     own = [ir.Assign(draft.headers[headers[name]].slots[0], ir.Resize(32, number)) for name in touched]
-    ingress = [ir.Assign(draft.intrinsics.mcast_grp, ir.Const(16, 1))]
     if cut:
-        ingress.append(ir.Assign(draft.intrinsics.cut, ir.Const(33, 50)))
+        own.append(ir.Assign(draft.intrinsics.cut, ir.Const(33, 50)))
     return draft.program(
         parser=straight([ir.Extract(header) for header in headers.values()]),
-        ingress=straight(ingress),
+        ingress=straight([ir.Assign(draft.intrinsics.mcast_grp, ir.Const(16, 1))]),
         egress=straight(own),
         deparser=list(headers.values()),
     )
