@@ -9,9 +9,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes
-from switchsum.protocol.kernels import kernel
-
 DEFAULT_FRAMES: Final = 4096
 DEFAULT_ARENA_BYTES: Final = 8 << 20
 FRAME_ALIGN: Final = 64
@@ -55,20 +52,3 @@ class Entry:
     of replicas the first one has the body that all have in common."""
     result: npt.NDArray[np.uint64]
     """How many frames the last batch made, and how many found no room."""
-
-
-@kernel
-def complete(
-    count: int,
-    addresses: npt.NDArray[np.uint64],
-    lengths: npt.NDArray[np.uint32],
-    heads: npt.NDArray[np.uint32],
-    bodies: npt.NDArray[np.uint64],
-) -> None:
-    """Make whole what is not, of the first `count` frames of an output."""
-    for i in range(count):
-        if bodies[i] != 0:
-            copy_bytes(
-                int(np.int64(addresses[i]) + heads[i]), int(np.int64(bodies[i])), int(np.int64(lengths[i]) - heads[i])
-            )
-            bodies[i] = 0

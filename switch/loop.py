@@ -22,7 +22,7 @@ from switchsum.protocol.patience import Patience, note_wait, patience, share_cor
 from switchsum.protocol.segmentation import FrameSender
 from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_bell, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
-from switchsum.switch.batch import Entry, Output, complete
+from switchsum.switch.batch import Entry, Output
 from switchsum.switch.pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from switchsum.switch.ports import packet_kernels, shm_kernels
 from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
@@ -32,6 +32,7 @@ from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.shm_kernels import Indices, ShmWords, shm_words
 from switchsum.switch.queues import PORTS
+from switchsum.switch.replicas import complete
 
 _WAIT: Final = int(Span.WAIT)
 _PROGRAM: Final = int(Span.PROGRAM)

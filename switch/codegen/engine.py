@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.switch import ir
-from switchsum.switch.batch import Entry, Output, complete
+from switchsum.switch.batch import Entry, Output
 from switchsum.switch.codegen.cache import ObjectCache, key_of
 from switchsum.switch.codegen.driver import ENTRY, Driver
 from switchsum.switch.codegen.emitter import Unit
@@ -38,6 +38,7 @@ from switchsum.switch.codegen.layout import (
 from switchsum.switch.codegen.machine import Library, compile_object
 from switchsum.switch.codegen.rows import TableRows
 from switchsum.switch.passes import gather_tests, narrow_repeated, split_carries
+from switchsum.switch.replicas import complete
 from switchsum.switch.state import State
 from switchsum.switch.v1model import MAX_CLONE_DEPTH, MAX_PASSES
 from switchsum.switch.verify import verify

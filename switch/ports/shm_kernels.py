@@ -13,9 +13,9 @@ from switchsum.protocol.bodies import free_if_unread, put_body
 from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.system import monotonic, ring_bell
 from switchsum.protocol.wire import FRAME_BYTES
-from switchsum.switch.batch import complete
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
 from switchsum.switch.queues import PORTS
+from switchsum.switch.replicas import complete
 
 _SHARED_BYTES: Final = 512
 """Shorter frames are copied whole: looking whether they are alike would cost as much."""

@@ -10,9 +10,10 @@ import pytest
 
 from switchsum.protocol.kernels import kernel
 from switchsum.switch import ir
-from switchsum.switch.batch import Output, complete
+from switchsum.switch.batch import Output
 from switchsum.switch.codegen.deparser import body_start
 from switchsum.switch.loop import call_program
+from switchsum.switch.replicas import complete
 
 from .ir_programs import Draft, Pair, straight
 
