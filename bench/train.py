@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from bench.records import Record, Samples, beside, record
 
 WORKERS = 4
 STEPS = 10
+ROUNDS = 3
+"""So often each backend trains, in turn: what else shares the machine's cores changes from minute to minute."""
 LANES = 256
 RATES = ("200mbit", "1gbit", UNLIMITED)
 EXAMPLES = ("images", "gpt", "words", "words-dense", "layers", "layers-small")
@@ -48,18 +51,32 @@ def worker(backend: str, path: Path) -> list[str]:
 
 
 def measure(rate: str) -> tuple[Results, Results]:
-    """Train on links of a rate; return what came out here and on gloo."""
+    """Train on links of a rate, here and on gloo in turn; return what came out on each."""
+    ours: list[Results] = []
+    theirs: list[Results] = []
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
-        ours, theirs = Path(scratch, "ours"), Path(scratch, "theirs")
-        subprocess.run(on_switch(rate, ours), check=True)
-        subprocess.run(on_gloo(rate, theirs), check=True)
-        return json.loads(ours.read_text()), json.loads(theirs.read_text())
+        path = Path(scratch, "results")
+        for _ in range(ROUNDS):
+            for command, results in ((on_switch(rate, path), ours), (on_gloo(rate, path), theirs)):
+                subprocess.run(command, check=True)
+                results.append(json.loads(path.read_text()))
+    return together(ours), together(theirs)
+
+
+def together(rounds: list[Results]) -> Results:
+    """Return the steps of all rounds as those of one."""
+    return {
+        name: {**result, "steps": (steps := [step for each in rounds for step in each[name]["steps"]])}
+        | {"ms": statistics.median(steps)}
+        for name, result in rounds[0].items()
+    }
 
 
 def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
     """Turn the results on links of one rate into records."""
     where = "one machine, without links" if rate == UNLIMITED else f"links of {rate}"
-    conditions = f"{WORKERS} worker processes, {STEPS} steps, median of them, {LANES} lanes, {where}"
+    steps = f"{ROUNDS} trainings of {STEPS} steps each in turn with gloo, median of all steps"
+    conditions = f"{WORKERS} worker processes, {steps}, {LANES} lanes, {where}"
     records = []
     for name in EXAMPLES:
         peer = theirs[f"{name}.plain"]
