@@ -69,7 +69,8 @@ bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a pl
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
-	$(BIN)/python -m bench.sparse --publish $(ARGS)
+	$(BIN)/python -m bench.sparse $(ARGS)
+	$(BIN)/python -m bench.sparse --publish
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .

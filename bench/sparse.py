@@ -86,7 +86,7 @@ def merge(rows: list[Row], path: Path = SPARSE_RESULTS) -> list[Row]:
 
 
 def main() -> None:
-    """Measure, merge, publish."""
+    """Measure and merge, or publish."""
     parser = argparse.ArgumentParser(prog="python -m bench.sparse", description=__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--rate", nargs="+", default=["200mbit", "1gbit"])
@@ -94,19 +94,19 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000_000, help="bytes of float32")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument(
-        "--publish", action="store_true", help="write tables and plots into docs, from all that is there"
+        "--publish", action="store_true", help="only write what was recorded into docs, and plots of it"
     )
     options = parser.parse_args()
-    rows = merge([])
+    if options.publish:
+        publish(merge([]))
+        return
     for lanes in options.lanes:
         for rate in options.rate:
             for workers in options.workers:
                 for group in options.groups:
                     sys.stdout.write(f"{group}: {workers} workers, links of {rate}, {lanes:,} lanes\n")
                     sys.stdout.flush()
-                    rows = merge(measure(workers, rate, lanes, options.size // 4, group))
-    if options.publish:
-        publish(rows)
+                    merge(measure(workers, rate, lanes, options.size // 4, group))
 
 
 if __name__ == "__main__":
