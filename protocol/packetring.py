@@ -336,10 +336,9 @@ def _receive(ring: Ring, target: int, pieces: int, length: int, body: int, lengt
     row_bytes = stride - LEAD_BYTES
     first = VNET_BYTES + (min(LOWER_BYTES + body, row_bytes) if body > 0 else row_bytes)
     held = max(pieces, 1)
-    for i in range(held):
-        _set_memory(
-            ring, i, target - VNET_BYTES if i == 0 else target + i * stride + LOWER_BYTES, first if i == 0 else body
-        )
+    _set_memory(ring, 0, target - VNET_BYTES, first)
+    for i in range(1, held):
+        _set_memory(ring, i, target + i * stride + LOWER_BYTES, body)
     covered = first + (held - 1) * body
     _set_memory(ring, held, ring[_WHOLE] + covered, VNET_BYTES + SUPER_BYTES + stride - covered)
     store_release(ring[_MESSAGE] + _MEMORY_COUNT_AT, held + 1)
