@@ -61,7 +61,7 @@ fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SEC
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
 	$(BIN)/python -m soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, links, veth, loss, scaling, start, load or train for a part
+bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process

@@ -18,7 +18,7 @@ from bench.records import RESULTS, machine, save, show
 
 TABLE_COLUMNS = 200
 """For output into files."""
-PARTS = ("switch", "kernels", "allreduce", "links", "veth", "loss", "scaling", "start", "load", "train")
+PARTS = ("switch", "kernels", "allreduce", "udp", "links", "veth", "loss", "scaling", "start", "load", "train")
 _Value = TypeVar("_Value")
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS)
     for name, kind in (("workers", int), ("sizes", int), ("lanes", int), ("rates", str), ("peers", str)):
         read: Callable[[str], Any] = listed(kind)
-        parser.add_argument(f"--{name}", type=read, default=(), help="of allreduce, links and scaling: only these")
+        parser.add_argument(f"--{name}", type=read, default=(), help="of allreduce, udp, links and scaling: only these")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--small", action="store_true", help="a minute; fails when a kernel is slow beside a copy")
     parser.add_argument("--publish", action="store_true", help="only write the recorded figures into README and docs")

@@ -9,15 +9,9 @@ import numpy.typing as npt
 
 from bench.contributions import WORKERS, Contributions
 from bench.records import Samples
-from switchsum.protocol.batchsocket import (
-    BATCH_DATAGRAMS,
-    BatchReceiver,
-    BatchSender,
-    MessageWords,
-    grow_buffers,
-    receive_rows,
-    send_rows,
-)
+from switchsum.protocol.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
+from switchsum.protocol.batchsend import BatchSender, SendWords, send_datagrams
+from switchsum.protocol.batchsocket import NO_NAMES, Addresses, grow_buffers
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.system import monotonic, poll, watch
@@ -50,13 +44,12 @@ class Driver:
             grow_buffers(link)
         descriptors = [link.fileno() for link in bmv2.sockets]
         watched = watch(descriptors)
-        self._sender, self._receiver = BatchSender(), BatchReceiver(frames.frame_bytes)
         self._keep = (frames, watched)
         self._numbers = np.ones(ROUNDS_IN_FLIGHT, np.uint32)
         self._arguments = (
             *(np.array(descriptors, np.int64), watched.ctypes.data),
-            *(self._sender.words(), frames.rows[0], frames.rows.ctypes.data),
-            *(self._receiver.words(), self._receiver.rows, self._numbers),
+            *(BatchSender().words, frames.rows[0], frames.rows.ctypes.data, NO_NAMES),
+            *(BatchReceiver(frames.frame_bytes).words, self._numbers),
         )
 
     def measure(self) -> float:
@@ -71,11 +64,11 @@ class Driver:
 def _drive(
     descriptors: npt.NDArray[np.int64],
     watched: int,
-    sending: MessageWords,
+    sending: SendWords,
     frames: npt.NDArray[np.uint8],
     first: int,
-    receiving: MessageWords,
-    answers: npt.NDArray[np.uint8],
+    no_names: Addresses,
+    receiving: ReceiveWords,
     numbers: npt.NDArray[np.uint32],
     seconds: float,
 ) -> tuple[int, float]:
@@ -86,19 +79,20 @@ def _drive(
     """
     slots, workers = frames.shape[:2]
     ended, missing = np.arange(slots).astype(np.int32), np.zeros(slots, np.int64)
-    received = np.zeros(BATCH_DATAGRAMS, np.int32)
+    rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+    sources = np.zeros(MOST_TAKEN, np.int64)
     ended_count, running, rounds = slots, 0, 0
     started = last = monotonic()
     while ended_count > 0 or running > 0:
         if last - started < seconds:
             missing[ended[:ended_count]] = workers
-            _start(descriptors, sending, frames, first, numbers, ended[:ended_count])
+            _start(descriptors, sending, frames, first, no_names, numbers, ended[:ended_count])
             running += ended_count
         ended_count = moved = 0
         for descriptor in descriptors:
-            count = receive_rows(descriptor, receiving, received, 0)
+            count = receive_rows(descriptor, receiving, rows, lengths, sources)
             moved += count
-            ended_count = _take(answers[:count], missing, ended, ended_count)
+            ended_count = _take(receiving.rows, rows[:count], missing, ended, ended_count)
         now = monotonic()
         if ended_count > 0:
             last = now
@@ -115,9 +109,10 @@ def _drive(
 @kernel
 def _start(
     descriptors: npt.NDArray[np.int64],
-    sending: MessageWords,
+    sending: SendWords,
     frames: npt.NDArray[np.uint8],
     first: int,
+    no_names: Addresses,
     numbers: npt.NDArray[np.uint32],
     slots: npt.NDArray[np.int32],
 ) -> None:
@@ -129,19 +124,23 @@ def _start(
         for byte in range(4):
             frames[slot, :, _NUMBER + byte] = (numbers[slot] >> (24 - 8 * byte)) & 0xFF
     for worker in range(workers):
-        rows = (slots * workers + worker).astype(np.int32)
+        addresses = first + (slots.astype(np.int64) * workers + worker) * frame_bytes
         sent = 0
-        while sent < len(rows):
-            count, _ = send_rows(descriptors[worker], sending, first, frame_bytes, rows[sent:], lengths[sent:], 0)
-            sent += count
+        while sent < len(slots):
+            sent += send_datagrams(descriptors[worker], sending, addresses[sent:], lengths[sent:], no_names)
 
 
 @kernel
 def _take(
-    answers: npt.NDArray[np.uint8], missing: npt.NDArray[np.int64], ended: npt.NDArray[np.int32], ended_count: int
+    answers: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.int32],
+    missing: npt.NDArray[np.int64],
+    ended: npt.NDArray[np.int32],
+    ended_count: int,
 ) -> int:
     """Note results, and in `ended` the slots that have all of theirs; return how many these are."""
-    for row in answers:
+    for index in rows:
+        row = answers[index]
         if row[_KIND] == _RESULT:
             missing[row[_SLOT]] -= 1
             if missing[row[_SLOT]] == 0:

@@ -33,6 +33,7 @@ TABLES = {
     "switch.": "The switch alone",
     "kernels.": "Kernels beside a plain copy",
     "allreduce.shm.": "Allreduce on one machine, shared memory",
+    "allreduce.udp.": "Allreduce over UDP sockets on the loopback",
     "allreduce.veth.": "Allreduce over veth pairs without limits, both switches",
     "allreduce.100mbit.mtu1500": "Allreduce on links of 100 Mbit/s, MTU 1,500",
     "allreduce.100mbit.mtu9000": "Allreduce on links of 100 Mbit/s, MTU 9,000",

@@ -1,11 +1,10 @@
-"""The driver's loop over a socket that delivers whole frames or datagrams, as one kernel; see shm_loop.py."""
+"""The driver's loop over a datagram socket, as one kernel; see shm_loop.py."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
@@ -13,8 +12,10 @@ from switchsum.host.memory import address_of
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Frames, Indices
 from switchsum.host.transport.sockets import SocketEnd
-from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, MessageWords, receive_rows, send_rows
-from switchsum.protocol.encapsulation import wrap
+from switchsum.protocol.batchreceive import MOST_TAKEN, ReceiveWords, receive_rows
+from switchsum.protocol.batchsend import SendWords, send_datagrams
+from switchsum.protocol.batchsocket import NO_NAMES, Addresses
+from switchsum.protocol.encapsulation import Bytes, wrap
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.system import monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
@@ -31,21 +32,21 @@ _ROUNDS: Final = int(Count.ROUNDS)
 _WAIT: Final = int(Span.WAIT)
 _RESULTS: Final = int(Span.RESULTS)
 _SEND: Final = int(Span.SEND)
-_NO_SOURCES: Final = np.zeros((0, 0), np.uint8)
 
 
 class SocketLoop:
     """The loop of one engine on one socket."""
 
     def __init__(self, engine: Engine, end: SocketEnd, spans: Spans = NO_SPANS) -> None:
-        rows, lengths = np.arange(BATCH_DATAGRAMS, dtype=np.int32), np.zeros(BATCH_DATAGRAMS, np.int32)
+        rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+        sources, most_queued = np.zeros(MOST_TAKEN, np.int64), engine.state.queue.shape[1]
         watched = watch([end.descriptor])
-        self._keep = (rows, watched)
+        self._keep = watched
         self._arguments = (
-            *(engine.state, end.descriptor, address_of(watched), end.skip),
-            *(end.sending, end.first, end.stride, end.failed),
-            *(end.receiving, end.answers, address_of(end.answers), address_of(rows)),
-            *(lengths, address_of(lengths), end.lower, _NO_SOURCES, spans),
+            *(engine.state, end.descriptor, address_of(watched)),
+            *(end.sending, end.first, end.stride, np.zeros(most_queued, np.int64), np.zeros(most_queued, np.int32)),
+            *(end.receiving, end.answers, address_of(end.answers), rows, address_of(rows)),
+            *(lengths, address_of(lengths), sources, end.lower, NO_NAMES, spans),
         )
 
     def run(self, until: float) -> bool:
@@ -59,37 +60,38 @@ def _run(
     state: State,
     descriptor: int,
     watched: int,
-    skip: int,
-    sending: MessageWords,
+    sending: SendWords,
     first: int,
     stride: int,
-    failed: npt.NDArray[np.int64],
-    receiving: MessageWords,
+    addresses: Addresses,
+    sizes: Indices,
+    receiving: ReceiveWords,
     answers: Frames,
     answers_address: int,
+    rows: Indices,
     row_list: int,
     lengths: Indices,
     length_list: int,
-    lower: npt.NDArray[np.uint8],
-    no_sources: Frames,
+    sources: Addresses,
+    lower: Bytes,
+    no_names: Addresses,
     spans: Spans,
     until: float,
 ) -> None:
     core = state.core[0]
     traced = is_traced(spans)
     while True:
-        count = receive_rows(descriptor, receiving, lengths, skip)
+        count = receive_rows(descriptor, receiving, rows, lengths, sources)
         now = monotonic()
         if count > 0:
-            if len(lower) > 0:
-                wrap(answers, lengths[:count], lower, no_sources)
+            wrap(answers, rows[:count], lengths[:count], lower, no_names)
             ended = core.counts[_ROUNDS]
             machine.receive(state, answers_address, answers.shape[1], row_list, length_list, 0, count, now)
             if traced:
                 note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         machine.poll(state, now)
         before = monotonic() if traced else now
-        sent = _send(state, descriptor, sending, first, stride, skip, failed)
+        sent = _send(state, descriptor, sending, first, stride, len(lower), addresses, sizes, no_names)
         moved = count + sent
         if traced and sent > 0:
             note(spans, _SEND, before, monotonic(), sent, 0)
@@ -108,21 +110,23 @@ def _run(
 def _send(
     state: State,
     descriptor: int,
-    sending: MessageWords,
+    sending: SendWords,
     first: int,
     stride: int,
     skip: int,
-    failed: npt.NDArray[np.int64],
+    addresses: Addresses,
+    sizes: Indices,
+    no_names: Addresses,
 ) -> int:
     """Send what the engine has queued, as far as the socket takes it; return how many frames went."""
     core = state.core[0]
     queued = core.queued
     if queued == 0:
         return 0
-    count, refused = send_rows(
-        descriptor, sending, first, stride, state.queue[0, :queued], state.queue[1, :queued], skip
-    )
-    failed[0] += refused
+    for i in range(queued):
+        addresses[i] = first + np.int64(state.queue[0, i]) * stride
+        sizes[i] = state.queue[1, i] - skip
+    count = send_datagrams(descriptor, sending, addresses[:queued], sizes[:queued], no_names)
     machine.sent(state, count)
     core.consumed = core.sequence - core.queued  # the operating system has copied what went
     return count

@@ -14,14 +14,14 @@ from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, Address, lower_headers
 
-SOCKADDR_BYTES: Final = 16
-"""sockaddr_in: family (2 bytes), port and IPv4 address in network order, padding."""
-
 _SOURCE_MAC_IP: Final = LEAD_BYTES + 8
 _IP: Final = LEAD_BYTES + ETHERNET_BYTES
 _UDP: Final = _IP + IPV4_BYTES
 
 Bytes = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.int32]
+Addresses = npt.NDArray[np.int64]
+"""First words of sockaddr_in: family (2 bytes), port and IPv4 address in network order."""
 
 
 def made_up_mac(ip: int) -> int:
@@ -35,20 +35,20 @@ def template(source: Address, destination: Address) -> Bytes:
 
 
 @kernel
-def wrap(rows: Bytes, lengths: npt.NDArray[np.int32], headers: Bytes, sources: Bytes) -> None:
-    """Write `headers` in front of the datagrams in the first `len(lengths)` rows; a length is the whole frame's.
+def wrap(rows: Bytes, indices: Indices, lengths: Indices, headers: Bytes, sources: Addresses) -> None:
+    """Write `headers` in front of the datagrams in the rows `indices`; a length is the whole frame's.
 
-    `sources` are sockaddr_in, one each, that replace the source; or it is empty.
+    `sources` are first words of sockaddr_in, one each, that replace the source; or it is empty.
     """
     for i in range(len(lengths)):
-        row = rows[i]
+        row = rows[indices[i]]
         for k in range(LOWER_BYTES):
             row[LEAD_BYTES + k] = headers[k]
         if len(sources):
+            source = sources[i]
             for k in range(4):
-                row[_SOURCE_MAC_IP + k] = sources[i, 4 + k]
-                row[_IP + 12 + k] = sources[i, 4 + k]
-            row[_UDP], row[_UDP + 1] = sources[i, 2], sources[i, 3]
+                row[_SOURCE_MAC_IP + k] = row[_IP + 12 + k] = (source >> (32 + 8 * k)) & 0xFF
+            row[_UDP], row[_UDP + 1] = (source >> 16) & 0xFF, (source >> 24) & 0xFF
         _put16(row, _IP + 2, lengths[i] - ETHERNET_BYTES)
         _put16(row, _UDP + 4, lengths[i] - ETHERNET_BYTES - IPV4_BYTES)
         _put16(row, _IP + 10, 0)

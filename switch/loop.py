@@ -1,4 +1,4 @@
-"""The switch's loop over its shared-memory and interface ports, as one kernel: frames come, are run, and go.
+"""The switch's loop over its shared-memory, interface and UDP ports, as one kernel: frames come, are run, and go.
 
 It does what `Switch.run` does, over and over, sleep included, until something is to be done that kernels cannot do:
 frames for or from other ports or that an interface does not take yet, links that come or go, somebody who wants the
@@ -24,13 +24,15 @@ from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_b
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.switch.batch import Entry, Output
 from switchsum.switch.pace import NAP_NS, Pace, is_fast, new_pace, note_frames
-from switchsum.switch.ports import packet_kernels, shm_kernels
+from switchsum.switch.ports import packet_kernels, shm_kernels, udp_kernels
 from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.ports.packet_kernels import PacketWords, packet_words
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.shm_kernels import Indices, ShmWords, shm_words
+from switchsum.switch.ports.udp import UdpPort
+from switchsum.switch.ports.udp_kernels import UdpWords, no_udp_words
 from switchsum.switch.queues import PORTS
 from switchsum.switch.replicas import complete
 
@@ -85,18 +87,21 @@ class _Program(NamedTuple):
 
 
 class Loop:
-    """The loop over the shared-memory ports and the interfaces of one set of ports, of which there must be some."""
+    """The loop over shared-memory ports, interfaces and UDP port of one set of ports, of which there must be some."""
 
     def __init__(self, ports: PortSet, spans: Spans = NO_SPANS) -> None:
         self._spans = spans
         self._shm = next((group for group in ports.groups if isinstance(group, ShmPorts)), None)
         self._packet = next((group for group in ports.groups if isinstance(group, PacketPorts)), None)
+        self._udp = next((group for group in ports.groups if isinstance(group, UdpPort)), None)
         self._counters = ports.table.counters
         bells = [] if self._shm is None else [self._shm.bell]
         mine = bells if self._packet is None else [*bells, *self._packet.sockets()]
+        mine = mine if self._udp is None else [*mine, *self._udp.descriptors()]
         watched = watch([*mine, *(other for other in ports.descriptors() if other not in mine)])
         self._watching = _Watching(watched, watched.ctypes.data, len(bells), len(mine))
         self._no_shm, self._no_packet = shm_words(0, _NOBODY), packet_words(0, _NOBODY, FrameSender())
+        self._udp_words = no_udp_words() if self._udp is None else self._udp.words
         self._held: Indices = np.zeros(0, np.int32)
         self._left = np.zeros(3, np.int64)
         self._patience, self._pace = patience(), new_pace()
@@ -104,7 +109,7 @@ class Loop:
     @staticmethod
     def covers(ports: PortSet) -> bool:
         """Return whether there are ports that a loop is for."""
-        return any(isinstance(group, (ShmPorts, PacketPorts)) for group in ports.groups)
+        return any(isinstance(group, (ShmPorts, PacketPorts, UdpPort)) for group in ports.groups)
 
     def warm_up(self, output: Output) -> None:
         """Have the kernel ready before a program is; something else must be readable, so that it returns."""
@@ -129,6 +134,7 @@ class Loop:
         ended = _run(
             self._no_shm if shm is None else shm.words,
             self._no_packet if packet is None else packet.words,
+            self._udp_words,
             self._counters,
             _Columns(batch.addresses, batch.lengths, batch.ports),
             _Program(
@@ -192,6 +198,7 @@ the time in microseconds.  Returns how many ran."""
 def _run(
     shm: ShmWords,
     packet: PacketWords,
+    udp: UdpWords,
     counters: Counters,
     batch: _Columns,
     program: _Program,
@@ -210,6 +217,7 @@ def _run(
     while turns < TURNS:
         of_memory = shm_kernels.collect(shm, counters, batch.addresses, batch.lengths, batch.ports, 0)
         count = packet_kernels.collect(packet, counters, batch.addresses, batch.lengths, batch.ports, of_memory)
+        count = udp_kernels.collect(udp, counters, batch.addresses, batch.lengths, batch.ports, count)
         began = monotonic()
         note_frames(pace, count - of_memory, began)
         if count == 0:
@@ -245,6 +253,8 @@ def _run(
                 left[2] = packet_kernels.transmit(packet, counters, ports, addresses, lengths, held)
                 if left[2] > 0:
                     return HELD
+            elif done > 0 and _all_owned(udp.owned, ports):
+                udp_kernels.transmit(udp, counters, addresses, lengths)
             else:
                 return UNSENT
             went += int(made)

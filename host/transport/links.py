@@ -24,7 +24,8 @@ def open_transport(link: str, *, rows: int, frame_bytes: int, switch: Address, t
         host, _, port = place.partition(":")
         if port and not port.isdigit():
             raise UsageError(f"not a UDP port: {port!r} in {link!r}")
-        return UdpTransport(host, int(port or AGGREGATION_PORT), rows=rows, frame_bytes=frame_bytes, switch=switch)
+        number = int(port or AGGREGATION_PORT)
+        return UdpTransport(host, number, rows=rows, frame_bytes=frame_bytes, switch=switch, together=together)
     if kind == "packet":
         return PacketTransport(place, rows=rows, frame_bytes=frame_bytes, switch=switch, together=together)
     if kind == "scapy":

@@ -5,19 +5,16 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-import numpy as np
-
-from switchsum.host.transport.base import Indices
 from switchsum.host.transport.sockets import SocketTransport
-from switchsum.protocol.encapsulation import made_up_mac, template, wrap
+from switchsum.protocol.batchsocket import knows_segments, take_together
+from switchsum.protocol.encapsulation import made_up_mac, template
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import ETHERNET_BYTES, LOWER_BYTES, Address, parse_ip
+from switchsum.protocol.wire import ETHERNET_BYTES, Address, parse_ip
 
 _IP_MTU_DISCOVER: Final = 10
 _IP_PMTUDISC_DO: Final = 2
 """Sends no fragments: one that gets lost takes the others with it."""
 _IP_MTU: Final = 14
-_NO_SOURCES = np.zeros((0, 0), np.uint8)
 
 
 class UdpTransport(SocketTransport):
@@ -27,8 +24,13 @@ class UdpTransport(SocketTransport):
     come in.  The Ethernet address is made up; a router or a kernel on the way puts its own.
     """
 
-    def __init__(self, host: str, port: int, *, rows: int, frame_bytes: int, switch: Address) -> None:
-        """Connect to the switch at `host` and `port`, which calls itself `switch`; raises TransportError."""
+    def __init__(
+        self, host: str, port: int, *, rows: int, frame_bytes: int, switch: Address, together: bool = True
+    ) -> None:
+        """Connect to the switch at `host` and `port`, which calls itself `switch`; raises TransportError.
+
+        `together`: frames may go as super-datagrams.
+        """
         try:
             link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         except OSError as error:
@@ -42,12 +44,15 @@ class UdpTransport(SocketTransport):
         ip_text, own_port = link.getsockname()
         ip = parse_ip(ip_text)
         address = Address(mac=made_up_mac(ip), ip=ip, port=own_port)
-        super().__init__(link, address, rows=rows, frame_bytes=frame_bytes, skip=LOWER_BYTES)
-        self._lower = template(switch, address)
-        self._complete(np.zeros(0, np.int32))  # has the kernel ready before the first frame
-
-    def _complete(self, lengths: Indices) -> None:
-        wrap(self._receiver.rows, lengths, self._lower, _NO_SOURCES)
+        take_together(link)
+        super().__init__(
+            link,
+            address,
+            rows=rows,
+            frame_bytes=frame_bytes,
+            lower=template(switch, address),
+            together=together and knows_segments(link),
+        )
 
 
 def _check_path(link: socket.socket, host: str, frame_bytes: int) -> None:

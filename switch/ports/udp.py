@@ -10,26 +10,16 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes
-from switchsum.protocol.batchsocket import BATCH_DATAGRAMS, BatchReceiver, BatchSender, grow_buffers
-from switchsum.protocol.encapsulation import SOCKADDR_BYTES, made_up_mac, template, wrap
+from switchsum.protocol.batchreceive import has_more
+from switchsum.protocol.batchsocket import grow_buffers, knows_segments, take_together
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.kernels import kernel
-from switchsum.protocol.rows import LEAD_BYTES
-from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES, Address
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Counter, PortGroup, PortTable, Words
-
-_ADDRESSES: Final = ETHERNET_BYTES + 12
-"""Where IPv4 source and destination and the UDP ports stand, 12 bytes in all."""
-_UDP_LENGTH: Final = ETHERNET_BYTES + IPV4_BYTES + 4
-_FAMILY: Final = int(socket.AF_INET)
-
-Bytes = npt.NDArray[np.uint8]
+from switchsum.protocol.wire import Address
+from switchsum.switch.ports import udp_kernels
+from switchsum.switch.ports.base import Addresses, Batch, PortGroup, PortTable, Words
+from switchsum.switch.ports.udp_kernels import udp_words
 
 
 class UdpPort(PortGroup):
@@ -57,47 +47,30 @@ class UdpPort(PortGroup):
             self._socket.close()
             raise
         grow_buffers(self._socket)
+        take_together(self._socket)
         self.owned[self.number] = True
-        self._receiver = BatchReceiver(MAX_FRAME_BYTES, skip=LOWER_BYTES, name_bytes=SOCKADDR_BYTES)
-        self._sender = BatchSender(name_bytes=SOCKADDR_BYTES)
-        # `wrap` puts the peer's addresses in; the rest of the source's made-up Ethernet address stands here.
-        self._headers = template(Address(mac=made_up_mac(0), ip=0, port=0), switch)
-        self._source = np.frombuffer(switch.ip.to_bytes(4) + switch.port.to_bytes(2), np.uint8)
+        together = knows_segments(self._socket)
+        self.words = udp_words(self._socket.fileno(), self.number, self.owned, switch, together=together)
+        """What kernels need of the port."""
         self._compile()
 
     def _compile(self) -> None:
         """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
-        self.collect(Batch(1))
+        self.collect(Batch(0))
         self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def collect(self, batch: Batch) -> None:
         """Receive one system call's worth."""
-        receiver = self._receiver
-        room = min(batch.capacity - batch.count, BATCH_DATAGRAMS)
-        lengths = receiver.lengths(receiver.receive(self._socket.fileno(), room) if room else 0)
-        wrap(receiver.rows, lengths, self._headers, receiver.names)
-        rows = np.flatnonzero(lengths > 0)
-        batch.extend(
-            self.number, receiver.rows.ctypes.data + LEAD_BYTES + rows * receiver.rows.strides[0], lengths[rows]
-        )
-        counters = self.table.counters[self.number]
-        counters[Counter.RX_FRAMES] += len(rows)
-        counters[Counter.RX_BYTES] += lengths.sum()
-        counters[Counter.RX_DROPS] += len(lengths) - len(rows)
+        columns = batch.addresses, batch.lengths, batch.ports
+        batch.count = udp_kernels.collect(self.words, self.table.counters, *columns, batch.count)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send what comes from the switch itself to the peers that the frames name."""
-        count = len(ports)
-        bodies, sizes = np.empty(count, np.uint64), np.empty(count, np.int64)
-        names = np.zeros((count, SOCKADDR_BYTES), np.uint8)
-        kept = strip(addresses, lengths, self._source, bodies, sizes, names)
-        refused = self._sender.failed
-        sent = self._sender.send(self._socket.fileno(), bodies[:kept], sizes[:kept], names[:kept])
-        gone = sent - (self._sender.failed - refused)
-        counters = self.table.counters[self.number]
-        counters[Counter.TX_FRAMES] += gone
-        counters[Counter.TX_BYTES] += sizes[:sent].sum() + sent * LOWER_BYTES
-        counters[Counter.TX_DROPS] += count - gone
+        udp_kernels.transmit(self.words, self.table.counters, addresses, lengths)
+
+    def prepare_sleep(self) -> bool:
+        """Tell whether nothing has been received that is still to be collected."""
+        return not has_more(self.words.receiving)
 
     def descriptors(self) -> list[int]:
         """Return the socket."""
@@ -108,34 +81,3 @@ class UdpPort(PortGroup):
         self._socket.close()
         self.table.give_back(self.number)
         self.owned[:] = False
-
-
-@kernel
-def strip(
-    addresses: Addresses, lengths: Words, source: Bytes, bodies: Addresses, sizes: npt.NDArray[np.int64], names: Bytes
-) -> int:
-    """Find the datagrams in frames from `source` (IPv4 address and UDP port, 6 bytes); return how many there are.
-
-    Writes their addresses, sizes and destinations (sockaddr_in); other frames are passed over.
-    """
-    header = np.empty(LOWER_BYTES, np.uint8)
-    kept = 0
-    for i in range(len(addresses)):
-        if lengths[i] < LOWER_BYTES:
-            continue
-        copy_bytes(header.ctypes.data, int(np.int64(addresses[i])), LOWER_BYTES)
-        size = (np.int64(header[_UDP_LENGTH]) << 8 | header[_UDP_LENGTH + 1]) - UDP_BYTES
-        ours = header[12] == 0x08 and header[13] == 0 and header[ETHERNET_BYTES] == 0x45 and header[23] == 17
-        for k in range(4):
-            ours &= header[_ADDRESSES + k] == source[k]
-        ours &= header[_ADDRESSES + 8] == source[4] and header[_ADDRESSES + 9] == source[5]
-        if not ours or not 0 <= size <= np.int64(lengths[i]) - LOWER_BYTES:
-            continue
-        bodies[kept], sizes[kept] = addresses[i] + np.uint64(LOWER_BYTES), size
-        names[kept, 0] = _FAMILY
-        for k in range(2):
-            names[kept, 2 + k] = header[_ADDRESSES + 10 + k]
-        for k in range(4):
-            names[kept, 4 + k] = header[_ADDRESSES + 4 + k]
-        kept += 1
-    return kept

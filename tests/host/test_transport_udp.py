@@ -11,6 +11,7 @@ import pytest
 
 from switchsum.host.transport.links import open_transport
 from switchsum.host.transport.udp import UdpTransport
+from switchsum.protocol.batchsocket import take_together
 from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,
@@ -23,7 +24,7 @@ from switchsum.protocol.wire import (
     build_frame,
     parse_frame,
 )
-from switchsum.switch.ports.base import Counter, PortTable
+from switchsum.switch.ports.base import Batch, Counter, PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.udp import UdpPort
 
@@ -136,6 +137,58 @@ def test_the_worker_sees_the_frames_that_the_switch_sent(wire: Wire) -> None:
     assert wire.count(Counter.TX_FRAMES) == 60
     assert wire.count(Counter.TX_BYTES) == sum(len(frame) for frames in sent.values() for frame in frames)
     assert wire.count(Counter.TX_DROPS) == 0
+
+
+def test_results_to_each_worker_go_together(wire: Wire) -> None:
+    peers = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(3)]
+    sent: list[list[bytes]] = []
+    for peer in peers:
+        peer.bind(("127.0.0.1", 0))
+        peer.settimeout(5)
+        take_together(peer)
+        to = Address(mac=0, ip=0x7F_00_00_01, port=peer.getsockname()[1])
+        sent.append([result(to, slot, bytes([slot]) * 1024) for slot in range(70)] + [result(to, 70)])
+    wire.transmit(*(frame for frames in zip(*sent, strict=True) for frame in frames))
+    for peer, frames in zip(peers, sent, strict=True):
+        with peer:
+            came = [peer.recv(1 << 16) for _ in range(2)]
+            assert b"".join(came) == b"".join(frame[LOWER_BYTES:] for frame in frames)
+    assert wire.count(Counter.TX_FRAMES) == 3 * 71
+    assert wire.count(Counter.TX_BYTES) == sum(len(frame) for frames in sent for frame in frames)
+    assert wire.count(Counter.TX_DROPS) == 0
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_contributions_go_together_where_they_may(*, together: bool) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+        peer.bind(("127.0.0.1", 0))
+        peer.settimeout(5)
+        take_together(peer)
+        host, port = peer.getsockname()
+        link = UdpTransport(host, port, rows=64, frame_bytes=FRAME, switch=SWITCH, together=together)
+        sent = [contribution(link.address, slot, bytes(1024)) for slot in range(20)]
+        for row, frame in enumerate(sent):
+            put(link, row, frame)
+        assert link.send(np.arange(20, dtype=np.int32), np.full(20, FRAME, np.int32)) == 20
+        came = [peer.recv(1 << 16) for _ in range(1 if together else 20)]
+        assert b"".join(came) == b"".join(frame[LOWER_BYTES:] for frame in sent)
+        link.close()
+
+
+def test_a_batch_that_is_nearly_full_takes_a_part_and_the_rest_is_not_slept_over(wire: Wire) -> None:
+    link = wire.worker()
+    sent = [contribution(link.address, slot, bytes([slot]) * 1024) for slot in range(60)]
+    for row, frame in enumerate(sent):
+        put(link, row, frame)
+    assert link.send(np.arange(60, dtype=np.int32), np.full(60, FRAME, np.int32)) == 60
+    seen: list[bytes] = []
+    for wanted in (7, 7, 46):
+        batch = Batch(wanted)
+        wire.port.collect(batch)
+        assert batch.count == wanted
+        seen += [ctypes.string_at(a, n) for a, n in zip(batch.addresses.tolist(), batch.lengths.tolist(), strict=True)]
+        assert wire.port.prepare_sleep() == (len(seen) == 60)
+    assert seen == sent
 
 
 def broken_frames(to: Address) -> list[bytes]:

@@ -42,6 +42,7 @@ class Switch:
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="needs network namespaces (root, or user namespaces)")
 NEEDS_BMV2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="needs simple_switch_grpc on PATH")
 SHM = Switch("shm", ())
+UDP = Switch("udp", ("--links", "udp"))
 VETH = Switch("veth", ("--links", "veth"), (pytest.mark.root, NAMESPACES))
 BMV2 = Switch(
     "bmv2",

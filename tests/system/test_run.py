@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import BMV2, SHM, VETH, WORKERS, Run, over
+from .conftest import BMV2, SHM, UDP, VETH, WORKERS, Run, over
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
 OPERATORS = [sys.executable, str(WORKERS / "operators.py")]
@@ -29,7 +29,8 @@ def digests(output: str) -> set[str]:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("switch", "lanes"), [*over(SHM, 128, 256, 2048), *over(VETH, 256), *over(BMV2, 128, 256, 2048)]
+    ("switch", "lanes"),
+    [*over(SHM, 128, 256, 2048), *over(UDP, 256, 2048), *over(VETH, 256), *over(BMV2, 128, 256, 2048)],
 )
 def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list[str], lanes: int) -> None:
     workers = {128: 2, 256: 4, 2048: 3}[lanes]

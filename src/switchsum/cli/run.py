@@ -13,7 +13,7 @@ def run(
     command: Annotated[list[str], typer.Argument(help="What every worker runs, after --.")],
     workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
     switch: Annotated[str, typer.Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded",
-    links: Annotated[Links, typer.Option(help="shm: shared memory; veth: network namespaces.")] = Links.SHM,
+    links: Annotated[Links, typer.Option(help="shm: shared memory; udp: loopback; veth: namespaces.")] = Links.SHM,
     lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
     slots: Annotated[int, typer.Option(help="Slots of the job.")] = 256,
     loss: Annotated[float, typer.Option(help="Probability of losing a frame, each way.")] = 0.0,

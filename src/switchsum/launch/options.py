@@ -18,6 +18,8 @@ class Links(StrEnum):
 
     SHM = "shm"
     """Shared memory: one machine, no root, no sockets."""
+    UDP = "udp"
+    """Sockets on the loopback, as without root between machines."""
     VETH = "veth"
     """A network namespace and a veth pair for each worker."""
 
@@ -67,7 +69,7 @@ class RunOptions:
             if self.links is not Links.VETH:
                 raise UsageError("--rate needs links that have one: --links veth")
         if not self.is_embedded and self.links is not Links.VETH:
-            raise UsageError("BMv2 has no shared memory: --links veth")
+            raise UsageError("BMv2 has interfaces only: --links veth")
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
 

@@ -101,9 +101,11 @@ def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.
     if path:
         running = bmv2.start(children, path, laid)
         return Switch(p4runtime=running.p4runtime, link=None, limited=running)
+    places = {Links.SHM: f"switchsum-{os.getpid()}", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
+    place = places[options.links]
     command = ["switch", "--listen", "127.0.0.1:0"]
-    if options.links is Links.SHM:
-        command += ["--shm", f"switchsum-{os.getpid()}"]
+    if place is not None:
+        command += [f"--{options.links}", place]
     for wire in laid:
         command += ["--interface", f"{wire.port}@{wire.interface}"]
     if options.pcap is not None:
@@ -111,8 +113,7 @@ def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.
     if options.verbose:
         command.append("--verbose")
     _, facts = daemon(children, "switch", command)
-    link = f"shm:switchsum-{os.getpid()}" if options.links is Links.SHM else None
-    return Switch(p4runtime=str(facts["p4runtime"]), link=link)
+    return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.links}:{place}")
 
 
 def _start_controller(

@@ -1,0 +1,150 @@
+"""Kernels of the UDP port: datagrams into frames of a batch, and frames of a batch into datagrams."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.atomics import copy_bytes
+from switchsum.protocol.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
+from switchsum.protocol.batchsend import REFUSED, BatchSender, SendWords, send_datagrams
+from switchsum.protocol.batchsocket import Addresses as Names
+from switchsum.protocol.batchsocket import Indices
+from switchsum.protocol.encapsulation import Bytes, made_up_mac, template, wrap
+from switchsum.protocol.kernels import inner, kernel
+from switchsum.protocol.rows import LEAD_BYTES
+from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES, Address
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Counter, Counters, Words
+from switchsum.switch.queues import PORTS
+
+_ADDRESSES: Final = ETHERNET_BYTES + 12
+"""Where IPv4 source and destination and the UDP ports stand, 12 bytes in all."""
+_UDP_LENGTH: Final = ETHERNET_BYTES + IPV4_BYTES + 4
+_FAMILY: Final = int(socket.AF_INET)
+_RX_FRAMES: Final = int(Counter.RX_FRAMES)
+_RX_BYTES: Final = int(Counter.RX_BYTES)
+_RX_DROPS: Final = int(Counter.RX_DROPS)
+_TX_FRAMES: Final = int(Counter.TX_FRAMES)
+_TX_BYTES: Final = int(Counter.TX_BYTES)
+_TX_DROPS: Final = int(Counter.TX_DROPS)
+
+
+class UdpWords(NamedTuple):
+    """What kernels need of the port; whoever has it keeps its receiver and sender."""
+
+    descriptor: int
+    """Of the socket; -1: there is none."""
+    number: int
+    """The port's."""
+    receiving: ReceiveWords
+    sending: SendWords
+    headers: Bytes
+    """What stands in front of each datagram, but for its source."""
+    own: Bytes
+    """The switch's IPv4 address and UDP port, 6 bytes: the source of what may leave."""
+    owned: npt.NDArray[np.bool_]
+    """Which port number is this one."""
+
+
+def udp_words(
+    descriptor: int, number: int, owned: npt.NDArray[np.bool_], switch: Address, *, together: bool
+) -> UdpWords:
+    """Return those of a port whose program knows `switch` as its own address; `together`: see `BatchSender`."""
+    return UdpWords(
+        descriptor=descriptor,
+        number=number,
+        receiving=BatchReceiver(MAX_FRAME_BYTES, skip=LOWER_BYTES).words,
+        sending=BatchSender(named=True, together=together).words,
+        # `wrap` puts the peer's addresses in; the rest of the source's made-up Ethernet address stands here.
+        headers=template(Address(mac=made_up_mac(0), ip=0, port=0), switch),
+        own=np.frombuffer(switch.ip.to_bytes(4) + switch.port.to_bytes(2), np.uint8),
+        owned=owned,
+    )
+
+
+def no_udp_words() -> UdpWords:
+    """Return those of no port at all."""
+    return udp_words(-1, 0, np.zeros(PORTS, np.bool_), Address(mac=0, ip=0, port=0), together=False)
+
+
+@kernel
+def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
+    """Append what one system call brings to the columns of a batch that has `count`; return the new count."""
+    if words.descriptor < 0:
+        return count
+    room, mine = min(len(addresses) - count, MOST_TAKEN), counters[words.number]
+    rows, sizes, names = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
+    came = receive_rows(words.descriptor, words.receiving, rows, sizes, names) if room > 0 else 0
+    wrap(words.receiving.rows, rows[:came], sizes[:came], words.headers, names[:came])
+    first = words.receiving.rows.ctypes.data + LEAD_BYTES
+    for i in range(came):
+        if sizes[i] == 0:
+            mine[_RX_DROPS] += 1
+            continue
+        addresses[count], lengths[count] = first + rows[i] * words.receiving.stride, sizes[i]
+        ports[count] = words.number
+        mine[_RX_FRAMES] += 1
+        mine[_RX_BYTES] += sizes[i]
+        count += 1
+    return count
+
+
+@kernel
+def transmit(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words) -> None:
+    """Send what comes from the switch itself to the peers that the frames name, as far as the socket takes it."""
+    count, state, mine = len(addresses), words.sending.state, counters[words.number]
+    bodies, sizes, names = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
+    kept = _strip(addresses, lengths, words.own, bodies, sizes, names)
+    order = _by_destination(names[:kept])
+    refused = state[REFUSED]
+    sent = send_datagrams(words.descriptor, words.sending, bodies[order], sizes[order], names[order])
+    refused = state[REFUSED] - refused
+    mine[_TX_FRAMES] += sent - refused
+    for i in range(sent):
+        mine[_TX_BYTES] += sizes[order[i]] + LOWER_BYTES
+    mine[_TX_DROPS] += count - sent + refused
+
+
+@inner
+def _by_destination(names: Names) -> Indices:
+    """Return the datagrams' order in which those to one destination are neighbours, and stay in their own order."""
+    order, count = np.empty(len(names), np.int32), 0
+    is_placed = np.zeros(len(names), np.bool_)
+    for i in range(len(names)):
+        for j in range(i, 0 if is_placed[i] else len(names)):
+            if names[j] == names[i]:
+                order[count], is_placed[j] = j, True
+                count += 1
+    return order
+
+
+@inner
+def _strip(addresses: Addresses, lengths: Words, own: Bytes, bodies: Names, sizes: Indices, names: Names) -> int:
+    """Find the datagrams in frames from `own` (IPv4 address and UDP port); return how many there are.
+
+    Writes their addresses, sizes and destinations (first words of sockaddr_in); other frames are passed over.
+    """
+    header = np.empty(LOWER_BYTES, np.uint8)
+    kept = 0
+    for i in range(len(addresses)):
+        if lengths[i] < LOWER_BYTES:
+            continue
+        copy_bytes(header.ctypes.data, int(np.int64(addresses[i])), LOWER_BYTES)
+        size = (np.int64(header[_UDP_LENGTH]) << 8 | header[_UDP_LENGTH + 1]) - UDP_BYTES
+        ours = header[12] == 0x08 and header[13] == 0 and header[ETHERNET_BYTES] == 0x45 and header[23] == 17
+        for k in range(4):
+            ours &= header[_ADDRESSES + k] == own[k]
+        ours &= header[_ADDRESSES + 8] == own[4] and header[_ADDRESSES + 9] == own[5]
+        if not ours or not 0 <= size <= np.int64(lengths[i]) - LOWER_BYTES:
+            continue
+        bodies[kept], sizes[kept], name = np.int64(addresses[i]) + LOWER_BYTES, size, np.int64(_FAMILY)
+        for k in range(2):
+            name |= np.int64(header[_ADDRESSES + 10 + k]) << (16 + 8 * k)
+        for k in range(4):
+            name |= np.int64(header[_ADDRESSES + 4 + k]) << (32 + 8 * k)
+        names[kept] = name
+        kept += 1
+    return kept
