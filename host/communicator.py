@@ -199,7 +199,7 @@ class Communicator(CollectiveCalls):
             self._check()
             if self._in_flight or self._driver.trace is not None:
                 return False
-            serial = self._driver.add_few(few, array.reshape(-1), LONGEST_WAIT_S)
+            serial = self._driver.add_few(few, array, LONGEST_WAIT_S)
             if serial is None:
                 self._finished += 1
                 return True

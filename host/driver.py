@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host import machine
 from switchsum.host.engine import Engine
 from switchsum.host.events import Event
 from switchsum.host.exact import Few, write_digits
 from switchsum.host.machine import RETRY_S
+from switchsum.host.memory import address_of
 from switchsum.host.packet_loop import PacketLoop
 from switchsum.host.shm_loop import ShmLoop
 from switchsum.host.socket_loop import SocketLoop
@@ -77,14 +77,12 @@ class Driver:
 
         Returns None when the sums are there; else the operation's serial number, of which there will be an event.
         """
-        engine, now = self.engine, self.clock()
-        serial = engine.enter(few.prepared, (few.digits, few.marks), few.addresses, now)
         if isinstance(self._loop, ShmLoop):
-            self._loop.add_few(values, few.digits, few.share, now, now + most_s)
-            return None if engine.has_ended(serial) else serial
-        write_digits(values.view(np.uint32), few.digits)
-        machine.submit(engine.state, now)
-        return serial
+            if self._loop.add_few(few.address, address_of(values), most_s):
+                return None
+            return self.engine.adopt(few.prepared, (few.digits, few.marks), self.clock())
+        write_digits(values.reshape(-1).view(np.uint32), few.digits)
+        return self.engine.begin(few.prepared, few.digits, self.clock())
 
     def _loop_of_its_own(self) -> ShmLoop | SocketLoop | PacketLoop | None:
         spans = NO_SPANS if self.trace is None else self.trace.spans

@@ -26,7 +26,7 @@ from switchsum.host.events import Event, Failed, Finished
 from switchsum.host.integers import INT8
 from switchsum.host.memory import address_of
 from switchsum.host.operation import FLOAT_LANES, Operation
-from switchsum.host.prepared import RECORD, Prepared, prepare
+from switchsum.host.prepared import Prepared, prepare
 from switchsum.host.state import CORE, OPERATIONS, Count, Failure, Phase, State, allocate
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -132,8 +132,6 @@ class Engine:
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Prepared, Arrays]] = {}
-        self._rotation = [0, 0]
-        self._has_band = False
         self._silence_s = 0.0
         self._unanswered_s = 0.0
         self._received = 0
@@ -227,68 +225,25 @@ class Engine:
         """Begin an operation on an array such as it was prepared for; return the serial number of its event."""
         marks = np.zeros(prepared.blocks, np.uint8) if prepared.facts[0] >= INT8 else None
         addresses = 0 if values is None else address_of(values), 0 if marks is None else address_of(marks)
-        serial = self.enter(prepared, (values, marks), addresses, now)
-        machine.submit(self._state, now)
-        return serial
-
-    def enter(self, prepared: Prepared, arrays: Arrays, addresses: tuple[int, int], now: float) -> int:
-        """Fill in the record of an operation, which `machine.submit` will begin; return its serial number.
-
-        The arrays, and their addresses: what is added, and a zero for each block of integers.
-        """
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
         if self.is_full:
             raise UsageError(f"{OPERATIONS} operations are in flight already")
-        serial = self._words[_SUBMITTED]
-        blocks, is_urgent = prepared.blocks, prepared.is_urgent
-        base, width = self._band(is_urgent)
-        columns = max(1, min(width, blocks))
-        RECORD.pack_into(
-            self._records,
-            serial % OPERATIONS * RECORD.size,
-            addresses[0],
-            prepared.size,
-            *prepared.facts,
-            blocks,
-            columns,
-            base,
-            width,
-            self._rotation[is_urgent] % width,
-            columns,
-            prepared.digest(serial),
-            addresses[1],
-            prepared.share,
-        )
-        self._rotation[is_urgent] = (self._rotation[is_urgent] + columns) % width
+        prepared.fill(self._records, self._words[_SUBMITTED] % OPERATIONS, *addresses)
+        machine.submit(self._state, now)
+        return self.adopt(prepared, (values, marks), now)
+
+    def adopt(self, prepared: Prepared, arrays: Arrays, now: float) -> int:
+        """Take note of the operation that a kernel has submitted; return the serial number of its event.
+
+        The arrays are what is added, and a byte for each block of integers, which is zero.
+        """
         if not self._operations:
             self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
+        serial = self._words[_SUBMITTED] - 1
         self._operations[serial] = prepared, arrays
         return serial
-
-    def has_ended(self, serial: int) -> bool:
-        """Tell whether an operation, the only one in flight, has ended; then there will be no event of it."""
-        words = self._words
-        if words[_FINISHED_COUNT] != 1 or words[_FAILURE]:
-            return False
-        words[_FINISHED_COUNT] = words[_PROGRESS] = 0
-        del self._operations[serial]
-        return True
-
-    def _band(self, is_urgent: bool) -> tuple[int, int]:
-        """Return the first slot that an operation may use, and how many.
-
-        All ranks must give a slot the same operations in the same order, so that who comes first cannot be decided when
-        a slot becomes free.  From the first urgent operation on, which all ranks submit at the same place, urgent ones
-        have half of the slots to themselves.
-        """
-        window = self._config.window_slots
-        self._has_band |= is_urgent and window > 1
-        if not self._has_band:
-            return 0, window
-        others = window - window // 2
-        return (others, window - others) if is_urgent else (0, others)
 
     def receive(
         self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float

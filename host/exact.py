@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from switchsum.host.memory import address_of
 from switchsum.host.prepared import Prepared
+from switchsum.host.state import OPERATION
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
 
@@ -33,24 +34,32 @@ _WORTH: Final = tuple(2.0 ** (_LEAST + DIGIT_BITS * digit) for digit in range(DI
 Digits = npt.NDArray[np.int32]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Few:
-    """What exact sums of one kind need that are called one after the other; not frozen, for it is made of scratch."""
+    """What exact sums of one kind need that are called one after the other."""
 
     prepared: Prepared
-    share: float
-    """What sums are multiplied by."""
     digits: Digits
+    """Scratch: a sum's lanes."""
     marks: npt.NDArray[np.uint8]
     """Set where a sum overflows, which none does."""
-    addresses: tuple[int, int]
-    """Of both."""
+    record: npt.NDArray[Any]
+    """One `OPERATION` that adds `digits`, ready to be submitted; its `share` is what sums are multiplied by."""
+    address: int
+    """Of the record."""
 
     @classmethod
     def of(cls, prepared: Prepared, share: float) -> Few:
         """Make room for one at a time."""
-        digits, marks = np.zeros(prepared.size, np.int32), np.zeros(1, np.uint8)
-        return cls(prepared, share, digits, marks, (address_of(digits), address_of(marks)))
+        digits, marks, record = np.zeros(prepared.size, np.int32), np.zeros(1, np.uint8), np.zeros(1, OPERATION)
+        prepared.fill(record.view(np.uint8).data, 0, address_of(digits), address_of(marks))
+        record["share"] = share  # of integers the engine does not look at it
+        return cls(prepared, digits, marks, record, address_of(record.view(np.int64)))
+
+    @property
+    def share(self) -> float:
+        """What sums are multiplied by."""
+        return float(self.record["share"][0])
 
 
 def most_values(lanes: int) -> int:

@@ -71,20 +71,43 @@ _MISMATCH: Final = int(Flag.MISMATCH)
 _SUM: Final = int(Operator.SUM)
 _INT32_LANES: Final = int(LaneFormat.INT32)
 _INT16_LANES: Final = int(LaneFormat.INT16)
+_ODD: Final = 0x9E37_79B1
+"""What serial numbers are multiplied by, so that those near each other differ in many bits."""
 _NUMBER_MASK: Final = 0xFFFF_FFFF
 _NUMBER_SIGN: Final = 0x8000_0000
 
 
 @kernel
 def submit(state: State, now: float) -> None:
-    """Take the operation whose record was just filled in, and begin it in slots that are free."""
+    """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
     core = state.core[0]
     operation = state.operations[core.submitted % OPERATIONS]
+    operation.digest = (operation.digest ^ core.submitted * _ODD) & _NUMBER_MASK
+    _give_slots(core, operation)
     core.submitted += 1
     for column in range(operation.columns):
         index = operation.base + (operation.first_slot + column) % operation.width
         if state.slots[index].phase == _IDLE:
             begin_column(state, index, now)
+
+
+@inner
+def _give_slots(core: Record, operation: Record) -> None:
+    """Choose the slots that an operation may use, and where among these its columns begin.
+
+    All ranks must give a slot the same operations in the same order, so that who comes first cannot be decided when a
+    slot becomes free.  From the first urgent operation on, which all ranks submit at the same place, urgent ones have
+    half of the slots to themselves.
+    """
+    if operation.urgent:
+        core.reserved = core.window // 2
+    others = core.window - core.reserved
+    is_apart = operation.urgent and core.reserved > 0
+    operation.base = others if is_apart else 0
+    operation.width = core.reserved if is_apart else others
+    operation.columns = operation.remaining = max(1, min(operation.width, operation.blocks))
+    operation.first_slot = core.turn[operation.urgent] % operation.width
+    core.turn[operation.urgent] = (operation.first_slot + operation.columns) % operation.width
 
 
 @kernel

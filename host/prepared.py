@@ -15,9 +15,9 @@ from switchsum.host.state import OPERATION
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import NO_BLOCK, LaneFormat
 
-RECORD: Final = struct.Struct("".join("d" if kind.kind == "f" else "q" for kind, *_ in OPERATION.fields.values()))  # type: ignore[union-attr]
-"""One `OPERATION` in memory."""
-assert RECORD.size == OPERATION.itemsize
+_OWN: Final = [OPERATION[name] for name in OPERATION.names[: OPERATION.names.index("columns")]]  # type: ignore[index,union-attr]
+_FORMAT: Final = struct.Struct("".join("d" if kind.kind == "f" else "q" for kind in _OWN))
+"""What an `OPERATION` begins with: the fields that `submit` does not fill in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,20 +30,19 @@ class Prepared:
     """Name of the dtype of the callers' arrays."""
     size: int
     """Values of an array."""
-    facts: tuple[int, ...]
-    """Fields of `OPERATION` from `dtype` to `dense`."""
     blocks: int
     """Blocks of an array."""
-    is_urgent: bool
-    """Need not wait for slots."""
-    share: float
-    """What each sum is multiplied by."""
-    text: int
-    """CRC of what all members must agree in but the operation's number."""
+    facts: tuple[int | float, ...]
+    """Fields of `OPERATION` from `dtype` to `share`."""
+    digest: int
+    """32 bits, of what all members must agree in but the operation's number."""
 
-    def digest(self, serial: int) -> int:
-        """Return the 32-bit digest of such an operation, the `serial`-th of a communicator."""
-        return zlib.crc32(b"%d" % serial, self.text)
+    def fill(self, records: memoryview | bytearray, index: int, array: int, marks: int) -> None:
+        """Fill in a record of `records`, of bytes, but for what `submit` does; with the addresses of array and marks.
+
+        The array is what is added; the marks are a zero for each block, if it is of integers.
+        """
+        _FORMAT.pack_into(records, index * OPERATION.itemsize, array, self.size, *self.facts, marks, self.digest)
 
 
 def prepare(operation: Operation, lanes: int, world_size: int) -> Prepared:
@@ -58,6 +57,7 @@ def prepare(operation: Operation, lanes: int, world_size: int) -> Prepared:
         name=str(operation),
         dtype_name=operation.dtype_name,
         size=operation.size,
+        blocks=blocks,
         facts=(
             operation.code,
             operation.wire_operator,
@@ -68,9 +68,9 @@ def prepare(operation: Operation, lanes: int, world_size: int) -> Prepared:
             operation.is_unsigned,
             operation.is_split,
             operation.is_dense,
+            blocks,
+            operation.urgent,
+            1.0 / world_size if operation.operator == "average" else 1.0,
         ),
-        blocks=blocks,
-        is_urgent=operation.urgent,
-        share=1.0 / world_size if operation.operator == "average" else 1.0,
-        text=zlib.crc32(operation.text.encode()),
+        digest=zlib.crc32(operation.text.encode()),
     )

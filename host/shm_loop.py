@@ -9,22 +9,21 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
+from numba import carray
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
-from switchsum.host.exact import Digits, put_sums, write_digits
-from switchsum.host.memory import address_of
-from switchsum.host.state import Count, State
-from switchsum.host.transport.base import Indices
+from switchsum.host.exact import DIGITS, put_sums, write_digits
+from switchsum.host.memory import address_of, floats_at, pointer, words_at
+from switchsum.host.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, Record, State
 from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
-from switchsum.protocol.atomics import pause
+from switchsum.protocol.atomics import copy_bytes, pause
 from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.kernels import kernel
-from switchsum.protocol.patience import Patience, note_wait, patience, share_cores
+from switchsum.protocol.kernels import Outlined, inner
+from switchsum.protocol.patience import note_wait, patience, share_cores
 from switchsum.protocol.ring import Link
-from switchsum.protocol.system import READY, Watched, monotonic, poll, ring_bell, silence_bell
+from switchsum.protocol.system import READY, monotonic, poll, ring_bell, silence_bell
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 
 _ROUNDS: Final = int(Count.ROUNDS)
@@ -45,128 +44,135 @@ _BROKEN: Final = 3
 """The switch's head or tail makes no sense."""
 
 
+_RECORD_BYTES: Final = OPERATION.itemsize
+_CONTEXT: Final = np.dtype(
+    [
+        # Addresses of the engine's arrays, and what their shapes follow from.
+        *((name, "i8") for name in State._fields),
+        ("window", "i8"),
+        ("lanes", "i8"),
+        ("pushed_before", "i8"),
+        # The link; where frames lie that come; room for their rows, lengths and bodies, and for how many.
+        ("link", "i8"),
+        ("answers", "i8"),
+        ("stride", "i8"),
+        ("row_list", "i8"),
+        ("length_list", "i8"),
+        ("body_list", "i8"),
+        ("most", "i8"),
+        # What to sleep on, whom to wake, how long to look before; where to note spans, and for how many.
+        ("watched", "i8"),
+        ("switch_bell", "i8"),
+        ("patience", "i8"),
+        ("spans", "i8"),
+        ("span_rows", "i8"),
+    ]
+)
+"""What the loop works on, in one place: to hand over some twenty arrays takes longer than to add a few floats."""
+
+
 class ShmLoop:
     """The loop of one engine on one link."""
 
     def __init__(self, engine: Engine, end: LinkEnd, spans: Spans = NO_SPANS) -> None:
-        most = max(1, TURN_BYTES // end.answers.shape[1])
         left_to_look = patience()
         share_cores(left_to_look, engine.world_size + 1)
-        self._arguments = (
-            *(engine.state, end.link, engine.pushed_before, address_of(end.answers), end.answers.shape[1]),
-            *(end.rows[:most], end.lengths[:most], end.bodies[:most]),
+        state = engine.state
+        self._context = np.zeros(1, _CONTEXT)
+        self._context[0] = (
+            *map(address_of, state),
+            *(len(state.slots), state.kept.shape[1], engine.pushed_before),
+            *(address_of(end.link), address_of(end.answers), end.answers.shape[1]),
             *(address_of(end.rows), address_of(end.lengths), address_of(end.bodies)),
-            *(end.watched, address_of(end.watched), end.switch_bell, left_to_look, spans),
+            max(1, TURN_BYTES // end.answers.shape[1]),
+            *(address_of(end.watched), end.switch_bell, address_of(left_to_look), address_of(spans), len(spans)),
         )
-
-        self.add_few(np.zeros(0, np.float32), np.zeros(0, np.int32), 1.0, 0.0, 0.0)  # compiles it, before a frame waits
+        self._keep = (state, end, left_to_look, spans)
+        self._address = address_of(self._context)
+        self._run, self._add_few = _run.function, _add_few.function
 
     def run(self, until: float) -> bool:
         """Move frames until something has happened or the clock says `until`; False when the switch has hung up.
 
         Raises SwitchLost.
         """
-        ended = _run(*self._arguments, until)
+        ended = self._run(self._address, until)
         if ended == _BROKEN:
             raise SwitchLost("the switch's side of the shared-memory link makes no sense")
         return bool(ended != _HUNG_UP)
 
-    def add_few(self, values: npt.NDArray[np.float32], digits: Digits, share: float, now: float, until: float) -> None:
-        """Do what takes an exact sum that the engine has just entered and that is the only operation in flight.
+    def add_few(self, record: int, values: int, most_s: float) -> int:
+        """Add floats exactly: addresses of the record of a `Few`, and of the floats; in `most_s`, and alone in flight.
 
-        What there is to say about the link `run` says, if it is asked for more.
+        Returns 1 when the sums are there, of which there is no event then; 0 where `run` is to go on, which also says
+        what there is to say about the link.
         """
-        _add_few(values, digits, share, now, *self._arguments, until)
+        return self._add_few(self._address, record, values, most_s)
 
 
-@kernel
-def _add_few(
-    values: npt.NDArray[np.float32],
-    digits: Digits,
-    share: float,
-    now: float,
-    state: State,
-    link: Link,
-    pushed_before: int,
-    answers: int,
-    stride: int,
-    rows: Indices,
-    lengths: Indices,
-    bodies: ring.Addresses,
-    row_list: int,
-    length_list: int,
-    body_list: int,
-    watched: Watched,
-    watched_address: int,
-    switch_bell: int,
-    left_to_look: Patience,
-    spans: Spans,
-    until: float,
-) -> None:
-    """Begin an exact sum, whose record has been filled in, and run until it is there, as a rule."""
-    if len(values) == 0:
-        return
-    write_digits(values.view(np.uint32), digits)
-    machine.submit(state, now)
-    _run(
-        state,
-        link,
-        pushed_before,
-        answers,
-        stride,
-        rows,
-        lengths,
-        bodies,
-        row_list,
-        length_list,
-        body_list,
-        watched,
-        watched_address,
-        switch_bell,
-        left_to_look,
-        spans,
-        until,
+@inner
+def _state_of(context: Record) -> State:
+    slots, rows = context.window, 2 * context.window
+    return State(
+        carray(pointer(context.core), (1,), CORE),
+        carray(pointer(context.slots), (slots,), SLOT),
+        carray(pointer(context.operations), (OPERATIONS,), OPERATION),
+        carray(pointer(context.rows), (rows,), ROW),
+        carray(pointer(context.queue), (2, rows), np.int32),
+        carray(pointer(context.kept), (slots, context.lanes), np.uint32),
+        carray(pointer(context.unanswered), (slots,), np.int64),
     )
-    if state.core[0].finished_count > 0:
-        put_sums(digits, share, values)
 
 
-@kernel
-def _run(
-    state: State,
-    link: Link,
-    pushed_before: int,
-    answers: int,
-    stride: int,
-    rows: Indices,
-    lengths: Indices,
-    bodies: ring.Addresses,
-    row_list: int,
-    length_list: int,
-    body_list: int,
-    watched: Watched,
-    watched_address: int,
-    switch_bell: int,
-    left_to_look: Patience,
-    spans: Spans,
-    until: float,
-) -> int:
+@Outlined
+def _add_few(context: int, record: int, values: int, most_s: float) -> int:
+    here = carray(pointer(context), (1,), _CONTEXT)[0]
+    state = _state_of(here)
+    core, operation = state.core[0], carray(pointer(record), (1,), OPERATION)[0]
+    digits = carray(pointer(operation.address), (operation.size,), np.int32)
+    count = operation.size // DIGITS
+    now = monotonic()
+    write_digits(words_at(values, count), digits)
+    next_record = here.operations + core.submitted % OPERATIONS * _RECORD_BYTES
+    copy_bytes(next_record, record, _RECORD_BYTES)
+    machine.submit(state, now)
+    _loop(here, state, now + most_s)
+    if core.finished_count != 1 or core.failure != 0:
+        return 0
+    core.finished_count = core.progress = 0
+    put_sums(digits, operation.share, floats_at(values, count))
+    return 1
+
+
+@Outlined
+def _run(context: int, until: float) -> int:
+    here = carray(pointer(context), (1,), _CONTEXT)[0]
+    return _loop(here, _state_of(here), until)
+
+
+@inner
+def _loop(context: Record, state: State, until: float) -> int:
     core = state.core[0]
+    link = carray(pointer(context.link), (ring.LINK_FIELDS,), np.int64)
+    rows = carray(pointer(context.row_list), (context.most,), np.int32)
+    lengths = carray(pointer(context.length_list), (context.most,), np.int32)
+    bodies = carray(pointer(context.body_list), (context.most,), np.int64)
+    spans = carray(pointer(context.spans), (context.span_rows, 5), np.int64)
     traced = is_traced(spans)
     while True:
         count = ring.take(link, rows, lengths, bodies)
-        core.consumed = ring.consumed(link) - pushed_before
+        core.consumed = ring.consumed(link) - context.pushed_before
         now = monotonic()
         if count > 0:
             ended = core.counts[_ROUNDS]
-            machine.receive(state, answers, stride, row_list, length_list, body_list, count, now)
+            lists = context.row_list, context.length_list, context.body_list
+            machine.receive(state, context.answers, context.stride, *lists, count, now)
             if traced:
                 note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         ring.release(link)
         machine.poll(state, now)
         before = monotonic() if traced else now
-        sent = _push(state, link, switch_bell)
-        moved = count + sent
+        sent = _push(state, link, context.switch_bell)
         if traced and sent > 0:
             note(spans, _SEND, before, monotonic(), sent, 0)
         if link[ring.BROKEN] != 0:
@@ -175,16 +181,15 @@ def _run(
             return _EVENT
         if now >= until:
             return _TIME
-        if moved == 0:
-            wake_at = min(until, machine.look_again_at(state, now))
+        if count + sent == 0:
             before = monotonic() if traced else now
-            if not _rest(link, watched_address, watched, left_to_look, wake_at):
+            if not _rest(context, link, min(until, machine.look_again_at(state, now))):
                 return _HUNG_UP
             if traced:
                 note(spans, _WAIT, before, monotonic(), 0, 0)
 
 
-@kernel
+@inner
 def _push(state: State, link: Link, switch_bell: int) -> int:
     """Hand over what the engine has queued, as far as there is room; return how many frames."""
     queued = state.core[0].queued
@@ -197,15 +202,17 @@ def _push(state: State, link: Link, switch_bell: int) -> int:
     return count
 
 
-@kernel
-def _rest(link: Link, watched_address: int, watched: Watched, left_to_look: Patience, until: float) -> bool:
+@inner
+def _rest(context: Record, link: Link, until: float) -> bool:
     """Look for frames for a short while, then sleep until the switch rings or the clock says so; False: hung up."""
+    watched = carray(pointer(context.watched), (2, 2), np.int32)
+    left_to_look = carray(pointer(context.patience), (2,), np.float64)
     began = monotonic()
     if _look(link, min(until, began + left_to_look[0])) or not ring.fall_asleep(link):
         note_wait(left_to_look, monotonic() - began)
         return True
     pause_ns = int(max(until - monotonic(), 0.0) * 1e9)
-    ready = poll(watched_address, 2, pause_ns)
+    ready = poll(context.watched, 2, pause_ns)
     ring.set_sleeping(link, 0)
     note_wait(left_to_look, monotonic() - began)
     if ready > 0:
@@ -215,7 +222,7 @@ def _rest(link: Link, watched_address: int, watched: Watched, left_to_look: Pati
     return True
 
 
-@kernel
+@inner
 def _look(link: Link, until: float) -> bool:
     """Look for frames until the clock says so; True when frames have come."""
     while ring.waiting(link) <= 0:

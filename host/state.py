@@ -128,6 +128,10 @@ CORE: Final = np.dtype(
         # The operations: serial numbers of the next one to come and of the oldest that is not complete.
         ("submitted", "i8"),
         ("oldest", "i8"),
+        # Where the next one's columns begin among the slots of those that are not urgent and of those that are, and how
+        # many slots the latter have to themselves.
+        ("turn", "i8", (2,)),
+        ("reserved", "i8"),
         # Slots in each phase but idle.
         ("waiting", "i8"),
         ("blocked", "i8"),
@@ -198,6 +202,7 @@ SLOT: Final = np.dtype(
 
 OPERATION: Final = np.dtype(
     [
+        # What it is, filled in by who submits it.
         ("address", "i8"),  # of the array
         ("size", "i8"),  # values
         ("dtype", "i8"),
@@ -210,14 +215,16 @@ OPERATION: Final = np.dtype(
         ("split", "i8"),  # 1: added in parts from the start
         ("dense", "i8"),  # 1: blocks of zeros travel, too
         ("blocks", "i8"),
+        ("urgent", "i8"),
+        ("share", "f8"),  # what each sum is multiplied by: 1, or 1 / workers for an average
+        ("marks", "i8"),  # address of one byte a block, set where an integer sum does not fit
+        ("digest", "i8"),  # of what all members must agree in; `submit` adds the serial number
+        # How it goes on.
         ("columns", "i8"),
         ("base", "i8"),  # first of the slots that it may use, and how many these are
         ("width", "i8"),
         ("first_slot", "i8"),  # where among these its columns begin
         ("remaining", "i8"),  # columns that have not ended
-        ("digest", "i8"),
-        ("marks", "i8"),  # address of one byte a block, set where an integer sum does not fit
-        ("share", "f8"),  # what each sum is multiplied by: 1, or 1 / workers for an average
     ],
     align=True,
 )

@@ -92,11 +92,16 @@ class Outlined:
         address: int = self._made.address
         return address
 
+    @property
+    def function(self) -> Callable[..., int]:
+        """The compiled function for Python, which calls it without the GIL."""
+        assert self.address
+        function: Callable[..., int] = self._made.ctypes
+        return function
+
     def __call__(self, *arguments: float) -> int:
         """Call the compiled function."""
-        assert self.address
-        result: int = self._made.ctypes(*arguments)
-        return result
+        return self.function(*arguments)
 
 
 @cache

@@ -39,7 +39,9 @@ from switchsum.switch.replicas import complete
 _WAIT: Final = int(Span.WAIT)
 _PROGRAM: Final = int(Span.PROGRAM)
 TURNS: Final = 64
-"""A loop that never sleeps returns after so many batches, so that other ports have their turn."""
+"""A loop that does not sleep returns after so many batches, so that other ports have their turn."""
+LONGEST_RUN_S: Final = 0.05
+"""One that does returns after this, so that links that make no sense are dropped."""
 ENTRY_WORDS: Final = 11
 """Words of `Entry.arguments`."""
 LONGEST_SLEEP_NS: Final = 1_000_000_000
@@ -214,7 +216,9 @@ def _run(
     left[:] = 0
     turns = 0
     traced = is_traced(spans)
-    while turns < TURNS:
+    began = monotonic()
+    until = began + LONGEST_RUN_S
+    while turns < TURNS and began < until:
         of_memory = shm_kernels.collect(shm, counters, batch.addresses, batch.lengths, batch.ports, 0)
         count = packet_kernels.collect(packet, counters, batch.addresses, batch.lengths, batch.ports, of_memory)
         count = udp_kernels.collect(udp, counters, batch.addresses, batch.lengths, batch.ports, count)
@@ -227,6 +231,7 @@ def _run(
                 poll(0, 0, NAP_NS)
             if traced:
                 note(spans, _WAIT, began, monotonic(), 0, 0)
+            turns = 0
             continue
         turns += 1
         left[0] = count
