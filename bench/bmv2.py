@@ -17,7 +17,7 @@ from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.system import monotonic, poll, watch
 from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Kind
 from switchsum.testing.bmv2 import Bmv2
-from switchsum.testing.rig import LIMITED_GROWTH, Rig
+from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig
 
 ROUNDS_IN_FLIGHT: Final = 48
 """Enough to keep BMv2 busy while the driver naps; more would only make it slower, by what it keeps for each packet."""
@@ -142,9 +142,10 @@ def _take(
     for index in rows:
         row = answers[index]
         if row[_KIND] == _RESULT:
-            missing[row[_SLOT]] -= 1
-            if missing[row[_SLOT]] == 0:
-                ended[ended_count] = row[_SLOT]
+            slot = row[_SLOT] - FIRST_SLOT
+            missing[slot] -= 1
+            if missing[slot] == 0:
+                ended[ended_count] = slot
                 ended_count += 1
     return ended_count
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES
-from switchsum.testing.rig import Rig
+from switchsum.testing.rig import FIRST_SLOT, Rig
 
 WORKERS = 4
 _NUMBER = slice(LOWER_BYTES + FIELD_OFFSET["number"], LOWER_BYTES + FIELD_OFFSET["number"] + 4)
@@ -17,7 +17,8 @@ class Contributions:
 
     def __init__(self, rig: Rig, *, slots: int, rounds: int = 1) -> None:
         lanes = np.arange(rig.lanes, dtype=np.int32)
-        frames = [rig.contribution(rank, 0, lanes, slot=slot) for slot in range(slots) for rank in range(WORKERS)]
+        names = [FIRST_SLOT + slot for slot in range(slots)]
+        frames = [rig.contribution(rank, 0, lanes, slot=name) for name in names for rank in range(WORKERS)]
         self.count = rounds * slots * WORKERS
         self.frame_bytes = len(frames[0])
         one = np.frombuffer(b"".join(frames), np.uint8).reshape(1, slots, WORKERS, self.frame_bytes)

@@ -296,6 +296,7 @@ class Controller:
             return rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
+                first_slot=job.slots.first,
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
                 window_slots=window_slots(

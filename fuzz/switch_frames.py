@@ -13,7 +13,7 @@ from switchsum.protocol import wire
 from switchsum.protocol.wire import Flag, Header, Kind
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import CPU_PORT, EPOCH, JOB, SWITCH, Rig, worker
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SWITCH, Rig, worker
 
 LANES: Final = 128
 WORKERS: Final = 3
@@ -74,7 +74,7 @@ class Target:
             job=JOB,
             epoch=EPOCH,
             rank=rank,
-            slot=choices.pick((0, 0, 1, 7, 8, 1023, 1024, 1 << 31, 0xFFFF_FFFF)),
+            slot=choices.pick((*(FIRST_SLOT + slot for slot in (0, 0, 1, 7, 8, -1)), 1024, 1 << 31, 0xFFFF_FFFF)),
             number=choices.pick((0, 1, 2, 3, 4, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)),
             flags=Flag.PAYLOAD if has_payload else Flag(0),
             format=1 + choices.below(3),

@@ -132,6 +132,7 @@ def _admit(
         lanes=reply.lanes,
         switch=membership.switch,
         own=transport.address,
+        first_slot=ready.first_slot,
         window_slots=min(ready.window_slots, ready.slot_count, MAX_WINDOW_SLOTS),
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,

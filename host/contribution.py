@@ -181,7 +181,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put16(frame, header.EPOCH, core.epoch)
     put16(frame, header.RANK, core.rank)
     put16(frame, header.TREE, 0)
-    put32(frame, header.SLOT, index)
+    put32(frame, header.SLOT, core.first_slot + index)
     put32(frame, header.NUMBER, slot.number)
     put32(frame, header.BLOCK, slot.block)
     put32(frame, header.NEXT_BLOCK, slot.next_block)

@@ -89,6 +89,8 @@ class EngineConfig:
     """This member's own addresses as the switch sees them."""
     window_slots: int
     """Slots in use, the same on every rank."""
+    first_slot: int = 0
+    """The job's first slot on the switch; the engine counts its own from 0."""
     first_number: int = 1
     """Number of the first round in every slot."""
     growth_bytes: int | None = None
@@ -148,6 +150,7 @@ class Engine:
             "lanes": config.lanes,
             "padding": padding_bytes(config.lanes, config.growth_bytes),
             "window": config.window_slots,
+            "first_slot": config.first_slot,
             "switch_ip": config.switch.ip,
             "switch_port": config.switch.port,
             "own_ip": config.own.ip,

@@ -73,7 +73,7 @@ _INT32_LANES: Final = int(LaneFormat.INT32)
 _INT16_LANES: Final = int(LaneFormat.INT16)
 _ODD: Final = 0x9E37_79B1
 """What serial numbers are multiplied by, so that those near each other differ in many bits."""
-_NUMBER_MASK: Final = 0xFFFF_FFFF
+_WORD_MASK: Final = 0xFFFF_FFFF
 _NUMBER_SIGN: Final = 0x8000_0000
 
 
@@ -82,7 +82,7 @@ def submit(state: State, now: float) -> None:
     """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
     core = state.core[0]
     operation = state.operations[core.submitted % OPERATIONS]
-    operation.digest = (operation.digest ^ core.submitted * _ODD) & _NUMBER_MASK
+    operation.digest = (operation.digest ^ core.submitted * _ODD) & _WORD_MASK
     _give_slots(core, operation)
     core.submitted += 1
     for column in range(operation.columns):
@@ -193,7 +193,7 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
     different rounds, they do not, and each round would wait for memory three times.
     """
     core = state.core[0]
-    index = get32(bytes_at(start, FRAME_BYTES), header.SLOT)
+    index = _slot_of(core, bytes_at(start, FRAME_BYTES))
     if index >= core.window or state.slots[index].phase != _WAITING:
         return
     slot = state.slots[index]
@@ -204,6 +204,12 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
     _fetch_lines(operation.address + slot.block * size, near)
     _fetch_lines(operation.address + slot.next_block * size, near)
     _fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
+
+
+@inner
+def _slot_of(core: Record, frame: Frame) -> Scalar:
+    """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
+    return (get32(frame, header.SLOT) - core.first_slot) & _WORD_MASK
 
 
 @inner
@@ -225,11 +231,11 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     reason = fault(core, frame)
     if reason != 0:
         return reason
-    index = get32(frame, header.SLOT)
+    index = _slot_of(core, frame)
     if index >= core.window:
         return _FOREIGN
     slot = state.slots[index]
-    age = (slot.number - get32(frame, header.NUMBER)) & _NUMBER_MASK
+    age = (slot.number - get32(frame, header.NUMBER)) & _WORD_MASK
     if age != 0:
         if age == 1 and frame[header.KIND] != _KIND_REJECT:
             settle(core, slot)
@@ -280,7 +286,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     note_result(state, index, now)
     core.progress += 1
     core.waiting -= 1
-    slot.number = (slot.number + 1) & _NUMBER_MASK
+    slot.number = (slot.number + 1) & _WORD_MASK
     next_block = get32(frame, header.NEXT_BLOCK)
     next_exponent = frame[header.NEXT_EXPONENT]
     if _apply(state, index, frame[header.FLAGS], lanes):

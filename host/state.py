@@ -115,6 +115,7 @@ CORE: Final = np.dtype(
         ("lanes", "i8"),
         ("padding", "i8"),  # bytes behind the header of a frame without payload
         ("window", "i8"),  # slots in use
+        ("first_slot", "i8"),  # what the first of them is called in frames
         ("switch_ip", "i8"),
         ("switch_port", "i8"),
         ("own_ip", "i8"),

@@ -8,14 +8,14 @@
 // Sets m.reason when the frame is refused, else what admission knows about its sender.
 control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     // member: this rank's bit. everybody: the bits of all members. first_slot, slot_count: the job's share of the
-    // switch. group: multicast group of the members, one replica each with the rank as its instance.
+    // switch; a slot in front of it is far behind it, as numbers without sign are. group: multicast group of the
+    // members, one replica each with the rank as its instance.
     action admit(bit<32> member, bit<32> everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group) {
         m.member = member;
         m.everybody = everybody;
         m.group = group;
-        m.cell = ((first_slot + h.agg.slot) << 1) | (h.agg.number & 1);
-        if (h.agg.slot >= slot_count) {
-            m.cell = NO_CELL;
+        if (h.agg.slot - first_slot >= slot_count) {
+            m.reason = REASON_SLOT;
         }
     }
 
@@ -41,16 +41,14 @@ control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata
 
     apply {
         members.apply();
-        if (m.reason != 0) {
+        if (m.reason == REASON_NOT_ADMITTED) {
             return;
         }
         if (h.agg.operator == 0 || h.agg.operator > OPERATOR_LAST) {
             m.reason = REASON_OPERATOR;
         } else if (h.agg.format == 0 || h.agg.format > FORMAT_LAST) {
             m.reason = REASON_FORMAT;
-        } else if (m.cell == NO_CELL) {
-            m.reason = REASON_SLOT;
-        } else if (!h.lanes.isValid()) {
+        } else if (m.reason == 0 && !h.lanes.isValid()) {
             if (!h.padding.isValid() && m.growth_bytes < PAYLOAD_BYTES) {
                 m.reason = REASON_PADDING;
             }

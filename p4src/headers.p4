@@ -115,12 +115,10 @@ struct metadata_t {
     bit<16> own_port;
     bit<16> growth_bytes;
 
-    // What admission says about the sender: its bit, everybody's bits, whom results go to, and where the state of its
-    // slot lies (NO_CELL: the job has no such slot).
+    // What admission says about the sender: its bit, everybody's bits, and whom results go to.
     bit<32> member;
     bit<32> everybody;
     bit<16> group;
-    bit<32> cell;
 
     reason_t reason;      // not 0: counted, and dropped or answered
     bit<1> answered;      // the frame now comes from the switch: lengths and checksum must be its own

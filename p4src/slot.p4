@@ -29,6 +29,7 @@ control Slot(inout headers_t h, inout metadata_t m) {
 
     Lanes() lanes;
 
+    bit<32> cell;
     tag_t tag;
     bit<32> seen;
     outcome_t outcome;
@@ -39,7 +40,7 @@ control Slot(inout headers_t h, inout metadata_t m) {
         tag = OWN_TAG;
         seen = 0;
         outcome = 48w0xFFFFFFFFFF;    // no flags, no next block
-        tags.write(m.cell, tag);
+        tags.write(cell, tag);
     }
 
     // The contribution, with the flags that it gave rise to, becomes part of the round.
@@ -47,8 +48,8 @@ control Slot(inout headers_t h, inout metadata_t m) {
         seen = seen | m.member;
         outcome = (FLAGS | flags | (h.ipv4.ecn == 3 ? FLAG_MARK : 0))
             ++ (m.reason == REASON_CONTRIBUTED && OWN_NEXT < NEXT ? OWN_NEXT : NEXT);
-        seen_members.write(m.cell, seen);
-        outcomes.write(m.cell, outcome);
+        seen_members.write(cell, seen);
+        outcomes.write(cell, outcome);
         if (flags & FLAG_OVERFLOW != 0) {
             m.reason = REASON_OVERFLOW;
         }
@@ -72,17 +73,20 @@ control Slot(inout headers_t h, inout metadata_t m) {
     }
 
     apply {
-        tags.read(tag, m.cell);
-        seen_members.read(seen, m.cell);
-        outcomes.read(outcome, m.cell);
+        // Nothing else says where a slot's state lies, so that frames of different slots cannot meet in a cell: switches
+        // with several cores, or pipelines, share slots out on the strength of it.
+        cell = (h.agg.slot << 1) | (h.agg.number & 1);
+        tags.read(tag, cell);
+        seen_members.read(seen, cell);
+        outcomes.read(outcome, cell);
         if (h.agg.kind != KIND_CONTRIBUTION) {    // QUERY and SET
             if (h.agg.kind == KIND_SET) {
                 tag = h.agg.number ++ tag[87:0];
                 seen = h.agg.bitmap;
                 outcome = 8w0 ++ NEXT;
-                tags.write(m.cell, tag);
-                seen_members.write(m.cell, seen);
-                outcomes.write(m.cell, outcome);
+                tags.write(cell, tag);
+                seen_members.write(cell, seen);
+                outcomes.write(cell, outcome);
             }
             describe(KIND_STATE, FLAG_PAYLOAD);
         } else {
@@ -108,7 +112,7 @@ control Slot(inout headers_t h, inout metadata_t m) {
                         m.reason = REASON_HELD;
                     }
                 }
-                lanes.apply(h, m.cell, flags, m.reason == REASON_CONTRIBUTED && h.lanes.isValid(),
+                lanes.apply(h, cell, flags, m.reason == REASON_CONTRIBUTED && h.lanes.isValid(),
                     FLAGS & FLAG_PAYLOAD == 0, seen | m.member == m.everybody);
                 if (seen & m.member == 0) {
                     join();

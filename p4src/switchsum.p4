@@ -99,7 +99,6 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
             } else if (h.agg.version != WIRE_VERSION) {
                 m.reason = REASON_VERSION;
             } else if (h.packet_out.isValid()) {
-                m.cell = (h.agg.slot << 1) | (h.agg.number & 1);   // the controller names slots of the switch
                 if (h.agg.kind != KIND_QUERY && h.agg.kind != KIND_SET) {
                     m.reason = REASON_KIND;
                 } else if (h.agg.slot >= SLOTS) {

@@ -33,13 +33,12 @@
 #error "LANES must be 128, 256 or 2048"
 #endif
 
-const bit<8> WIRE_VERSION = 1;
+const bit<8> WIRE_VERSION = 2;
 const bit<16> AGGREGATION_PORT = 21333;
 
 // Slots of the switch. Each has two versions (cells): while a round may still be repeated, the next one fills.
 const bit<32> SLOTS = 1024;
 const bit<32> CELLS = 2 * SLOTS;
-const bit<32> NO_CELL = 0xFFFFFFFF;
 
 // Lengths in bytes: lower headers are Ethernet 14, IPv4 20, UDP 8; the aggregation header has 40.
 const bit<16> PAYLOAD_BYTES = CHUNKS * 256;

@@ -87,8 +87,10 @@ class ReadyReply:
     """Only hellos without lanes have come: the longest frames get lost on the way."""
     missing: list[int] = field(default_factory=list)
     """Ranks that have not joined or not been seen yet."""
+    first_slot: int = 0
+    """The first of the job's slots on the switch, which the header numbers."""
     slot_count: int = 0
-    """Slots of the job, numbered from 0 in the header."""
+    """How many there are."""
     first_number: int = 0
     """Number of the first round in every slot."""
     window_slots: int = 0
@@ -219,7 +221,7 @@ class SlotInfo:
     """One version of one slot, read from the switch's registers by a query frame."""
 
     slot: int
-    """Absolute index."""
+    """Slot of the switch."""
     version: int
     number: int
     seen: int

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
 
-WIRE_VERSION: Final = 1
+WIRE_VERSION: Final = 2
 AGGREGATION_PORT: Final = 21333
 """UDP destination port of everything that is addressed to the switch's aggregation service."""
 
@@ -74,7 +74,7 @@ class Kind(IntEnum):
     HELLO = 5
     """A joining member shows its address; `number` and `digest` hold the controller's 64-bit nonce."""
     QUERY = 6
-    """From the CPU port: tell the state of the version `number & 1` of the absolute slot `slot`."""
+    """From the CPU port: tell the state of the version `number & 1` of the slot `slot`."""
     SET = 7
     """From the CPU port: set `number` and `bitmap` of that version."""
     STATE = 8
@@ -194,7 +194,7 @@ class Header:
     tree: int = 0
     """Which of the job's trees the slot belongs to, 16 bits."""
     slot: int = 0
-    """Slot, counted from the job's first one, 32 bits."""
+    """Slot of the switch, 32 bits."""
     number: int = 0
     """Serial number of the slot's round, 32 bits; its lowest bit is the version."""
     block: int = 0

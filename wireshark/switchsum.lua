@@ -4,7 +4,7 @@
 -- refusal) and what does not fit is expert information, `switchsum.expert.NAME`.
 
 -- Generated from protocol/wire.py by tools/wireshark_tables.py
-local WIRE_VERSION, AGGREGATION_PORT = 1, 21333
+local WIRE_VERSION, AGGREGATION_PORT = 2, 21333
 local NO_BLOCK = 4294967295
 local HEADER = { -- name, offset, bytes
   { "version", 0, 1 },

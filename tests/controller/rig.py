@@ -259,6 +259,7 @@ class Worker:
         self.address = Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=40_000 + rank)
         self.joined = client.join(rpc.JoinRequest(job=job, rank=rank, world_size=size))
         self.request = rpc.MemberRequest(job=job, nonce=self.joined.nonce)
+        self.first_slot = 0
 
     def frame(self, kind: Kind, payload: bytes = b"", **fields: int) -> bytes:
         """Build a frame of this member."""
@@ -275,12 +276,14 @@ class Worker:
 
     def ready(self, wait_s: float = LONG_S) -> rpc.ReadyReply:
         """Wait for admission."""
-        return self.client.ready(rpc.ReadyRequest(job=self.request.job, nonce=self.request.nonce, wait_s=wait_s))
+        reply = self.client.ready(rpc.ReadyRequest(job=self.request.job, nonce=self.request.nonce, wait_s=wait_s))
+        self.first_slot = reply.first_slot
+        return reply
 
     def contribute(self, number: int, value: int, slot: int = 0) -> None:
-        """Send lanes that all have one value."""
+        """Send lanes that all have one value to one of the job's slots, counted from its first."""
         payload = value.to_bytes(wire.LANE_BYTES, signed=True) * LANES
-        fields = {"number": number, "slot": slot, "flags": int(Flag.PAYLOAD)}
+        fields = {"number": number, "slot": self.first_slot + slot, "flags": int(Flag.PAYLOAD)}
         self.switch.send(self.port, self.frame(Kind.CONTRIBUTION, payload, **fields))
 
 

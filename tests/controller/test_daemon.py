@@ -84,7 +84,7 @@ def test_a_job_from_the_first_join_to_the_second_run(switch: AnySwitch, start: S
         waiting = workers[0].ready(wait_s=0.05)
         assert (waiting.admitted, waiting.missing) == (False, [1])
         ready = admit(workers)
-        assert (ready.slot_count, ready.window_slots) == (SLOTS, SLOTS)
+        assert (ready.first_slot, ready.slot_count, ready.window_slots) == (0, SLOTS, SLOTS)
         numbers.append(ready.first_number)
         assert show(running).state == "running"
         for round_number in range(3):
@@ -355,6 +355,7 @@ def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) 
     create(running)
     workers = join_all(running, switch)
     ready = admit(workers)
+    assert ready.first_slot == SLOTS
     sum_of_round(workers, ready.first_number, slot=2)
     workers[1].contribute(ready.first_number + 1, 1, slot=2)
     switch.collect()

@@ -34,6 +34,7 @@ Array = npt.NDArray[Any]
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16, np.dtype(np.int32)]
 RNG = np.random.default_rng(11)
+FIRST = ClusterConfig().first_slot
 
 
 def draw(size: int, dtype: np.dtype[Any], workers: int, scale: float = 100.0) -> list[Array]:
@@ -350,7 +351,7 @@ def test_operations_in_flight_have_equal_shares_of_the_slots(blocks: int, count:
         for arrays, results in zip(inputs, outputs, strict=True):
             check_sums(arrays, results, 8)
         with_lanes = [packet.header.slot for packet in packets if packet.header.flags & Flag.PAYLOAD]
-        assert Counter(with_lanes) == dict.fromkeys(range(8), 2 * blocks * count // 8)
+        assert Counter(with_lanes) == dict.fromkeys(range(FIRST, FIRST + 8), 2 * blocks * count // 8)
     assert seconds[0] < 2 * seconds[1]  # each begins a column with a round of its own, where one goes on
 
 
@@ -571,7 +572,7 @@ def patch(frame: bytes, field: str, value: int) -> bytes:
 @pytest.mark.parametrize(
     ("field", "value", "count"),
     [
-        ("version", 2, Count.BROKEN),
+        ("version", 1, Count.BROKEN),
         ("kind", Kind.CONTRIBUTION, Count.BROKEN),
         ("kind", 77, Count.BROKEN),
         ("flags", Flag.PAYLOAD, Count.BROKEN),
@@ -579,9 +580,11 @@ def patch(frame: bytes, field: str, value: int) -> bytes:
         ("epoch", 2, Count.FOREIGN),
         ("rank", 1, Count.FOREIGN),
         ("tree", 1, Count.FOREIGN),
-        ("slot", 2, Count.FOREIGN),
+        ("slot", FIRST + 2, Count.FOREIGN),
+        ("slot", FIRST - 1, Count.FOREIGN),
+        ("slot", 0, Count.FOREIGN),
         ("slot", 0xFFFF_FFFF, Count.FOREIGN),
-        ("slot", 1, Count.FOREIGN),
+        ("slot", FIRST + 1, Count.FOREIGN),
         ("number", 2, Count.FOREIGN),
         ("number", 0, Count.DUPLICATE),
         ("number", 0xFFFF_FFFF, Count.STALE),

@@ -95,7 +95,7 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
         job=config.job,
         epoch=config.epoch,
         rank=rank,
-        slot=int(random.integers(2)),
+        slot=config.first_slot + int(random.integers(2)),
         number=(base + int(random.integers(-1, 3))) & 0xFFFF_FFFF,
         block=3,
         next_block=int(random.choice([5, 9, NO_BLOCK])),
@@ -108,7 +108,7 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
     if random.random() < 0.15:
         wrong = {
             "kind": Kind.RESULT,
-            "version": 2,
+            "version": 1,
             "operator": 9,
             "format": 9,
             "job": 8,

@@ -33,7 +33,7 @@ def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
         job=CONFIG.job,
         epoch=CONFIG.epoch,
         rank=0,
-        slot=int(random.integers(4)),
+        slot=CONFIG.first_slot + int(random.integers(4)),
         number=int(random.integers(1, 60)),
         exponent=int(random.integers(256)),
         block=int(random.integers(40)),
@@ -48,7 +48,7 @@ def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
         yield 1, build_frame(replace(victim, port=victim.port + 1), SWITCH_ADDRESS, header, payload)
         yield 2, build_frame(CONFIG.address(1), SWITCH_ADDRESS, header, payload)
         # The victim under another job, an older or a newer epoch, in another tree, outside its slots.
-        for wrong in ({"job": 8}, {"epoch": 0}, {"epoch": 2}, {"tree": 1}, {"slot": 1024}, {"rank": 31}):
+        for wrong in ({"job": 8}, {"epoch": 0}, {"epoch": 2}, {"tree": 1}, {"slot": 1024}, {"slot": 0}, {"rank": 31}):
             yield 1, build_frame(victim, SWITCH_ADDRESS, replace(header, **wrong), payload)
     # Results and commands that only the switch and the controller may send.
     result = replace(claim, kind=Kind.RESULT, bitmap=7)

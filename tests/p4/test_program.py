@@ -44,7 +44,7 @@ def run_round(rig: Rig, number: int, **fields: int) -> Sums:
 
 def test_a_round_gives_everybody_the_sum(rig: Rig) -> None:
     for number in range(1, 6):
-        run_round(rig, number, slot=number % SLOT_COUNT)
+        run_round(rig, number, slot=FIRST_SLOT + number % SLOT_COUNT)
     assert rig.events(Reason.COMPLETED) == 5
     assert rig.events(Reason.CONTRIBUTED) == 5 * rig.workers
 
@@ -55,7 +55,7 @@ def test_slots_and_versions_do_not_touch_each_other(rig: Rig) -> None:
     RNG.shuffle(keys)
     answers = {}
     for slot, number, rank in keys:
-        got = rig.contribute(rank, number, blocks[slot, number, rank], slot=slot)
+        got = rig.contribute(rank, number, blocks[slot, number, rank], slot=FIRST_SLOT + slot)
         if got:
             answers[slot, number] = got
     for slot, number in itertools.product(range(3), (8, 9)):
@@ -245,7 +245,13 @@ REFUSALS = {
     "an unknown rank": ({"rank": 40}, Reason.NOT_ADMITTED),
     "another's rank": ({"rank": 1}, Reason.NOT_ADMITTED),
     "another tree": ({"tree": 1}, Reason.NOT_ADMITTED),
-    "a slot too far": ({"slot": SLOT_COUNT}, Reason.SLOT),
+    "a slot too far": ({"slot": FIRST_SLOT + SLOT_COUNT}, Reason.SLOT),
+    "a slot too near": ({"slot": FIRST_SLOT - 1}, Reason.SLOT),
+    "another job's slot": ({"slot": 0}, Reason.SLOT),
+    "no slot of the switch": ({"slot": 0x8000_0000 | FIRST_SLOT}, Reason.SLOT),
+    "no slot, and an unknown operator": ({"slot": 0, "operator": 0}, Reason.OPERATOR),
+    "no slot, and an unknown format": ({"slot": 0, "format": 0}, Reason.FORMAT),
+    "no slot, and not admitted": ({"slot": 0, "job": JOB + 1}, Reason.NOT_ADMITTED),
     "an unknown operator": ({"operator": 9}, Reason.OPERATOR),
     "an unknown format": ({"format": 9}, Reason.FORMAT),
 }
@@ -330,9 +336,8 @@ def test_a_broken_frame_is_dropped_and_counted(rig: Rig, broken: Callable[[Rig],
 def test_a_right_udp_checksum_passes(rig: Rig) -> None:
     for number, rank in itertools.product(range(1, 30), range(rig.workers)):
         lanes = some_lanes(rig)
-        header = Header(
-            kind=Kind.CONTRIBUTION, job=JOB, epoch=EPOCH, rank=rank, number=number, flags=Flag.PAYLOAD, digest=number
-        )
+        values = {"job": JOB, "epoch": EPOCH, "rank": rank, "slot": FIRST_SLOT, "number": number, "digest": number}
+        header = Header(kind=Kind.CONTRIBUTION, flags=Flag.PAYLOAD, **values)
         rig.send(rank, wire.build_frame(worker(rank), SWITCH, header, lanes.astype(">i4").tobytes(), checksum=True))
     assert rig.events(Reason.CHECKSUM) == 0
     assert rig.events(Reason.COMPLETED) == 29
@@ -359,14 +364,14 @@ def test_a_hello_reaches_the_controller_with_its_port(rig: Rig) -> None:
 def test_the_controller_queries_and_sets_slots(rig: Rig) -> None:
     slot = FIRST_SLOT + 3
     assert rig.query(slot, 0).bitmap == 0
-    rig.contribute(1, 6, some_lanes(rig), slot=3, next_block=8)
+    rig.contribute(1, 6, some_lanes(rig), slot=slot, next_block=8)
     state = rig.query(slot, 0)
     assert (state.number, state.bitmap, state.next_block, state.flags) == (6, 0b10, 8, 0)
     assert rig.query(slot, 1).bitmap == 0
     everybody = (1 << rig.workers) - 1
     state = rig.query(slot, 0, Kind.SET, number=100, bitmap=everybody)
     assert (state.number, state.bitmap) == (100, everybody)
-    assert rig.contribute(1, 8, some_lanes(rig), slot=3) == {}
+    assert rig.contribute(1, 8, some_lanes(rig), slot=slot) == {}
     assert rig.events(Reason.STALE) == 1
 
 

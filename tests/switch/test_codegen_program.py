@@ -11,7 +11,7 @@ import pytest
 from switchsum.protocol import wire
 from switchsum.protocol.wire import LANE_BUILDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason
 from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import CPU_PORT, EPOCH, FLOOD_GROUP, JOB, SWITCH, Rig, worker
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SWITCH, Rig, worker
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class Traffic:
             "job": JOB,
             "epoch": EPOCH,
             "rank": rank,
-            "slot": slot,
+            "slot": FIRST_SLOT + slot,
             "number": (self._numbers[slot] - (not rng.integers(20))) & 0xFFFF_FFFF,
             "flags": Flag.PAYLOAD if with_payload else Flag(0),
             "format": self._pick([LaneFormat.INT32] * 12 + [LaneFormat.INT16, LaneFormat.INT8, LaneFormat.INT64]),
@@ -88,7 +88,7 @@ class Traffic:
         rng = self._rng
         header = Header(
             kind=self._pick([Kind.QUERY, Kind.SET, Kind.HELLO]),
-            slot=16 + int(rng.integers(5)),
+            slot=FIRST_SLOT + int(rng.integers(5)),
             number=self._numbers[rng.integers(4)],
             bitmap=int(rng.integers(8)),
         )

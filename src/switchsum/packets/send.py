@@ -30,7 +30,7 @@ class Place:
     lanes: int
     """32-bit words in a payload."""
     fields: dict[str, int | str]
-    """Of a member: its job, epoch, rank and the slot's first number."""
+    """Of a member: its job, epoch and rank, the job's first slot and the slots' first number."""
 
 
 @contextmanager
@@ -57,6 +57,7 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
                 "job": reply.job_number,
                 "epoch": reply.epoch,
                 "rank": rank,
+                "slot": ready.first_slot,
                 "number": ready.first_number,
             }
             yield replace(place, fields=known)

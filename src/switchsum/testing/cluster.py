@@ -30,6 +30,8 @@ class ClusterConfig:
     workers: int = 4
     lanes: int = 8
     window_slots: int = 8
+    first_slot: int = 5
+    """Of the switch; not 0, so that slots of the switch and of the job are not taken for one another."""
     first_number: int = 1
     job: int = 7
     epoch: int = 1
@@ -54,6 +56,8 @@ class ClusterConfig:
             address=self.address(rank),
             port=rank + 1,
             workers=self.workers,
+            first_slot=self.first_slot,
+            slot_count=self.window_slots,
         )
 
     def engine(self, rank: int) -> EngineConfig:
@@ -67,6 +71,7 @@ class ClusterConfig:
             switch=SWITCH_ADDRESS,
             own=self.address(rank),
             window_slots=self.window_slots,
+            first_slot=self.first_slot,
             first_number=self.first_number,
             growth_bytes=self.growth_bytes,
             timeout_s=self.timeout_s,

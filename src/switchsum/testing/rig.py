@@ -72,8 +72,9 @@ class Rig:
     def contribution(
         self, rank: int, number: int, lanes: npt.NDArray[np.int32] | None = None, /, **fields: int
     ) -> bytes:
-        """Build a contribution; header fields may be overridden."""
-        values = {"kind": Kind.CONTRIBUTION, "job": JOB, "epoch": EPOCH, "rank": rank, "number": number}
+        """Build a contribution to the job's first slot; header fields may be overridden."""
+        values = {"kind": Kind.CONTRIBUTION, "job": JOB, "epoch": EPOCH, "rank": rank}
+        values |= {"slot": FIRST_SLOT, "number": number}
         values["flags"] = Flag(0) if lanes is None else Flag.PAYLOAD
         payload = self.padding if lanes is None else lanes.astype(">i4").tobytes()
         return wire.build_frame(worker(rank), SWITCH, Header(**(values | fields)), payload)
@@ -100,7 +101,7 @@ class Rig:
         return self.engine.events(counter, reason)
 
     def query(self, slot: int, version: int, kind: Kind = Kind.QUERY, **fields: int) -> Header:
-        """Ask for, or set, the state of a version of an absolute slot, as the controller does."""
+        """Ask for, or set, the state of a version of a slot, as the controller does."""
         header = Header(kind=kind, slot=slot, **({"number": version} | fields))
         frame = bytes(2) + wire.build_frame(SWITCH, SWITCH, header)
         [(port, answer)] = self.engine.process(CPU_PORT, frame)

@@ -147,7 +147,7 @@ class ReferenceSwitch:
             return Reason.OPERATOR
         if header.format not in _LANE_TYPES:
             return Reason.FORMAT
-        if header.slot >= member.slot_count:
+        if not member.first_slot <= header.slot < member.first_slot + member.slot_count:
             return Reason.SLOT
         if size == 0 and self.growth_bytes < payload_bytes(self.lanes):
             return Reason.PADDING
@@ -189,7 +189,7 @@ class ReferenceSwitch:
     def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
         header = packet.header
         tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)
-        index = (member.first_slot + header.slot) << 1 | header.number & 1
+        index = header.slot << 1 | header.number & 1
         cell = self._cells.get(index)
         if cell is None:
             cell = self._cells[index] = Cell(lanes=np.zeros(payload_bytes(self.lanes), np.uint8))
