@@ -127,13 +127,13 @@ class Switch:
             self._resources = opened.pop_all()
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
-        """Yield the ports that `config` asks for; raises TransportError."""
-        if config.shm is not None:
-            yield ShmPorts(config.shm, table)
+        """Yield the ports that `config` asks for, in the order of `loop`'s batches; raises TransportError."""
         if config.interfaces:
             yield PacketPorts(table, dict(config.interfaces), deep=config.deep_buffers)
         if config.udp is not None:
             yield UdpPort(table, config.udp.host, config.udp.port, switch=config.udp.switch)
+        if config.shm is not None:
+            yield ShmPorts(config.shm, table)
 
     def run(self) -> None:
         """Move frames until `stop`; returns at once after it."""

@@ -219,11 +219,8 @@ def _run(
     began = monotonic()
     until = began + LONGEST_RUN_S
     while turns < TURNS and began < until:
-        of_memory = shm_kernels.collect(shm, counters, batch.addresses, batch.lengths, batch.ports, 0)
-        count = packet_kernels.collect(packet, counters, batch.addresses, batch.lengths, batch.ports, of_memory)
-        count = udp_kernels.collect(udp, counters, batch.addresses, batch.lengths, batch.ports, count)
         began = monotonic()
-        note_frames(pace, count - of_memory, began)
+        count = _collect(shm, packet, udp, counters, batch, pace, began)
         if count == 0:
             if not _sleep(shm, watching, left_to_look):
                 return DONE
@@ -268,6 +265,21 @@ def _run(
         if traced:
             note(spans, _PROGRAM, began, monotonic(), count, went)
     return DONE
+
+
+@kernel
+def _collect(
+    shm: ShmWords, packet: PacketWords, udp: UdpWords, counters: Counters, batch: _Columns, pace: Pace, now: float
+) -> int:
+    """Fill a batch; return how many frames it has.
+
+    Sockets come first: they give a bounded number of frames each, while workers in memory might fill every batch.
+    """
+    columns = batch.addresses, batch.lengths, batch.ports
+    count = packet_kernels.collect(packet, counters, *columns, 0)
+    count = udp_kernels.collect(udp, counters, *columns, count)
+    note_frames(pace, count, now)
+    return shm_kernels.collect(shm, counters, *columns, count)
 
 
 @kernel
