@@ -1,17 +1,19 @@
-"""The switch alone: contributions a second on one core in memory, native and interpreted, beside BMv2."""
+"""The switch alone: contributions a second in memory, native and interpreted, beside BMv2; and two cores beside one."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
+from collections.abc import Iterator
 
 import numpy as np
 
 from bench.bmv2 import bmv2_rate
 from bench.contributions import WORKERS, Contributions
 from bench.records import Record, Samples, beside, record
-from switchsum.switch.batch import Output
+from switchsum.switch.batch import SHARDED_ARENA_BYTES, Output
+from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.ports.port_set import BATCH_FRAMES
 from switchsum.testing.embedded import Embedded
@@ -22,35 +24,67 @@ RUNS = 5
 ROUNDS = BATCH_FRAMES // (SLOT_COUNT * WORKERS)
 """Rounds in one call, which then has as many frames as the switch takes at once from its ports."""
 ENGINES: tuple[EngineName, ...] = ("native", "interpreter")
+SHARDS = 2
 SECONDS = {"native": 0.5, "interpreter": 2.0}
 """Least length of one run."""
 
 
-def embedded_rate(lanes: int, engine: EngineName) -> Samples:
-    """Return contributions a second of the embedded switch; each round gives a result to each of four workers."""
-    switch = Embedded(lanes, engine)
-    frames = Contributions(Rig(switch, workers=WORKERS, lanes=lanes), slots=SLOT_COUNT, rounds=ROUNDS)
-    addresses, count = frames.addresses, frames.count
-    lengths = np.full(count, frames.frame_bytes, np.uint32)
-    ports = np.resize(np.arange(1, WORKERS + 1, dtype=np.uint32), count)
-    output = Output()
-    numbers = np.zeros(SLOT_COUNT, np.uint32)
+class Measured:
+    """The embedded switch; each round gives a result to each of four workers."""
 
-    def measure() -> float:
-        done, spent = 0, 0.0
-        while spent < SECONDS[engine]:
-            numbers[:] += ROUNDS
-            frames.set_numbers(numbers)
-            started = time.perf_counter()
-            ran = switch.pipeline.process_batch(addresses, lengths, ports, count, output)
+    def __init__(self, lanes: int, engine: EngineName, sharding: Sharding | None = None) -> None:
+        self._switch = Embedded(lanes, engine, sharding=sharding)
+        self._frames = Contributions(Rig(self._switch, workers=WORKERS, lanes=lanes), slots=SLOT_COUNT, rounds=ROUNDS)
+        count = self._frames.count
+        self._columns = (
+            self._frames.addresses,
+            np.full(count, self._frames.frame_bytes, np.uint32),
+            np.resize(np.arange(1, WORKERS + 1, dtype=np.uint32), count),
+        )
+        self._output = Output(arena_bytes=SHARDED_ARENA_BYTES)
+        self._numbers = np.zeros(SLOT_COUNT, np.uint32)
+        self._seconds = SECONDS[engine]
+        self.cpu_seconds: list[float] = []
+        """Processor time for a million contributions, of each run."""
+
+    def measure(self) -> float:
+        """Return contributions a second."""
+        done, spent, cpu, count = 0, 0.0, 0.0, self._frames.count
+        while spent < self._seconds:
+            self._numbers += ROUNDS
+            self._frames.set_numbers(self._numbers)
+            started, cpu_before = time.perf_counter(), time.process_time()
+            ran = self._switch.pipeline.process_batch(*self._columns, count, self._output)
             spent += time.perf_counter() - started
-            if ran != count or output.count != count:
-                raise RuntimeError(f"{ran} of {count} frames ran and made {output.count}")
+            cpu += time.process_time() - cpu_before
+            if ran != count or self._output.count != count:
+                raise RuntimeError(f"{ran} of {count} frames ran and made {self._output.count}")
             done += count
+        self.cpu_seconds.append(cpu / done * 1e6)
         return done / spent
 
-    measure()
-    return Samples.of(measure, RUNS)
+
+def embedded_rate(lanes: int, engine: EngineName) -> Samples:
+    """Return contributions a second of the embedded switch."""
+    measured = Measured(lanes, engine)
+    measured.measure()
+    return Samples.of(measured.measure, RUNS)
+
+
+def shard_records(lanes: int) -> Iterator[Record]:
+    """Measure several cores beside one, in turn."""
+    one, several = Measured(lanes, "native"), Measured(lanes, "native", Sharding(field="agg.slot", shards=SHARDS))
+    for measured in (one, several):
+        measured.measure()
+        measured.cpu_seconds.clear()
+    rates = [(several.measure(), one.measure()) for _ in range(RUNS)]
+    ours, alone = (Samples(values=list(values)) for values in zip(*rates, strict=True))
+    conditions = f"{SHARDS} cores, {lanes} lanes, {WORKERS} workers, {SLOT_COUNT} rounds in flight, {RUNS} runs in turn"
+    name = f"switch.shards.{lanes}"
+    yield beside(record(f"{name}.rate", ours, "contributions/s", conditions), "one core", alone)
+    ours, alone = Samples(values=several.cpu_seconds), Samples(values=one.cpu_seconds)
+    cpu = record(f"{name}.cpu", ours, "s of processor time per million contributions", conditions)
+    yield beside(cpu, "one core", alone, smaller_is_better=True)
 
 
 def run() -> list[Record]:
@@ -66,4 +100,5 @@ def run() -> list[Record]:
             name, conditions_here = f"switch.contributions.{lanes}.{engine}", f"{engine}, {conditions}"
             alone = record(name, embedded_rate(lanes, engine), "contributions/s", conditions_here)
             records.append(alone if bmv2 is None else beside(alone, "bmv2", bmv2))
+        records += shard_records(lanes)
     return records

@@ -1,4 +1,4 @@
-"""Arrays over raw addresses inside kernels, so that one compiled kernel serves operations of every dtype."""
+"""Memory inside kernels: raw addresses, so that one compiled kernel serves operations of every dtype."""
 
 from __future__ import annotations
 
@@ -7,57 +7,28 @@ from collections.abc import Callable
 from typing import Any
 
 import llvmlite.ir as ll
-import numpy as np
 import numpy.typing as npt
-from numba import carray
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from switchsum.protocol.kernels import inner
+from switchsum.protocol.memory import bytes_at, call, floats_at, halves_at, longs_at, pointer, words_at
+
+__all__ = [
+    "Scalar",
+    "address_of",
+    "bytes_at",
+    "call",
+    "floats_at",
+    "halves_at",
+    "longs_at",
+    "pointer",
+    "prefetch",
+    "swap",
+    "words_at",
+]
 
 Scalar = Any
 """A number inside a kernel, of the type that its expression says."""
-
-
-def _pointer(_context: Any, address: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
-
-    return types.voidptr(types.int64), generate
-
-
-pointer: Callable[[int], Any] = intrinsic(_pointer)
-"""Turn an int64 address into a pointer."""
-
-
-@inner
-def bytes_at(address: int, count: int) -> npt.NDArray[np.uint8]:
-    """View `count` bytes."""
-    return carray(pointer(address), (count,), np.uint8)  # type: ignore[no-any-return]
-
-
-@inner
-def halves_at(address: int, count: int) -> npt.NDArray[np.uint16]:
-    """View `count` 16-bit words."""
-    return carray(pointer(address), (count,), np.uint16)  # type: ignore[no-any-return]
-
-
-@inner
-def words_at(address: int, count: int) -> npt.NDArray[np.uint32]:
-    """View `count` 32-bit words."""
-    return carray(pointer(address), (count,), np.uint32)  # type: ignore[no-any-return]
-
-
-@inner
-def longs_at(address: int, count: int) -> npt.NDArray[np.uint64]:
-    """View `count` 64-bit words."""
-    return carray(pointer(address), (count,), np.uint64)  # type: ignore[no-any-return]
-
-
-@inner
-def floats_at(address: int, count: int) -> npt.NDArray[np.float32]:
-    """View `count` float32."""
-    return carray(pointer(address), (count,), np.float32)  # type: ignore[no-any-return]
 
 
 def _byte_swap(_context: Any, value: Any) -> Any:
@@ -69,19 +40,6 @@ def _byte_swap(_context: Any, value: Any) -> Any:
 
 swap: Callable[[Any], Any] = intrinsic(_byte_swap)
 """Reverse the bytes of an integer of any width."""
-
-
-def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        unpacked = list(cgutils.unpack_tuple(builder, values[1]))
-        kind = ll.FunctionType(ll.IntType(64), [value.type for value in unpacked])
-        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), unpacked)
-
-    return types.int64(types.int64, types.Tuple(arguments)), generate  # type: ignore[attr-defined]
-
-
-call: Callable[..., Any] = intrinsic(_call)
-"""Call an `Outlined` kernel by its address, with exactly the types that it takes: int64 and float64."""
 
 
 def _prefetch(_context: Any, address: Any) -> Any:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 DEFAULT_FRAMES: Final = 4096
 DEFAULT_ARENA_BYTES: Final = 8 << 20
+SHARDED_ARENA_BYTES: Final = 4 * DEFAULT_ARENA_BYTES
+"""Frames are shared out to cores with room for the most that they may become; what they do not use is never touched."""
 FRAME_ALIGN: Final = 64
 
 

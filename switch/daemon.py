@@ -14,11 +14,12 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import DEFAULT_PORT, Code, parse_p4info, v1
 from switchsum.protocol.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.wire import Address
-from switchsum.switch.batch import Output
+from switchsum.switch.batch import SHARDED_ARENA_BYTES, Output
 from switchsum.switch.cpu import CpuPort
 from switchsum.switch.loop import HELD, UNSENT, Loop
 from switchsum.switch.p4runtime import Device, Refused, Server, Service
 from switchsum.switch.pace import NAP_NS, is_fast, new_pace, note_frames
+from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
 from switchsum.switch.ports.capture import Capture
@@ -64,6 +65,8 @@ class Config:
     device_id: int = 0
     """P4Runtime's device id; simple_switch_grpc's is 0 too."""
     engine: EngineName = "native"
+    sharding: Sharding | None = None
+    """How several cores share out the frames; programs that it is not proven for are refused.  None: one core."""
     program: ProgramConfig | None = None
     shm: str | None = None
     """Name under which workers of this machine find the switch; None: no shared-memory links."""
@@ -93,10 +96,12 @@ class Switch:
         """Open ports and the P4Runtime server; raises SwitchsumError and leaves nothing open."""
         queues = Queues(config.priority_queues)
         self.device: Device[Pipeline] = Device(
-            lambda data: Pipeline.load(data, engine=config.engine, drop_port=config.drop_port, queues=queues)
+            lambda data: Pipeline.load(
+                data, engine=config.engine, drop_port=config.drop_port, queues=queues, sharding=config.sharding
+            )
         )
         self.service = Service(config.device_id, self.device, self._packet_out)
-        self._output = Output()
+        self._output = Output() if config.sharding is None else Output(arena_bytes=SHARDED_ARENA_BYTES)
         self._batch = Batch(BATCH_FRAMES)
         self._pace = new_pace()
         self._stopping = False

@@ -8,14 +8,10 @@ program's state.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.patience import Patience, note_wait, patience, share_cores
@@ -23,6 +19,7 @@ from switchsum.protocol.segmentation import FrameSender
 from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_bell, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.switch.batch import Entry, Output
+from switchsum.switch.entry import ENTRY_WORDS, call_program
 from switchsum.switch.pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from switchsum.switch.ports import packet_kernels, shm_kernels, udp_kernels
 from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
@@ -42,8 +39,6 @@ TURNS: Final = 64
 """A loop that does not sleep returns after so many batches, so that other ports have their turn."""
 LONGEST_RUN_S: Final = 0.05
 """One that does returns after this, so that links that make no sense are dropped."""
-ENTRY_WORDS: Final = 11
-"""Words of `Entry.arguments`."""
 LONGEST_SLEEP_NS: Final = 1_000_000_000
 
 DONE: Final = 0
@@ -165,35 +160,6 @@ class Loop:
         held = self._held[: int(self._left[2])]
         ports = output.ports[held]
         self._packet.hold(ports, np.zeros(len(held), np.uint32), output.addresses[held], output.lengths[held])
-
-
-def _call(_context: Any, entry: Any, addresses: Any, lengths: Any, ports: Any, count: Any, now_us: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word, half, byte = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
-        entry, *columns, count, now_us = arguments
-        words = context.make_array(signature.args[0])(context, builder, entry)
-        code, program, *outputs, result = (
-            builder.load(builder.gep(words.data, [ir.Constant(word, index)])) for index in range(ENTRY_WORDS)
-        )
-        arena, arena_bytes, *made, rows = outputs
-        values = [
-            *(builder.inttoptr(value, byte) for value in (program, *columns)),
-            *(builder.trunc(count, half), now_us),
-            *(builder.inttoptr(arena, byte), arena_bytes),
-            *(builder.inttoptr(value, byte) for value in made),
-            *(builder.trunc(rows, half), builder.inttoptr(result, byte)),
-        ]
-        function = ir.FunctionType(half, [value.type for value in values])
-        ran = builder.call(builder.inttoptr(code, function.as_pointer()), values)
-        return builder.zext(ran, word)
-
-    long = types.int64
-    return types.int64(entry, long, long, long, long, long), generate
-
-
-call_program: Callable[[npt.NDArray[np.int64], int, int, int, int, int], int] = intrinsic(_call)
-"""Run frames through native code: its entry; addresses of the columns of addresses, lengths and ports; how many; and
-the time in microseconds.  Returns how many ran."""
 
 
 @kernel

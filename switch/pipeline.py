@@ -17,6 +17,7 @@ from switchsum.switch.lock import StateLock
 from switchsum.switch.lower import lower
 from switchsum.switch.meters import Meter
 from switchsum.switch.passes.analysis import assigned
+from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.queues import Queues
 from switchsum.switch.reader import read_program
 from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
@@ -76,11 +77,13 @@ class Pipeline:
         drop_port: int = DROP_PORT,
         queues: Queues | None = None,
         debug: bool = False,
+        sharding: Sharding | None = None,
     ) -> Pipeline:
         """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks.
 
         `queues` are what frames wait in behind the program; QUEUE_SHIFT says where the ports that go out name them.
         Native code of a debug build stops the process where an index goes beyond the end of an array.
+        `sharding` shares the frames of a batch out to several threads; ProgramError where packets would then meet.
         """
         queues = queues or Queues()
         try:
@@ -89,11 +92,14 @@ class Pipeline:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
         state = make_state(program, queues)
         if engine == "interpreter":
+            if sharding is not None:
+                raise ProgramError("shards are for the native engine")
             return cls(program, state, _InterpretedEngine(program, state))
         # Imported late, for it brings LLVM.
         from switchsum.switch.codegen import compile_program  # noqa: PLC0415
 
-        return cls(program, state, compile_program(program, state, cache=cache_directory("switch"), debug=debug))
+        cache = cache_directory("switch")
+        return cls(program, state, compile_program(program, state, cache=cache, debug=debug, sharding=sharding))
 
     def room(self, frame_bytes: int) -> tuple[int, int]:
         """Return the frames and bytes of `Output` that one frame of that length may take."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from switchsum.switch.codegen.engine import Native, compile_program
+from switchsum.switch.codegen.compile import compile_program
+from switchsum.switch.codegen.engine import Native
 
 __all__ = ["Native", "compile_program"]

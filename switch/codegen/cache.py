@@ -18,10 +18,10 @@ _DIGEST_BYTES: Final = 32
 _SUFFIX: Final = ".object"
 
 
-def key_of(program: ir.Program, *, debug: bool) -> str:
+def key_of(program: ir.Program, *, debug: bool, shard: int | None = None) -> str:
     """Return a name for the code of a program: the same only where the code would be."""
     digest = hashlib.sha256()
-    for part in (_sources_digest(), fingerprint(), str(debug), repr(program)):
+    for part in (_sources_digest(), fingerprint(), f"{debug} {shard}", repr(program)):
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()
 

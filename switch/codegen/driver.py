@@ -26,20 +26,35 @@ from switchsum.switch.codegen.around import (
 from switchsum.switch.codegen.egress import Egress
 from switchsum.switch.codegen.emitter import I32, I64, POINTER, VOID, Emitter, Unit, Value, constant
 from switchsum.switch.codegen.graphs import graph_function
-from switchsum.switch.codegen.layout import ALIGN, COPIES, DIRECTORY, LEVELS, TEMPLATE, TIME, WAITING
+from switchsum.switch.codegen.layout import (
+    ALIGN,
+    COPIES,
+    DIRECTORY,
+    LEVELS,
+    SHARD,
+    SHARD_MASK,
+    TEMPLATE,
+    TIME,
+    WAITING,
+)
 from switchsum.switch.passes.analysis import GRAPHS
 from switchsum.switch.state import MAX_GROUP
 from switchsum.switch.v1model import INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
 
 ENTRY = "switch_batch"
-"""Name of the exported function; `ARGUMENTS` are its parameters, its result the number of frames that ran (32 bits)."""
+"""Name of the exported function; `ARGUMENTS` are its parameters, its result the number of frames that ran."""
 
+_BATCH: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, I64)
+"""context; addresses, lengths, ports of frames, how many; now."""
 ARGUMENTS: tuple[ll.Type, ...] = (
-    *(POINTER, POINTER, POINTER, POINTER, I32, I64),  # context; addresses, lengths, ports of frames, count; now
+    *_BATCH,
     *(POINTER, I64),  # arena, its bytes
-    *(POINTER, POINTER, POINTER, POINTER, POINTER, I32),  # columns of what goes out (batch.Output), their rows
+    *(POINTER, POINTER, POINTER, POINTER, POINTER, I64),  # columns of what goes out (batch.Output), their rows
     POINTER,  # where to put how many go out and how many found no room, 64 bits each
 )
+
+SHARDS = "switch_shards"
+"""Name of a sharded program's other function: it takes a batch, and where to put 64 bits of each frame's field."""
 
 
 class Driver:
@@ -58,11 +73,13 @@ class Driver:
         self._egress.emit()
         self._write_ingress()
         self._write_entry()
+        if self._unit.shard is not None:
+            self._write_shards(self._unit.shard)
 
     def _write_entry(self) -> None:
         """Run frames until all are done or what goes out may find no room."""
         around = self._around
-        function = ll.Function(self._unit.module, ll.FunctionType(I32, ARGUMENTS), ENTRY)
+        function = ll.Function(self._unit.module, ll.FunctionType(I64, ARGUMENTS), ENTRY)
         function.attributes.add("nounwind")
         emit = Emitter(self._unit, function)
         build = emit.build
@@ -73,11 +90,10 @@ class Driver:
         head, room, body, done = (function.append_basic_block(name) for name in ("head", "room", "body", "done"))
         build.branch(head)
         build.position_at_end(head)
-        index = build.phi(I32)
-        index.add_incoming(constant(32, 0), before)
-        build.cbranch(build.icmp_unsigned("<", index, count), room, done)
+        row = build.phi(I64)
+        row.add_incoming(constant(64, 0), before)
+        build.cbranch(build.icmp_unsigned("<", row, count), room, done)
         build.position_at_end(room)
-        row = emit.resize(index, 64)
         length = emit.resize(build.load(build.gep(lengths, [row], source_etype=I32), typ=I32), 64)
         build.cbranch(self._fits(emit, context, batch, length), body, done)
         build.position_at_end(body)
@@ -87,12 +103,12 @@ class Driver:
         build.call(self._ingress, [context, batch, frame, length, ll.Constant(POINTER, None)])
         if around.features.resubmits or around.features.recirculates:
             self._run_waiting(emit, context, batch)
-        index.add_incoming(build.add(index, constant(32, 1)), build.block)
+        row.add_incoming(build.add(row, constant(64, 1)), build.block)
         build.branch(head)
         build.position_at_end(done)
         for offset, which in ((0, MADE), (8, DROPPED)):
             emit.store(around.word(emit, batch, which), emit.at(result, offset), 8)
-        build.ret(index)
+        build.ret(row)
 
     def _begin(
         self, emit: Emitter, context: Value, batch: Value, now: Value, outputs: Sequence[Value], rows: Value
@@ -100,7 +116,7 @@ class Driver:
         around = self._around
         arena, arena_bytes, *columns = outputs
         none = constant(64, 0)
-        words = [arena, arena_bytes, none, *columns, emit.resize(rows, 64), none, none, now, none, none, none, none]
+        words = [arena, arena_bytes, none, *columns, rows, none, none, now, none, none, none, none]
         for which, value in enumerate(words):
             around.set_word(emit, batch, which, value)
         emit.store(now, emit.at(context, 8 * TIME), 8)
@@ -145,13 +161,11 @@ class Driver:
         context, batch, frame, length, waited = self._ingress.args
         cursor = emit.stack(I64)
         packet = Passing(emit.context_word(context, LEVELS), context, batch, frame, length, cursor)
-        emit.copy(packet.hot, emit.context_word(context, TEMPLATE), around.layout.hot_bytes)
-        build.store(constant(64, 0), cursor)
-        self._set_origin(emit, packet, waited)
-        around.set(emit, packet.hot, names.packet_length, length)
-        around.set(emit, packet.hot, names.length, length)
+        self._parse(emit, packet, waited)
+        if self._unit.shard is not None:
+            self._require_shard(emit, packet, self._unit.shard)
         around.set_word(emit, batch, BODY, constant(64, 0))
-        for name in ("parser", "verify", "ingress"):
+        for name in ("verify", "ingress"):
             around.run(emit, name, packet)
         if around.features.clones:
             self._clone(emit, packet)
@@ -161,6 +175,63 @@ class Driver:
                 self._egress.wait(emit, packet, frame, length, RESUBMITTED, number)
                 build.ret_void()
         self._go_on(emit, packet)
+
+    def _parse(self, emit: Emitter, packet: Passing, waited: Value) -> None:
+        """Make a new packet of a frame and parse it."""
+        around, names = self._around, self._names
+        emit.copy(packet.hot, emit.context_word(packet.context, TEMPLATE), around.layout.hot_bytes)
+        emit.build.store(constant(64, 0), packet.cursor)
+        self._set_origin(emit, packet, waited)
+        around.set(emit, packet.hot, names.packet_length, packet.length)
+        around.set(emit, packet.hot, names.length, packet.length)
+        around.run(emit, "parser", packet)
+
+    def _shard(self, emit: Emitter, packet: Passing, slot: int) -> Value:
+        """Return the low bits of the field that a parsed packet is sharded by."""
+        offset, bits = self._around.layout.bit_address(slot)
+        width = self._unit.program.fields[slot].width
+        return emit.resize(emit.load_bits(emit.at(packet.hot, offset), bits, width), 64)
+
+    def _require_shard(self, emit: Emitter, packet: Passing, slot: int) -> None:
+        """Drop a packet of another shard: its sender has changed it, in shared memory, since its shard was found."""
+        build = emit.build
+        wanted, mask = (emit.context_word(packet.context, word, I64) for word in (SHARD, SHARD_MASK))
+        found = build.and_(self._shard(emit, packet, slot), mask)
+        with build.if_then(build.icmp_unsigned("!=", found, wanted), likely=False):
+            build.ret_void()
+
+    def _write_shards(self, slot: int) -> None:
+        """Parse frames, and nothing else."""
+        around = self._around
+        function = ll.Function(self._unit.module, ll.FunctionType(I64, [*_BATCH, POINTER]), SHARDS)
+        function.attributes.add("nounwind")
+        emit = Emitter(self._unit, function)
+        build = emit.build
+        context, addresses, lengths, ports, count, now, found = function.args
+        batch, cursor = emit.stack(I64, BATCH_WORDS, 8), emit.stack(I64)
+        around.set_word(emit, batch, NOW, now)
+        hot = emit.context_word(context, LEVELS)
+        before = build.block
+        head, body, done = (function.append_basic_block(name) for name in ("head", "body", "done"))
+        build.branch(head)
+        build.position_at_end(head)
+        row = build.phi(I64)
+        row.add_incoming(constant(64, 0), before)
+        build.cbranch(build.icmp_unsigned("<", row, count), body, done)
+        build.position_at_end(body)
+        frame = build.load(build.gep(addresses, [row], source_etype=POINTER), typ=POINTER)
+        length, port = (
+            emit.resize(build.load(build.gep(column, [row], source_etype=I32), typ=I32), 64)
+            for column in (lengths, ports)
+        )
+        around.set_word(emit, batch, PORT, port)
+        packet = Passing(hot, context, batch, frame, length, cursor)
+        self._parse(emit, packet, ll.Constant(POINTER, None))
+        build.store(self._shard(emit, packet, slot), build.gep(found, [row], source_etype=I64))
+        row.add_incoming(build.add(row, constant(64, 1)), build.block)
+        build.branch(head)
+        build.position_at_end(done)
+        build.ret(row)
 
     def _set_origin(self, emit: Emitter, packet: Passing, waited: Value) -> None:
         """Fill in where a packet comes from: a port, or an earlier pass."""

@@ -39,6 +39,8 @@ class Unit:
     module: ll.Module
     debug: bool = False
     """An index beyond an array's end stops the process."""
+    shard: int | None = None
+    """Field whose low bits name a packet's shard, where several cores run the program; None: one does."""
     helpers: dict[object, ll.Function] = field(default_factory=dict)
     """Functions that were made on demand, by what they do."""
 

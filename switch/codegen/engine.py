@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 from typing import Any
 
-import llvmlite.ir as ll
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.switch import ir
 from switchsum.switch.batch import Entry, Output
-from switchsum.switch.codegen.cache import ObjectCache, key_of
-from switchsum.switch.codegen.driver import ENTRY, Driver
-from switchsum.switch.codegen.emitter import Unit
+from switchsum.switch.codegen.driver import ENTRY
 from switchsum.switch.codegen.layout import (
     COPIES,
     DIRECTORY,
@@ -35,13 +31,11 @@ from switchsum.switch.codegen.layout import (
     table_word,
     waiting_layout,
 )
-from switchsum.switch.codegen.machine import Library, compile_object
+from switchsum.switch.codegen.machine import Library
 from switchsum.switch.codegen.rows import TableRows
-from switchsum.switch.passes import gather_tests, narrow_repeated, split_carries
 from switchsum.switch.replicas import complete
 from switchsum.switch.state import State
 from switchsum.switch.v1model import MAX_CLONE_DEPTH, MAX_PASSES
-from switchsum.switch.verify import verify
 
 PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
 """Packets that exist at a time: one, what its clones are made from, a copy, and so on for clones of clones."""
@@ -49,33 +43,13 @@ PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
 _CELL_BYTES = 4096
 """More than any register cell or wide field has."""
 
-_WORD, _LONG, _ADDRESS = ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p
-_BATCH = ctypes.CFUNCTYPE(
-    _WORD,
-    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _WORD, _LONG),
+_LONG, _ADDRESS = ctypes.c_uint64, ctypes.c_void_p
+BatchFunction = ctypes.CFUNCTYPE(
+    _LONG,
+    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _LONG, _LONG),
     *(_ADDRESS, _LONG),
-    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _WORD, _ADDRESS),
+    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _LONG, _ADDRESS),
 )
-
-
-def compile_program(program: ir.Program, state: State, *, cache: Path | None, debug: bool = False) -> Native:
-    """Compile a program, or take its code from the directory `cache`, and tie it to its state."""
-    program = verify(split_carries(narrow_repeated(gather_tests(program))))
-    layout = Layout(program)
-    kept = ObjectCache(cache)
-    key = key_of(program, debug=debug)
-    code = kept.load(key)
-    if code is None:
-        code = compile_object(module_text(program, layout, debug=debug))
-        kept.store(key, code)
-    return Native(program, layout, state, Library(code, (ENTRY,)))
-
-
-def module_text(program: ir.Program, layout: Layout, *, debug: bool = False) -> str:
-    """Return the LLVM IR of a program that the passes have been through."""
-    module = ll.Module("switch")
-    Driver(Unit(program=program, layout=layout, module=module, debug=debug)).emit()
-    return str(module)
 
 
 class Native:
@@ -85,7 +59,7 @@ class Native:
         """Tie the code in `library` to `state`."""
         self._library = library
         self._code = library.address(ENTRY)
-        self._run = _BATCH(self._code)
+        self._run = BatchFunction(self._code)
         self._state = state
         self._result = np.zeros(2, np.uint64)
         self._result_address = _address(self._result)
@@ -95,7 +69,7 @@ class Native:
         self._context = np.zeros(context_words(program), np.uint64)
         self._context_address = _address(self._context)
         self._memory: list[npt.NDArray[np.uint8]] = []
-        self._share_packet(program, layout)
+        self._share_packet(program, layout, self._context)
         self._share_state(program)
 
     def process_batch(
@@ -140,8 +114,8 @@ class Native:
         start = -memory.ctypes.data % 64
         return memory[start : start + size]
 
-    def _share_packet(self, program: ir.Program, layout: Layout) -> None:
-        context = self._context
+    def _share_packet(self, program: ir.Program, layout: Layout, context: npt.NDArray[np.uint64]) -> None:
+        """Give a context memory for packets of its own."""
         zeros = self._reserve(_CELL_BYTES)
         template = self._reserve(layout.hot_bytes)
         for offset in layout.pointers.values():

@@ -313,7 +313,10 @@ class GraphEmitter:
     def _add_counts(self, address: Value) -> None:
         for offset, amount in ((0, constant(64, 1)), (8, self._packet.length)):
             place = self._emit.at(address, offset)
-            self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
+            if self._unit.shard is None:
+                self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
+            else:
+                self._emit.build.atomic_rmw("add", place, amount, "monotonic")
 
     def _random(self, statement: ir.Random) -> None:
         emit, build = self._emit, self._emit.build

@@ -17,12 +17,12 @@ from switchsum.switch import ir
 from switchsum.switch.passes.analysis import GRAPHS, is_wide, used_by
 from switchsum.switch.tables import MatchKind, TableSpec
 
-RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME = range(11)
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, SHARD, SHARD_MASK = range(13)
 """Words of the context: generator; multicast directory and clone sessions; the most copies that `room` allows a frame;
 a cell of zeros, and one that takes writes beyond an array's end; hot memory of a new packet; memory of packets, and of
 those that wait to enter ingress again; how each port's queues are; the time of
-the batch in microseconds, which native code itself writes."""
-FIRST_ARRAY: Final = 11
+the batch in microseconds, which native code itself writes; which packets a sharded program runs with this context."""
+FIRST_ARRAY: Final = 13
 TABLE_WORDS: Final = 5
 ROWS, INDEX, INDEX_SIZE, COUNTS, METERS = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, or the order of rows; their number (of slots, less 1); direct counters and

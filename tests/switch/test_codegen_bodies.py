@@ -12,7 +12,7 @@ from switchsum.protocol.kernels import kernel
 from switchsum.switch import ir
 from switchsum.switch.batch import Output
 from switchsum.switch.codegen.deparser import body_start
-from switchsum.switch.loop import call_program
+from switchsum.switch.entry import call_program
 from switchsum.switch.replicas import complete
 
 from .ir_programs import Draft, Pair, straight
@@ -44,9 +44,8 @@ def call(
     lengths: npt.NDArray[np.uint32],
     ports: npt.NDArray[np.uint32],
 ) -> int:
-    return call_program(
-        entry, int(addresses.ctypes.data), int(lengths.ctypes.data), int(ports.ctypes.data), len(ports), 0
-    )
+    columns = int(addresses.ctypes.data), int(lengths.ctypes.data), int(ports.ctypes.data)
+    return int(call_program(entry, *columns, len(ports), 0))
 
 
 def run(pair: Pair, output: Output) -> list[tuple[int, bytes]]:

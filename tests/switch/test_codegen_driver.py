@@ -19,7 +19,7 @@ import pytest
 
 from switchsum.switch import ir
 from switchsum.switch.batch import Output
-from switchsum.switch.codegen import compile_program, engine, machine
+from switchsum.switch.codegen import compile, compile_program, machine
 from switchsum.switch.codegen.cache import MAX_FILES, ObjectCache, key_of
 from switchsum.switch.pipeline import Pipeline, make_state
 from switchsum.switch.tables import (
@@ -318,7 +318,7 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         made.append(len(source))
         return machine.compile_object(source)
 
-    monkeypatch.setattr(engine, "compile_object", compile_object)
+    monkeypatch.setattr(compile, "compile_object", compile_object)
     return made
 
 

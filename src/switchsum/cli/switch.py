@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,12 @@ from switchsum.cli.controller import P4RUNTIME, read_ip, read_mac
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import check_address
 from switchsum.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from switchsum.switch.passes.provenance import Sharding
+
+
+MOST_SHARDS = 64
 
 
 class EngineChoice(StrEnum):
@@ -31,6 +37,10 @@ def switch(
     ] = None,
     udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None,
     engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE,
+    shards: Annotated[int, typer.Option(help="Cores to share frames out to: 1, 2, 4 and so on.")] = 1,
+    shard_by: Annotated[
+        str | None, typer.Option(metavar="HEADER.FIELD", help="Whose low bits say which core has a frame: agg.slot.")
+    ] = None,
     pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None,
     device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe",
@@ -53,6 +63,7 @@ def switch(
         listen=listen,
         device_id=device_id,
         engine=engine.value,
+        sharding=read_sharding(shards, shard_by, engine),
         shm=shm,
         interfaces=dict(read_interface(text) for text in interface or ()),
         udp=udp_config,
@@ -62,6 +73,19 @@ def switch(
         greet(f"switch with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
+
+
+def read_sharding(shards: int, field: str | None, engine: EngineChoice) -> Sharding | None:
+    """Read how several cores share out the frames, None for one; raises UsageError."""
+    from switchsum.switch.passes.provenance import Sharding
+
+    if shards == 1 and field is None:
+        return None
+    if field is None or shards.bit_count() != 1 or not 2 <= shards <= MOST_SHARDS:
+        raise UsageError(f"--shards is a power of two up to {MOST_SHARDS}, and --shard-by names the field they go by")
+    if engine is not EngineChoice.NATIVE:
+        raise UsageError("shards are for the native engine")
+    return Sharding(field=field, shards=shards)
 
 
 def read_interface(text: str) -> tuple[int, str]:

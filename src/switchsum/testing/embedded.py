@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from switchsum import p4src
 from switchsum.protocol.wire import Reason
+from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
 
@@ -13,8 +14,11 @@ from switchsum.switch.tables import Entry, Exact
 class Embedded:
     """Our own program on the embedded switch."""
 
-    def __init__(self, lanes: int, engine: EngineName, *, debug: bool = False) -> None:
-        self.pipeline = Pipeline.load(p4src.load(lanes).device_config, engine=engine, debug=debug)
+    def __init__(
+        self, lanes: int, engine: EngineName, *, debug: bool = False, sharding: Sharding | None = None
+    ) -> None:
+        device_config = p4src.load(lanes).device_config
+        self.pipeline = Pipeline.load(device_config, engine=engine, debug=debug, sharding=sharding)
 
     def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
         """Add an entry of exact matches."""

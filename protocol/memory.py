@@ -1,0 +1,76 @@
+"""Arrays over raw addresses inside kernels, and calls of native code by its address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.ir as ll
+import numpy as np
+import numpy.typing as npt
+from numba import carray
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from switchsum.protocol.kernels import inner
+
+
+def _pointer(_context: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+pointer: Callable[[int], Any] = intrinsic(_pointer)
+"""Turn an int64 address into a pointer."""
+
+
+@inner
+def bytes_at(address: int, count: int) -> npt.NDArray[np.uint8]:
+    """View `count` bytes."""
+    return carray(pointer(address), (count,), np.uint8)  # type: ignore[no-any-return]
+
+
+@inner
+def halves_at(address: int, count: int) -> npt.NDArray[np.uint16]:
+    """View `count` 16-bit words."""
+    return carray(pointer(address), (count,), np.uint16)  # type: ignore[no-any-return]
+
+
+@inner
+def words_at(address: int, count: int) -> npt.NDArray[np.uint32]:
+    """View `count` 32-bit words."""
+    return carray(pointer(address), (count,), np.uint32)  # type: ignore[no-any-return]
+
+
+@inner
+def longs_at(address: int, count: int) -> npt.NDArray[np.uint64]:
+    """View `count` 64-bit words."""
+    return carray(pointer(address), (count,), np.uint64)  # type: ignore[no-any-return]
+
+
+@inner
+def floats_at(address: int, count: int) -> npt.NDArray[np.float32]:
+    """View `count` float32."""
+    return carray(pointer(address), (count,), np.float32)  # type: ignore[no-any-return]
+
+
+@inner
+def integers_at(address: int, count: int) -> npt.NDArray[np.int64]:
+    """View `count` 64-bit integers."""
+    return carray(pointer(address), (count,), np.int64)  # type: ignore[no-any-return]
+
+
+def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        unpacked = list(cgutils.unpack_tuple(builder, values[1]))
+        kind = ll.FunctionType(ll.IntType(64), [value.type for value in unpacked])
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), unpacked)
+
+    return types.int64(types.int64, types.Tuple(arguments)), generate  # type: ignore[attr-defined]
+
+
+call: Callable[..., Any] = intrinsic(_call)
+"""Call an `Outlined` kernel, or other native code, by its address, with exactly the types that it takes: int64, which
+addresses are too, and float64."""

@@ -1,0 +1,48 @@
+"""From a program to an engine that runs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import llvmlite.ir as ll
+
+from switchsum.switch import ir
+from switchsum.switch.codegen.cache import ObjectCache, key_of
+from switchsum.switch.codegen.driver import ENTRY, SHARDS, Driver
+from switchsum.switch.codegen.emitter import Unit
+from switchsum.switch.codegen.engine import Native
+from switchsum.switch.codegen.layout import Layout
+from switchsum.switch.codegen.machine import Library, compile_object
+from switchsum.switch.codegen.sharded import Sharded
+from switchsum.switch.passes import gather_tests, narrow_repeated, split_carries
+from switchsum.switch.passes.provenance import Sharding, prove
+from switchsum.switch.state import State
+from switchsum.switch.verify import verify
+
+
+def compile_program(
+    program: ir.Program, state: State, *, cache: Path | None, debug: bool = False, sharding: Sharding | None = None
+) -> Native:
+    """Compile a program, or take its code from the directory `cache`, and tie it to its state.
+
+    Raises ProgramError where it cannot be shared out to cores as `sharding` says.
+    """
+    program = verify(split_carries(narrow_repeated(gather_tests(program))))
+    shard = None if sharding is None else prove(program, sharding)
+    layout = Layout(program)
+    kept = ObjectCache(cache)
+    key = key_of(program, debug=debug, shard=shard)
+    code = kept.load(key)
+    if code is None:
+        code = compile_object(module_text(program, layout, debug=debug, shard=shard))
+        kept.store(key, code)
+    if sharding is None:
+        return Native(program, layout, state, Library(code, (ENTRY,)))
+    return Sharded(program, layout, state, Library(code, (ENTRY, SHARDS)), sharding.shards)
+
+
+def module_text(program: ir.Program, layout: Layout, *, debug: bool = False, shard: int | None = None) -> str:
+    """Return the LLVM IR of a program that the passes have been through; `shard`: the field that it is sharded by."""
+    module = ll.Module("switch")
+    Driver(Unit(program=program, layout=layout, module=module, debug=debug, shard=shard)).emit()
+    return str(module)

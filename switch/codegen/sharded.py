@@ -1,0 +1,94 @@
+"""The native engine on several cores; `switchsum.switch.shards` says how a batch is divided."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from threading import Thread
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.patience import patience, share_cores
+from switchsum.switch import ir, shards
+from switchsum.switch.batch import Output
+from switchsum.switch.codegen.driver import SHARDS
+from switchsum.switch.codegen.engine import BatchFunction, Native
+from switchsum.switch.codegen.layout import ALIGN, COPIES, FIRST_ARRAY, RANDOM, SHARD, SHARD_MASK, Layout
+from switchsum.switch.codegen.machine import Library
+from switchsum.switch.state import RANDOM_FACTOR, State
+
+_SEED_MASK: Final = (1 << 64) - 1
+
+
+class Sharded(Native):
+    """Runs a program, compiled for shards, on as many threads; they end with this object."""
+
+    def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library, count: int) -> None:
+        """Tie the code in `library` to `state`, for a power of two of shards."""
+        super().__init__(program, layout, state, library)
+        self._contexts = np.tile(self._context, (count, 1))
+        self._head = np.zeros(shards.HEAD_WORDS, np.int64)
+        self._columns = np.zeros((count, 2, shards.MOST_FRAMES), np.uint64)
+        self._found = np.zeros(shards.MOST_FRAMES, np.uint64)
+        self._random = np.zeros(count, np.uint64)
+        self.lines: npt.NDArray[np.int64] = (
+            self._reserve(count * 8 * shards.LINE_WORDS).view(np.int64).reshape(count, shards.LINE_WORDS)
+        )
+        for shard in range(count):
+            self._fill(program, layout, shard)
+        head = self._head
+        head[shards.SHARDS] = count
+        head[shards.GROWTH] = ALIGN + sum(program.headers[header].width // 8 for header in program.deparser)
+        head[shards.CODE], head[shards.CONTEXT] = self._code, self._context_address
+        head[shards.FIND], head[shards.FOUND] = library.address(SHARDS), self._found.ctypes.data
+        head[shards.LINES] = self.lines.ctypes.data
+        share_cores(head[shards.LEFT_TO_LOOK :].view(np.float64), count)
+        self._code = shards.run_batch.address
+        self._run = BatchFunction(self._code)
+        self._context_address = head.ctypes.data
+        self._start(count)
+
+    def _fill(self, program: ir.Program, layout: Layout, shard: int) -> None:
+        """Give a shard its context and its line."""
+        context, line, columns = self._contexts[shard], self.lines[shard], self._columns[shard]
+        self._share_packet(program, layout, context)
+        self._random[shard] = int(self._state.random[0]) * (RANDOM_FACTOR + 2 * shard) & _SEED_MASK or 1
+        context[RANDOM] = self._random[shard:].ctypes.data
+        context[SHARD], context[SHARD_MASK] = shard, len(self.lines) - 1
+        line[shards.ADDRESSES] = columns[0].ctypes.data
+        line[shards.LENGTHS] = columns[1].ctypes.data
+        line[shards.PORTS] = columns[1, shards.MOST_FRAMES // 2 :].ctypes.data
+        line[shards.ENTRY], line[shards.ENTRY + 1] = self._code, context.ctypes.data
+        line[shards.RESULT - 1] = line[shards.RESULT :].ctypes.data
+
+    def _start(self, count: int) -> None:
+        bells = [os.eventfd(0) for _ in range(2 * count - 2)]
+        threads = []
+        # Called once here, so that it is compiled before anybody waits for it.
+        shards.help_out(np.full(shards.LINE_WORDS, shards.END).ctypes.data, patience())
+        for shard in range(1, count):
+            line = self.lines[shard]
+            line[shards.AWAKE_BELL], line[shards.DONE_BELL] = bells[2 * shard - 2 : 2 * shard]
+            left = patience()
+            share_cores(left, count)
+            arguments = line.ctypes.data, left
+            threads.append(Thread(target=shards.help_out, args=arguments, name=f"shard {shard}", daemon=True))
+            threads[-1].start()
+        self.close = weakref.finalize(self, _end, self.lines, threads, bells)
+        """Ends the threads, as the end of this object does."""
+
+    def _prepare(self, output: Output) -> None:
+        super()._prepare(output)
+        self._contexts[:, FIRST_ARRAY:] = self._context[FIRST_ARRAY:]
+        self._contexts[:, COPIES] = self._context[COPIES]
+        self._head[shards.COPIES] = self._context[COPIES]
+
+
+def _end(lines: npt.NDArray[np.int64], threads: list[Thread], bells: list[int]) -> None:
+    for line, thread in zip(lines[1:], threads, strict=True):
+        shards.end(line.ctypes.data)
+        thread.join()
+    for bell in bells:
+        os.close(bell)

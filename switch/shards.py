@@ -1,0 +1,209 @@
+"""Several cores for one program: a batch is divided by its packets' shards, and every part runs beside the others.
+
+One thread, the caller, has the batch.  It finds each frame's shard, hands the parts of the others to helpers, runs its
+own part and waits.  Every part has a share of the output of its own, in which it cannot meet another; the gaps between
+them are closed in the end.  Batches that are not worth that, or do not fit, run as they would without shards.
+
+Helpers sit in native code without the GIL.  Who waits for the other looks for a moment and then sleeps on an eventfd
+(see `switchsum.protocol.patience`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.atomics import fence, load_acquire, pause, store_release
+from switchsum.protocol.kernels import Outlined, inner, kernel
+from switchsum.protocol.memory import call, integers_at, longs_at, words_at
+from switchsum.protocol.patience import Patience, note_wait
+from switchsum.protocol.system import monotonic, ring_bell, silence_bell
+from switchsum.switch.entry import ENTRY_WORDS, call_program
+
+FEW: Final = 8
+"""A part with fewer frames is not worth waking a helper for."""
+MOST_FRAMES: Final = 1024
+"""Frames that are divided at a time."""
+_ALIGN_BYTES: Final = 64
+
+SHARDS, COPIES, GROWTH, CODE, CONTEXT, FIND, FOUND, LINES, LEFT_TO_LOOK = range(9)
+"""Words of a program in shards: how many; most frames that one may become and most bytes that each may gain; the code
+and its context without shards; the code that finds shards and where it writes them; the address of the shards' lines;
+from here on the caller's `Patience`."""
+HEAD_WORDS: Final = 11
+
+TURN, AWAKE_BELL, IS_ASLEEP = 0, 1, 2
+DONE, DONE_BELL, IS_WAITED_FOR = 8, 9, 10
+COUNT, NOW, ROOM, ADDRESSES, LENGTHS, PORTS = range(16, 22)
+ENTRY: Final = 24
+LINE_WORDS: Final = 40
+"""Words of a shard: the last part that it was given, and the last one that it has run, each with an eventfd and whether
+somebody sleeps on that; the part: frames, the time, bytes of the output that are left, and the columns; its `Entry`,
+and behind it the result.  A cache line for what each side writes."""
+RESULT: Final = ENTRY + ENTRY_WORDS
+_ARENA, _ARENA_BYTES, _MADE, _ROWS = ENTRY + 2, ENTRY + 3, ENTRY + 4, ENTRY + 9
+"""Words of the entry: memory for frames and its size, the first of five columns, their rows."""
+_COLUMN_BYTES: Final = (4, 8, 4, 4, 8)
+"""Of an item of each column: ports, addresses, lengths, heads, bodies."""
+END: Final = -1
+"""The turn after which a helper ends."""
+
+Words = npt.NDArray[np.int64]
+
+
+@inner
+def _wait(line: int, word: int, old: int, left: Patience) -> Any:
+    """Wait until a word of a line, with its bell and flag behind it, is not `old` any more; return it."""
+    address = line + 8 * word
+    began = monotonic()
+    while load_acquire(address) == old and monotonic() < began + left[0]:
+        pause()
+    while load_acquire(address) == old:
+        store_release(address + 16, 1)
+        fence()
+        if load_acquire(address) == old:
+            silence_bell(load_acquire(address + 8))  # sleeps until it is rung
+        store_release(address + 16, 0)
+    note_wait(left, monotonic() - began)
+    return load_acquire(address)
+
+
+@inner
+def _post(line: int, word: int, value: int) -> None:
+    """Write a word of a line and wake whoever waits for it."""
+    address = line + 8 * word
+    store_release(address, value)
+    fence()
+    if load_acquire(address + 16) != 0:
+        ring_bell(load_acquire(address + 8))
+
+
+@inner
+def _run_part(line: Words) -> None:
+    entry = line[ENTRY : ENTRY + ENTRY_WORDS]
+    call_program(entry, line[ADDRESSES], line[LENGTHS], line[PORTS], line[COUNT], line[NOW])
+
+
+@kernel
+def help_out(address: int, left: Patience) -> None:
+    """Run the parts of one shard, until there are no more."""
+    line = integers_at(address, LINE_WORDS)
+    turn: Any = np.int64(0)
+    while True:
+        turn = _wait(address, TURN, turn, left)
+        if turn == END:
+            return
+        _run_part(line)
+        _post(address, DONE, turn)
+
+
+@kernel
+def end(address: int) -> None:
+    """Let a helper end."""
+    _post(address, TURN, END)
+
+
+@Outlined
+def run_batch(
+    program: int,
+    addresses: int,
+    lengths: int,
+    ports: int,
+    count: int,
+    now: int,
+    arena: int,
+    arena_bytes: int,
+    made_ports: int,
+    made_addresses: int,
+    made_lengths: int,
+    made_heads: int,
+    made_bodies: int,
+    rows: int,
+    result: int,
+) -> int:
+    """Run a batch, as the code of a program does; `program` is the address of its words."""
+    head = integers_at(program, HEAD_WORDS)
+    made = (made_ports, made_addresses, made_lengths, made_heads, made_bodies)
+    if count >= FEW * head[SHARDS]:
+        lines = integers_at(head[LINES], head[SHARDS] * LINE_WORDS).reshape(head[SHARDS], LINE_WORDS)
+        _share_output(lines, arena, arena_bytes, made, rows)
+        lines[:, NOW] = now
+        taken = _divide(head, lines, addresses, lengths, ports, min(count, MOST_FRAMES))
+        if taken >= FEW:
+            _run_parts(head, lines)
+            _gather(lines, made, integers_at(result, 2))
+            return taken  # type: ignore[no-any-return]
+    return call(  # type: ignore[no-any-return]
+        *(head[CODE], head[CONTEXT], addresses, lengths, ports, count, now, arena, arena_bytes),
+        *(made_ports, made_addresses, made_lengths, made_heads, made_bodies, rows, result),
+    )
+
+
+@inner
+def _share_output(lines: Words, arena: int, arena_bytes: int, made: tuple[int, ...], rows: int) -> None:
+    """Give every shard an equal part of the output."""
+    shards = len(lines)
+    size, share = arena_bytes // shards // _ALIGN_BYTES * _ALIGN_BYTES, rows // shards
+    for shard in range(shards):
+        line = lines[shard]
+        line[COUNT] = 0
+        line[_ARENA], line[_ARENA_BYTES], line[ROOM], line[_ROWS] = arena + shard * size, size, size, share
+        for column in range(5):
+            line[_MADE + column] = made[column] + shard * share * _COLUMN_BYTES[column]
+
+
+@inner
+def _divide(head: Words, lines: Words, addresses: int, lengths: int, ports: int, count: int) -> Any:
+    """Copy frames into their shards' parts until one has no room for what the next may become; return how many."""
+    call(head[FIND], head[CONTEXT], addresses, lengths, ports, count, lines[0, NOW], head[FOUND])
+    found, frames = longs_at(head[FOUND], count), longs_at(addresses, count)
+    sizes, came_at = words_at(lengths, count), words_at(ports, count)
+    mask, copies = np.uint64(head[SHARDS] - 1), head[COPIES]
+    for i in range(count):
+        line = lines[np.int64(found[i] & mask)]
+        place = line[COUNT]
+        needed = copies * (np.int64(sizes[i]) + head[GROWTH])
+        if needed > line[ROOM] or copies * (place + 1) > line[_ROWS]:
+            return np.int64(i)
+        longs_at(line[ADDRESSES], MOST_FRAMES)[place] = frames[i]
+        words_at(line[LENGTHS], MOST_FRAMES)[place] = sizes[i]
+        words_at(line[PORTS], MOST_FRAMES)[place] = came_at[i]
+        line[ROOM] -= needed
+        line[COUNT] += 1
+    return np.int64(count)
+
+
+@inner
+def _run_parts(head: Words, lines: Words) -> None:
+    """Run all parts; the caller runs those that are small, and the first."""
+    for shard in range(1, len(lines)):
+        if lines[shard, COUNT] >= FEW:
+            _post(head[LINES] + 8 * shard * LINE_WORDS, TURN, lines[shard, TURN] + 1)
+    for shard in range(len(lines)):
+        if shard == 0 or lines[shard, COUNT] < FEW:
+            _run_part(lines[shard])
+    for shard in range(1, len(lines)):
+        if lines[shard, COUNT] >= FEW:
+            left = head[LEFT_TO_LOOK:].view(np.float64)
+            _wait(head[LINES] + 8 * shard * LINE_WORDS, DONE, lines[shard, TURN] - 1, left)
+
+
+@inner
+def _gather(lines: Words, made: tuple[int, ...], result: Words) -> None:
+    """Close the gaps between what the parts have made."""
+    result[:] = 0
+    for shard in range(len(lines)):
+        line = lines[shard]
+        count, size = line[RESULT], 0
+        for column in range(5):
+            size = _COLUMN_BYTES[column]
+            target, source = made[column] + result[0] * size, line[_MADE + column]
+            if target != source:
+                # What is moved down is copied from its first byte on, so that it may lie over where it was.
+                to, of = words_at(target, count * size // 4), words_at(source, count * size // 4)
+                for i in range(len(to)):
+                    to[i] = of[i]
+        result[0] += count
+        result[1] += line[RESULT + 1]
