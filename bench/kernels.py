@@ -10,10 +10,10 @@ import numpy as np
 from bench.contributions import WORKERS, Contributions
 from bench.records import Record, Samples, record
 from switchsum.host import kernels
-from switchsum.host.memory import address_of, call
 from switchsum.protocol import lanes
 from switchsum.protocol.atomics import copy_bytes
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.memory import address_of, call
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig

@@ -18,11 +18,11 @@ import numpy as np
 import switchsum.host
 from switchsum.host import recovery
 from switchsum.host.communicator import Communicator
-from switchsum.host.memory import Scalar
 from switchsum.host.state import Record, State
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.protocol import kernels
 from switchsum.protocol.kernels import inner
+from switchsum.protocol.memory import Scalar
 
 _ENGINE = import_module("switchsum.host.engine")
 _MODULES = ("recovery", "contribution", "machine", "shm_loop")

@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 
 from switchsum.host.integers import ALL_ZERO
 from switchsum.host.kernels import item_bytes
-from switchsum.host.memory import call
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.memory import call
 
 Words = npt.NDArray[np.uint64]
 Octets = npt.NDArray[np.uint8]

@@ -10,11 +10,11 @@ from switchsum.host import header
 from switchsum.host.header import fill_checksum, put16, put32
 from switchsum.host.integers import ALL_ZERO, INT8, INT64
 from switchsum.host.kernels import item_bytes, mixed
-from switchsum.host.memory import Scalar, bytes_at, call
 from switchsum.host.recovery import settle, transmit
 from switchsum.host.state import OPERATIONS, WHOLE, Count, Phase, Record, State
 from switchsum.protocol.kernels import inner
 from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.memory import Scalar, bytes_at, call
 from switchsum.protocol.wire import (
     FRAME_BYTES,
     LANE_BYTES,

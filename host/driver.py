@@ -12,7 +12,6 @@ from switchsum.host.engine import Engine
 from switchsum.host.events import Event
 from switchsum.host.exact import Few, write_digits
 from switchsum.host.machine import RETRY_S
-from switchsum.host.memory import address_of
 from switchsum.host.packet_loop import PacketLoop
 from switchsum.host.shm_loop import ShmLoop
 from switchsum.host.socket_loop import SocketLoop
@@ -20,6 +19,7 @@ from switchsum.host.transport.base import Transport
 from switchsum.host.transport.packet import PacketTransport
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.host.transport.sockets import SocketTransport
+from switchsum.protocol.memory import address_of
 from switchsum.protocol.trace import NO_SPANS, Trace
 
 

@@ -24,7 +24,6 @@ import numpy.typing as npt
 from switchsum.host import machine
 from switchsum.host.events import Event, Failed, Finished
 from switchsum.host.integers import INT8
-from switchsum.host.memory import address_of
 from switchsum.host.operation import FLOAT_LANES, Operation
 from switchsum.host.prepared import Prepared, prepare
 from switchsum.host.state import CORE, OPERATIONS, Count, Failure, Phase, State, allocate
@@ -37,6 +36,7 @@ from switchsum.protocol.errors import (
     UsageError,
 )
 from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
+from switchsum.protocol.memory import address_of
 from switchsum.protocol.wire import (
     FRAME_BYTES,
     HEADER_BYTES,

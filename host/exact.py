@@ -14,11 +14,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.memory import address_of
 from switchsum.host.prepared import Prepared
 from switchsum.host.state import OPERATION
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.memory import address_of
 
 DIGITS: Final = 11
 """Lanes of one value."""

@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.memory import Scalar
 from switchsum.host.state import Count, Record
 from switchsum.protocol.kernels import inner, kernel
+from switchsum.protocol.memory import Scalar
 from switchsum.protocol.wire import (
     ETHERNET_BYTES,
     FIELD_OFFSET,

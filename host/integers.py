@@ -13,8 +13,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.memory import Scalar, bytes_at, halves_at, longs_at, swap, words_at
 from switchsum.protocol.kernels import Outlined, inner
+from switchsum.protocol.memory import Scalar, bytes_at, halves_at, longs_at, swap, words_at
 
 INT8: Final = 4
 INT16: Final = 5

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 
 from switchsum.host.integers import ALL_ZERO, INT8, is_zero
-from switchsum.host.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
 from switchsum.protocol.kernels import Outlined, inner
 from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
+from switchsum.protocol.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
 
 NO_DTYPE: Final = 0
 """Of an operation without values."""

@@ -25,7 +25,6 @@ from switchsum.host.contribution import (
 from switchsum.host.header import Frame, fault, get32
 from switchsum.host.integers import INT8, parts_of
 from switchsum.host.kernels import item_bytes
-from switchsum.host.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 from switchsum.host.recovery import (
     note_held,
     note_result,
@@ -39,6 +38,7 @@ from switchsum.host.recovery import (
 from switchsum.host.state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
 from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 
 RETRY_S: Final = 0.0005

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
-from switchsum.host.memory import address_of
 from switchsum.host.socket_loop import NAP_ROUNDS, NAP_S, NAP_SHARE
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
 from switchsum.host.transport.packet import PacketEnd
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.memory import address_of
 from switchsum.protocol.packetring import DESCRIPTOR, MOST_TAKEN, TURN_BYTES, Ring, first_frame, forget_error, take
 from switchsum.protocol.segmentation import Sending, send_frames
 from switchsum.protocol.system import Watched, monotonic, poll, watch

@@ -29,9 +29,9 @@ from typing import Final
 import numpy as np
 
 from switchsum.host.header import FLAGS, fill_checksum
-from switchsum.host.memory import Scalar, bytes_at
 from switchsum.host.state import NEVER, Count, Phase, Record, State
 from switchsum.protocol.kernels import inner
+from switchsum.protocol.memory import Scalar, bytes_at
 from switchsum.protocol.wire import Flag
 
 _WAITING: Final = int(Phase.WAITING)

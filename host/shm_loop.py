@@ -14,13 +14,13 @@ from numba import carray
 from switchsum.host import machine
 from switchsum.host.engine import Engine
 from switchsum.host.exact import DIGITS, put_sums, write_digits
-from switchsum.host.memory import address_of, floats_at, pointer, words_at
 from switchsum.host.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, Record, State
 from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
 from switchsum.protocol.atomics import copy_bytes, pause
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.kernels import Outlined, inner
+from switchsum.protocol.memory import address_of, floats_at, integers_at, pointer, words_at
 from switchsum.protocol.patience import note_wait, patience, share_cores
 from switchsum.protocol.ring import Link
 from switchsum.protocol.system import READY, monotonic, poll, ring_bell, silence_bell
@@ -120,7 +120,7 @@ def _state_of(context: Record) -> State:
         carray(pointer(context.rows), (rows,), ROW),
         carray(pointer(context.queue), (2, rows), np.int32),
         carray(pointer(context.kept), (slots, context.lanes), np.uint32),
-        carray(pointer(context.unanswered), (slots,), np.int64),
+        integers_at(context.unanswered, slots),
     )
 
 
@@ -153,10 +153,10 @@ def _run(context: int, until: float) -> int:
 @inner
 def _loop(context: Record, state: State, until: float) -> int:
     core = state.core[0]
-    link = carray(pointer(context.link), (ring.LINK_FIELDS,), np.int64)
+    link = integers_at(context.link, ring.LINK_FIELDS)
     rows = carray(pointer(context.row_list), (context.most,), np.int32)
     lengths = carray(pointer(context.length_list), (context.most,), np.int32)
-    bodies = carray(pointer(context.body_list), (context.most,), np.int64)
+    bodies = integers_at(context.body_list, context.most)
     spans = carray(pointer(context.spans), (context.span_rows, 5), np.int64)
     traced = is_traced(spans)
     while True:

@@ -8,7 +8,6 @@ import numpy as np
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
-from switchsum.host.memory import address_of
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Frames, Indices
 from switchsum.host.transport.sockets import SocketEnd
@@ -17,6 +16,7 @@ from switchsum.protocol.batchsend import SendWords, send_datagrams
 from switchsum.protocol.batchsocket import NO_NAMES, Addresses
 from switchsum.protocol.encapsulation import Bytes, wrap
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.memory import address_of
 from switchsum.protocol.system import monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 

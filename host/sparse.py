@@ -25,9 +25,9 @@ from switchsum.host.bitmap import Indices, Words
 from switchsum.host.collectives import How
 from switchsum.host.handle import Handle
 from switchsum.host.kernels import scan
-from switchsum.host.memory import address_of
 from switchsum.host.operation import Operation, check
 from switchsum.protocol.errors import SumOverflow, UnsupportedDtype, UsageError
+from switchsum.protocol.memory import address_of
 from switchsum.protocol.wire import LANE_BYTES
 
 Array = npt.NDArray[Any]

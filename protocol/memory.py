@@ -1,7 +1,8 @@
-"""Arrays over raw addresses inside kernels, and calls of native code by its address."""
+"""Memory by its address, inside kernels, so that a compiled one serves every dtype; native code by its address."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,9 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from switchsum.protocol.kernels import inner
+
+Scalar = Any
+"""A number inside a kernel, of the type that its expression says."""
 
 
 def _pointer(_context: Any, address: Any) -> Any:
@@ -74,3 +78,39 @@ def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
 call: Callable[..., Any] = intrinsic(_call)
 """Call an `Outlined` kernel, or other native code, by its address, with exactly the types that it takes: int64, which
 addresses are too, and float64."""
+
+
+def _byte_swap(_context: Any, value: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return arguments[0] if value.bitwidth == 8 else builder.bswap(arguments[0])
+
+    return value(value), generate
+
+
+swap: Callable[[Any], Any] = intrinsic(_byte_swap)
+"""Reverse the bytes of an integer of any width."""
+
+
+def _prefetch(_context: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = ll.IntType(32)
+        kind = ll.FunctionType(ll.VoidType(), [cgutils.voidptr_t, word, word, word])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        reading, soon, data = (ll.Constant(word, value) for value in (0, 3, 1))
+        builder.call(prefetch, [builder.inttoptr(arguments[0], cgutils.voidptr_t), reading, soon, data])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+prefetch: Callable[[int], None] = intrinsic(_prefetch)
+"""Have the cache line at an address, which need not be one of ours, brought near."""
+
+
+def address_of(array: npt.NDArray[Any]) -> int:
+    """Return the address of an array's first byte."""
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
+    except (ValueError, TypeError, BufferError):  # empty, read-only, or of a dtype that numpy does not have
+        address: int = array.__array_interface__["data"][0]
+        return address

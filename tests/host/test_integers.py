@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsum.host import integers, kernels
-from switchsum.host.memory import address_of
 from switchsum.host.operation import Operation
+from switchsum.protocol.memory import address_of
 
 Array = npt.NDArray[Any]
 CODES = {1: integers.INT8, 2: integers.INT16, 4: integers.INT32, 8: integers.INT64}

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsum.host import integers, kernels
-from switchsum.host.memory import address_of
 from switchsum.protocol import lanes
+from switchsum.protocol.memory import address_of
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [
