@@ -17,11 +17,11 @@ from switchsum.host.exact import DIGITS, put_sums, write_digits
 from switchsum.host.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, Record, State
 from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
-from switchsum.protocol.atomics import copy_bytes, pause
+from switchsum.protocol.atomics import copy_bytes
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.kernels import Outlined, inner
 from switchsum.protocol.memory import address_of, floats_at, integers_at, pointer, words_at
-from switchsum.protocol.patience import note_wait, patience, share_cores
+from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, new_patience, note_wait
 from switchsum.protocol.ring import Link
 from switchsum.protocol.system import READY, monotonic, poll, ring_bell, silence_bell
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
@@ -75,8 +75,7 @@ class ShmLoop:
     """The loop of one engine on one link."""
 
     def __init__(self, engine: Engine, end: LinkEnd, spans: Spans = NO_SPANS) -> None:
-        left_to_look = patience()
-        share_cores(left_to_look, engine.world_size + 1)
+        patience = new_patience()
         state = engine.state
         self._context = np.zeros(1, _CONTEXT)
         self._context[0] = (
@@ -85,9 +84,9 @@ class ShmLoop:
             *(address_of(end.link), address_of(end.answers), end.answers.shape[1]),
             *(address_of(end.rows), address_of(end.lengths), address_of(end.bodies)),
             max(1, TURN_BYTES // end.answers.shape[1]),
-            *(address_of(end.watched), end.switch_bell, address_of(left_to_look), address_of(spans), len(spans)),
+            *(address_of(end.watched), end.switch_bell, address_of(patience), address_of(spans), len(spans)),
         )
-        self._keep = (state, end, left_to_look, spans)
+        self._keep = (state, end, patience, spans)
         self._address = address_of(self._context)
         self._run, self._add_few = _run.function, _add_few.function
 
@@ -206,15 +205,15 @@ def _push(state: State, link: Link, switch_bell: int) -> int:
 def _rest(context: Record, link: Link, until: float) -> bool:
     """Look for frames for a short while, then sleep until the switch rings or the clock says so; False: hung up."""
     watched = carray(pointer(context.watched), (2, 2), np.int32)
-    left_to_look = carray(pointer(context.patience), (2,), np.float64)
+    patience = carray(pointer(context.patience), (FIELDS,), np.float64)
     began = monotonic()
-    if _look(link, min(until, began + left_to_look[0])) or not ring.fall_asleep(link):
-        note_wait(left_to_look, monotonic() - began)
+    if _look(link, patience, began, until) or not ring.fall_asleep(link):
+        note_wait(patience, True, monotonic() - began)
         return True
     pause_ns = int(max(until - monotonic(), 0.0) * 1e9)
     ready = poll(context.watched, 2, pause_ns)
     ring.set_sleeping(link, 0)
-    note_wait(left_to_look, monotonic() - began)
+    note_wait(patience, False, monotonic() - began)
     if ready > 0:
         if watched[1, 1] & READY:
             return False
@@ -223,10 +222,11 @@ def _rest(context: Record, link: Link, until: float) -> bool:
 
 
 @inner
-def _look(link: Link, until: float) -> bool:
-    """Look for frames until the clock says so; True when frames have come."""
+def _look(link: Link, patience: Patience, now: float, until: float) -> bool:
+    """Look for frames for as long as patience allows, and the clock; True when frames have come."""
+    until = min(until, look_until(patience, now))
     while ring.waiting(link) <= 0:
-        if monotonic() >= until:
+        if now >= until:
             return False
-        pause()
+        now = give_way(patience, now)
     return True

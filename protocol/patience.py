@@ -1,46 +1,79 @@
-"""How long a side of a shared-memory link looks for frames before it sleeps: only where that has paid lately.
+"""How a side of a shared-memory link waits: it looks for frames, and lets others have its core in between, then sleeps.
 
-To be woken takes longer than a round of a small allreduce.  So where switch and workers can have a core each, whoever
-waits first looks for frames again and again, for at most `LONGEST_S`, and only while waits are that short: one
-that took longer halves what the next may take, down to nothing, and a short one restores it.  Where they share cores,
-nobody looks: the one that it waits for needs the core.  (Yielding it in between is worse than sleeping:
-whoever else wants to run then runs for milliseconds, while one that sleeps goes first when it is woken.)
+To be put to sleep and woken takes several times as long as a round of a small allreduce, and where the core has halted,
+longer still.  Whoever yields the core instead is back as soon as the others have had their turn, which are those that
+it waits for: switch and workers look in turn, and nobody wakes anybody.  Two things would make that worse than sleep.
+
+- Waits that are long: a wait looks for at most `LONGEST_S`, and after one that was longer for half as long, down to
+  nothing, until one is short again.
+- Somebody else who computes: the scheduler lets him run for milliseconds when he is yielded to, but at once whoever is
+  woken.  So one that twice in a row does not get its core back for `STOLEN_S` sleeps from then on for a while, and for
+  twice as long each time that it happens again soon.
 """
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.kernels import kernel
+from switchsum.protocol.system import monotonic, yield_core
 
-LONGEST_S: Final = 0.00002
-"""A core is given to looking for no longer than this at a time."""
+LONGEST_S: Final = 0.0002
+"""A wait looks for no longer than this."""
 SHORTEST_S: Final = 0.000002
 """Less than this is nothing."""
+STOLEN_S: Final = 0.002
+"""One that yields and comes back after this may have met somebody who computes, whom the scheduler gives a slice."""
+IN_A_ROW_S: Final = 0.02
+"""If that happens twice within this, it has: many workers take that long now and then, one after the other."""
+SHORTEST_AWAY_S: Final = 0.02
+LONGEST_AWAY_S: Final = 1.28
+"""For how long a core that was taken is not yielded."""
 
 Patience = npt.NDArray[np.float64]
-"""For how many seconds the next wait may look before it sleeps, and how many that may be at most."""
+"""For how many seconds the next wait may look; when the core was taken last; the time before which no wait looks, and
+for how long that was forbidden."""
+
+FIELDS: Final = 4
+_LEFT: Final = 0
+_STOLEN_AT: Final = 1
+_AWAY_UNTIL: Final = 2
+_AWAY: Final = 3
 
 
-def patience() -> Patience:
-    """Return that of a side that has not waited yet, and does not know how many share the cores: it sleeps at once."""
-    return np.zeros(2)
-
-
-def share_cores(left: Patience, processes: int) -> None:
-    """Take note of how many processes there are on a link's switch, itself included."""
-    left[1] = LONGEST_S if processes <= len(os.sched_getaffinity(0)) else 0.0
-    left[0] = min(left[0], left[1])
+def new_patience() -> Patience:
+    """Return that of a side that has not waited yet."""
+    return np.array([LONGEST_S, -np.inf, 0.0, 0.0])
 
 
 @kernel
-def note_wait(left: Patience, waited_s: float) -> None:
-    """Learn from a wait, looking and sleeping together."""
-    if waited_s <= left[1]:
-        left[0] = left[1]
+def look_until(patience: Patience, now: float) -> float:
+    """Return until when to look, in a wait that begins now."""
+    return now if now < patience[_AWAY_UNTIL] else now + patience[_LEFT]
+
+
+@kernel
+def give_way(patience: Patience, now: float) -> float:
+    """Let others have the core, between two looks; return the time after that, `now` being the time before."""
+    yield_core()
+    back = monotonic()
+    if back - now >= STOLEN_S:
+        in_a_row = back - patience[_STOLEN_AT] < IN_A_ROW_S
+        patience[_STOLEN_AT] = -np.inf if in_a_row else back
+        if in_a_row:
+            again = back - patience[_AWAY_UNTIL] < patience[_AWAY]
+            patience[_AWAY] = min(2 * patience[_AWAY], LONGEST_AWAY_S) if again else SHORTEST_AWAY_S
+            patience[_AWAY_UNTIL] = back + patience[_AWAY]
+    return back
+
+
+@kernel
+def note_wait(patience: Patience, paid: bool, waited_s: float) -> None:
+    """Learn from a wait, looking and sleeping together; `paid` says whether looking was enough."""
+    if paid or waited_s <= LONGEST_S:
+        patience[_LEFT] = LONGEST_S
     else:
-        left[0] = left[0] / 2 if left[0] > SHORTEST_S else 0.0
+        patience[_LEFT] = patience[_LEFT] / 2 if patience[_LEFT] > SHORTEST_S else 0.0

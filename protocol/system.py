@@ -100,6 +100,14 @@ def _many(name: str, *rest: Any) -> Callable[..., Any]:
     return declare
 
 
+def _yield_core(_context: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        _call(builder, "sched_yield", _INT, [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 def _last_error(_context: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         place = _call(builder, "__errno_location", _INT.as_pointer(), [])
@@ -129,3 +137,6 @@ ring_bell: Callable[[int], None] = intrinsic(_write_bell)
 
 silence_bell: Callable[[int], None] = intrinsic(_read_bell)
 """Take back all that an eventfd, which does not block, has been rung."""
+
+yield_core: Callable[[], None] = intrinsic(_yield_core)
+"""Let others run that want the core; return at once where nobody does."""

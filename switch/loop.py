@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.kernels import kernel
-from switchsum.protocol.patience import Patience, note_wait, patience, share_cores
+from switchsum.protocol.patience import Patience, new_patience, note_wait
 from switchsum.protocol.segmentation import FrameSender
 from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_bell, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
@@ -101,7 +101,7 @@ class Loop:
         self._udp_words = no_udp_words() if self._udp is None else self._udp.words
         self._held: Indices = np.zeros(0, np.int32)
         self._left = np.zeros(3, np.int64)
-        self._patience, self._pace = patience(), new_pace()
+        self._patience, self._pace = new_patience(), new_pace()
 
     @staticmethod
     def covers(ports: PortSet) -> bool:
@@ -126,8 +126,6 @@ class Loop:
         shm, packet = self._shm, self._packet
         if len(self._held) < len(output.ports):
             self._held = np.empty(len(output.ports), np.int32)
-        if shm is not None:
-            share_cores(self._patience, len(shm.words.active) + 1)
         ended = _run(
             self._no_shm if shm is None else shm.words,
             self._no_packet if packet is None else packet.words,
@@ -171,7 +169,7 @@ def _run(
     batch: _Columns,
     program: _Program,
     watching: _Watching,
-    left_to_look: Patience,
+    patience: Patience,
     pace: Pace,
     held: Indices,
     left: npt.NDArray[np.int64],
@@ -188,7 +186,7 @@ def _run(
         began = monotonic()
         count = _collect(shm, packet, udp, counters, batch, pace, began)
         if count == 0:
-            if not _sleep(shm, watching, left_to_look):
+            if not _sleep(shm, watching, patience):
                 return DONE
             if is_fast(pace):
                 poll(0, 0, NAP_NS)
@@ -257,16 +255,17 @@ def _all_owned(owned: npt.NDArray[np.bool_], ports: Words) -> bool:
 
 
 @kernel
-def _sleep(shm: ShmWords, watching: _Watching, left_to_look: Patience) -> bool:
+def _sleep(shm: ShmWords, watching: _Watching, patience: Patience) -> bool:
     """Look for frames for a short while, then sleep until some come; False when something else wants attention."""
     began = monotonic()
-    if shm_kernels.look(shm, began + left_to_look[0]) or not shm_kernels.fall_asleep(shm):
-        note_wait(left_to_look, monotonic() - began)
+    looked = watching.mine == watching.bells and shm_kernels.look(shm, patience, began)  # sockets cannot be looked at
+    if looked or not shm_kernels.fall_asleep(shm):
+        note_wait(patience, True, monotonic() - began)
         return True
     watched = watching.descriptors
     ready = poll(watching.address, len(watched), LONGEST_SLEEP_NS)
     shm_kernels.set_all_sleeping(shm, 0)
-    note_wait(left_to_look, monotonic() - began)
+    note_wait(patience, False, monotonic() - began)
     if ready < 1:
         return False
     for i in range(len(watched)):

@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import fence, load_acquire, pause, store_release
+from switchsum.protocol.atomics import fence, load_acquire, store_release
 from switchsum.protocol.kernels import Outlined, inner, kernel
 from switchsum.protocol.memory import call, integers_at, longs_at, words_at
-from switchsum.protocol.patience import Patience, note_wait
+from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, note_wait
 from switchsum.protocol.system import monotonic, ring_bell, silence_bell
 from switchsum.switch.entry import ENTRY_WORDS, call_program
 
@@ -28,11 +28,11 @@ MOST_FRAMES: Final = 1024
 """Frames that are divided at a time."""
 _ALIGN_BYTES: Final = 64
 
-SHARDS, COPIES, GROWTH, CODE, CONTEXT, FIND, FOUND, LINES, LEFT_TO_LOOK = range(9)
+SHARDS, COPIES, GROWTH, CODE, CONTEXT, FIND, FOUND, LINES, PATIENCE = range(9)
 """Words of a program in shards: how many; most frames that one may become and most bytes that each may gain; the code
 and its context without shards; the code that finds shards and where it writes them; the address of the shards' lines;
 from here on the caller's `Patience`."""
-HEAD_WORDS: Final = 11
+HEAD_WORDS: Final = PATIENCE + FIELDS
 
 TURN, AWAKE_BELL, IS_ASLEEP = 0, 1, 2
 DONE, DONE_BELL, IS_WAITED_FOR = 8, 9, 10
@@ -54,19 +54,21 @@ Words = npt.NDArray[np.int64]
 
 
 @inner
-def _wait(line: int, word: int, old: int, left: Patience) -> Any:
+def _wait(line: int, word: int, old: int, patience: Patience) -> Any:
     """Wait until a word of a line, with its bell and flag behind it, is not `old` any more; return it."""
     address = line + 8 * word
-    began = monotonic()
-    while load_acquire(address) == old and monotonic() < began + left[0]:
-        pause()
+    began = now = monotonic()
+    until = look_until(patience, now)
+    while load_acquire(address) == old and now < until:
+        now = give_way(patience, now)
+    paid = load_acquire(address) != old
     while load_acquire(address) == old:
         store_release(address + 16, 1)
         fence()
         if load_acquire(address) == old:
             silence_bell(load_acquire(address + 8))  # sleeps until it is rung
         store_release(address + 16, 0)
-    note_wait(left, monotonic() - began)
+    note_wait(patience, paid, monotonic() - began)
     return load_acquire(address)
 
 
@@ -87,12 +89,12 @@ def _run_part(line: Words) -> None:
 
 
 @kernel
-def help_out(address: int, left: Patience) -> None:
+def help_out(address: int, patience: Patience) -> None:
     """Run the parts of one shard, until there are no more."""
     line = integers_at(address, LINE_WORDS)
     turn: Any = np.int64(0)
     while True:
-        turn = _wait(address, TURN, turn, left)
+        turn = _wait(address, TURN, turn, patience)
         if turn == END:
             return
         _run_part(line)
@@ -186,8 +188,8 @@ def _run_parts(head: Words, lines: Words) -> None:
             _run_part(lines[shard])
     for shard in range(1, len(lines)):
         if lines[shard, COUNT] >= FEW:
-            left = head[LEFT_TO_LOOK:].view(np.float64)
-            _wait(head[LINES] + 8 * shard * LINE_WORDS, DONE, lines[shard, TURN] - 1, left)
+            patience = head[PATIENCE:].view(np.float64)
+            _wait(head[LINES] + 8 * shard * LINE_WORDS, DONE, lines[shard, TURN] - 1, patience)
 
 
 @inner

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.patience import patience, share_cores
+from switchsum.protocol.patience import new_patience
 from switchsum.switch import ir, shards
 from switchsum.switch.batch import Output
 from switchsum.switch.codegen.driver import SHARDS
@@ -44,7 +44,7 @@ class Sharded(Native):
         head[shards.CODE], head[shards.CONTEXT] = self._code, self._context_address
         head[shards.FIND], head[shards.FOUND] = library.address(SHARDS), self._found.ctypes.data
         head[shards.LINES] = self.lines.ctypes.data
-        share_cores(head[shards.LEFT_TO_LOOK :].view(np.float64), count)
+        head[shards.PATIENCE :].view(np.float64)[:] = new_patience()
         self._code = shards.run_batch.address
         self._run = BatchFunction(self._code)
         self._context_address = head.ctypes.data
@@ -67,13 +67,11 @@ class Sharded(Native):
         bells = [os.eventfd(0) for _ in range(2 * count - 2)]
         threads = []
         # Called once here, so that it is compiled before anybody waits for it.
-        shards.help_out(np.full(shards.LINE_WORDS, shards.END).ctypes.data, patience())
+        shards.help_out(np.full(shards.LINE_WORDS, shards.END).ctypes.data, new_patience())
         for shard in range(1, count):
             line = self.lines[shard]
             line[shards.AWAKE_BELL], line[shards.DONE_BELL] = bells[2 * shard - 2 : 2 * shard]
-            left = patience()
-            share_cores(left, count)
-            arguments = line.ctypes.data, left
+            arguments = line.ctypes.data, new_patience()
             threads.append(Thread(target=shards.help_out, args=arguments, name=f"shard {shard}", daemon=True))
             threads[-1].start()
         self.close = weakref.finalize(self, _end, self.lines, threads, bells)

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol import ring
-from switchsum.protocol.atomics import fence, pause, same_bytes
+from switchsum.protocol.atomics import fence, same_bytes
 from switchsum.protocol.bodies import free_if_unread, put_body
 from switchsum.protocol.kernels import inner, kernel
-from switchsum.protocol.system import monotonic, ring_bell
+from switchsum.protocol.patience import Patience, give_way, look_until
+from switchsum.protocol.system import ring_bell
 from switchsum.protocol.wire import FRAME_BYTES
 from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
 from switchsum.switch.queues import PORTS
@@ -161,12 +162,13 @@ def _body(addresses: Addresses, lengths: Words, heads: Words, bodies: Addresses,
 
 
 @kernel
-def look(words: ShmWords, until: float) -> bool:
-    """Look for frames until the clock says so; True when frames have come."""
+def look(words: ShmWords, patience: Patience, now: float) -> bool:
+    """Look for frames for as long as patience allows; True when frames have come."""
+    until = look_until(patience, now)
     while not any_waiting(words):
-        if monotonic() >= until:
+        if now >= until:
             return False
-        pause()
+        now = give_way(patience, now)
     return True
 
 
