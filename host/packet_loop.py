@@ -10,13 +10,14 @@ import numpy.typing as npt
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
-from switchsum.host.socket_loop import NAP_ROUNDS, NAP_S, NAP_SHARE
+from switchsum.host.socket_loop import NAP_ROUNDS, NAP_S, NAP_SHARE, turn_frames
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
 from switchsum.host.transport.packet import PacketEnd
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.memory import address_of
 from switchsum.protocol.packetring import DESCRIPTOR, MOST_TAKEN, TURN_BYTES, Ring, first_frame, forget_error, take
+from switchsum.protocol.patience import Patience, new_patience, step_aside
 from switchsum.protocol.segmentation import Sending, send_frames
 from switchsum.protocol.system import Watched, monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
@@ -38,7 +39,7 @@ class PacketLoop:
         self._arguments = (
             *(engine.state, end.ring, end.sending, end.first, end.stride, end.longest),
             *(rows, address_of(rows), lengths, address_of(lengths), np.zeros(engine.state.queue.shape[1], np.int64)),
-            *(watched, address_of(watched), spans),
+            *(watched, address_of(watched), turn_frames(engine), new_patience(), spans),
         )
 
     def run(self, until: float) -> bool:
@@ -62,44 +63,73 @@ def _run(
     addresses: npt.NDArray[np.int64],
     watched: Watched,
     watched_address: int,
+    turn: int,
+    patience: Patience,
     spans: Spans,
     until: float,
 ) -> None:
     core = state.core[0]
-    traced = is_traced(spans)
+    traced, rested = is_traced(spans), True
     while True:
         now = monotonic()
-        ended, before = core.counts[_ROUNDS], core.counts[_BYTES]
-        count = 0
+        before = core.counts[_BYTES]
+        count = sent = 0
         taken = take(ring, rows, lengths)
         while taken > 0:
             frames, apart = first_frame(ring)
-            machine.receive(state, frames - core.lead, apart, row_list, length_list, 0, taken, now)
+            for done in range(0, taken, turn):
+                began, ended = monotonic() if traced else now, core.counts[_ROUNDS]
+                part, skip = min(turn, taken - done), 4 * done
+                machine.receive(state, frames - core.lead, apart, row_list + skip, length_list + skip, 0, part, now)
+                if traced:
+                    note(spans, _RESULTS, began, monotonic(), part, core.counts[_ROUNDS] - ended)
+                if core.queued >= turn:
+                    sent += _send(state, ring, sending, first, stride, longest, addresses, spans)
+                    step_aside(patience)
             count += taken
             taken = take(ring, rows, lengths) if core.counts[_BYTES] - before < TURN_BYTES else 0
-        if traced and count > 0:
-            note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
         machine.poll(state, now)
-        began = monotonic() if traced else now
-        sent = 0
-        queued = core.queued
-        if queued > 0:
-            for i in range(queued):
-                addresses[i] = first + np.int64(state.queue[0, i]) * stride
-            sent = send_frames(ring[DESCRIPTOR], sending, addresses[:queued], state.queue[1, :queued], longest)
-            machine.sent(state, sent)
-            core.consumed = core.sequence - core.queued  # the operating system has copied what went
-        if traced and sent > 0:
-            note(spans, _SEND, began, monotonic(), sent, 0)
+        sent += _send(state, ring, sending, first, stride, longest, addresses, spans)
         if core.finished_count > 0 or core.failure != 0 or now >= until:
             return
-        if count + sent == 0:
-            before = monotonic() if traced else now
+        if count + sent > 0:
+            rested = rested and count == 0
+            continue
+        began = monotonic() if traced else now
+        if not rested and core.waiting >= NAP_ROUNDS:
+            poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+            rested = True
+        else:
             pause = min(until, machine.look_again_at(state, now)) - now
-            if poll(watched_address, 1, int(max(pause, 0.0) * 1e9)) > 0:
-                if watched[0, 1] & _ERROR:
-                    forget_error(ring)
-                if core.waiting >= NAP_ROUNDS:
-                    poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
-            if traced:
-                note(spans, _WAIT, before, monotonic(), 0, 0)
+            if poll(watched_address, 1, int(max(pause, 0.0) * 1e9)) > 0 and watched[0, 1] & _ERROR:
+                forget_error(ring)
+        if traced:
+            note(spans, _WAIT, began, monotonic(), 0, 0)
+
+
+@kernel
+def _send(
+    state: State,
+    ring: Ring,
+    sending: Sending,
+    first: int,
+    stride: int,
+    longest: int,
+    addresses: npt.NDArray[np.int64],
+    spans: Spans,
+) -> int:
+    """Send what the engine has queued, as far as the socket takes it; return how many frames went."""
+    core = state.core[0]
+    queued = core.queued
+    if queued == 0:
+        return 0
+    traced = is_traced(spans)
+    began = monotonic() if traced else 0.0
+    for i in range(queued):
+        addresses[i] = first + np.int64(state.queue[0, i]) * stride
+    count = send_frames(ring[DESCRIPTOR], sending, addresses[:queued], state.queue[1, :queued], longest)
+    machine.sent(state, count)
+    core.consumed = core.sequence - core.queued  # the operating system has copied what went
+    if traced and count > 0:
+        note(spans, _SEND, began, monotonic(), count, 0)
+    return count

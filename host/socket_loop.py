@@ -17,12 +17,16 @@ from switchsum.protocol.batchsocket import NO_NAMES, Addresses
 from switchsum.protocol.encapsulation import Bytes, wrap
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.memory import address_of
+from switchsum.protocol.patience import Patience, new_patience, step_aside
+from switchsum.protocol.segmentation import MOST_PIECES, SUPER_BYTES
 from switchsum.protocol.system import monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
+from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, payload_bytes
 
 NAP_ROUNDS: Final = 16
-"""With so many rounds in flight a worker that is woken sleeps on for a moment, so that it is not woken for each: the
-switch often has the same cores (BMv2 always), and what workers do not use, it has."""
+"""With so many rounds in flight a worker that has looked at all results sleeps for a moment before it asks to be woken,
+so that it is not woken for each: the switch often has the same cores (BMv2 always), and what workers do not use, it
+has."""
 NAP_SHARE: Final = 1 / 4
 """How long, as part of what a round takes."""
 NAP_S: Final = 0.002
@@ -32,6 +36,17 @@ _ROUNDS: Final = int(Count.ROUNDS)
 _WAIT: Final = int(Span.WAIT)
 _RESULTS: Final = int(Span.RESULTS)
 _SEND: Final = int(Span.SEND)
+
+
+def turn_frames(engine: Engine) -> int:
+    """Return how many contributions are sent before more results are looked at: two super-frames.
+
+    Small results that came together, which have exponents alone, may call for hundreds of contributions, and the link
+    would be idle while all of them are made.  Nor would it do that other workers' links are: so whoever has sent these
+    steps aside.
+    """
+    body = FRAME_BYTES - LOWER_BYTES + payload_bytes(engine.state.kept.shape[1])
+    return 2 * min(MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // body)
 
 
 class SocketLoop:
@@ -46,7 +61,7 @@ class SocketLoop:
             *(engine.state, end.descriptor, address_of(watched)),
             *(end.sending, end.first, end.stride, np.zeros(most_queued, np.int64), np.zeros(most_queued, np.int32)),
             *(end.receiving, end.answers, address_of(end.answers), rows, address_of(rows)),
-            *(lengths, address_of(lengths), sources, end.lower, NO_NAMES, spans),
+            *(lengths, address_of(lengths), sources, end.lower, NO_NAMES, turn_frames(engine), new_patience(), spans),
         )
 
     def run(self, until: float) -> bool:
@@ -75,35 +90,44 @@ def _run(
     sources: Addresses,
     lower: Bytes,
     no_names: Addresses,
+    turn: int,
+    patience: Patience,
     spans: Spans,
     until: float,
 ) -> None:
     core = state.core[0]
-    traced = is_traced(spans)
+    traced, rested = is_traced(spans), True
     while True:
         count = receive_rows(descriptor, receiving, rows, lengths, sources)
         now = monotonic()
-        if count > 0:
-            wrap(answers, rows[:count], lengths[:count], lower, no_names)
-            ended = core.counts[_ROUNDS]
-            machine.receive(state, answers_address, answers.shape[1], row_list, length_list, 0, count, now)
+        sent = 0
+        wrap(answers, rows[:count], lengths[:count], lower, no_names)
+        for done in range(0, count, turn):
+            began, ended = monotonic() if traced else now, core.counts[_ROUNDS]
+            part, skip = min(turn, count - done), 4 * done
+            lists = row_list + skip, length_list + skip
+            machine.receive(state, answers_address, answers.shape[1], *lists, 0, part, now)
             if traced:
-                note(spans, _RESULTS, now, monotonic(), count, core.counts[_ROUNDS] - ended)
+                note(spans, _RESULTS, began, monotonic(), part, core.counts[_ROUNDS] - ended)
+            if core.queued >= turn:
+                sent += _send(state, descriptor, sending, first, stride, len(lower), addresses, sizes, no_names, spans)
+                step_aside(patience)
         machine.poll(state, now)
-        before = monotonic() if traced else now
-        sent = _send(state, descriptor, sending, first, stride, len(lower), addresses, sizes, no_names)
-        moved = count + sent
-        if traced and sent > 0:
-            note(spans, _SEND, before, monotonic(), sent, 0)
+        sent += _send(state, descriptor, sending, first, stride, len(lower), addresses, sizes, no_names, spans)
         if core.finished_count > 0 or core.failure != 0 or now >= until:
             return
-        if moved == 0:
-            before = monotonic() if traced else now
+        if count + sent > 0:
+            rested = rested and count == 0
+            continue
+        began = monotonic() if traced else now
+        if not rested and core.waiting >= NAP_ROUNDS:
+            poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+            rested = True
+        else:
             pause = min(until, machine.look_again_at(state, now)) - now
-            if poll(watched, 1, int(max(pause, 0.0) * 1e9)) > 0 and core.waiting >= NAP_ROUNDS:
-                poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
-            if traced:
-                note(spans, _WAIT, before, monotonic(), 0, 0)
+            poll(watched, 1, int(max(pause, 0.0) * 1e9))
+        if traced:
+            note(spans, _WAIT, began, monotonic(), 0, 0)
 
 
 @kernel
@@ -117,16 +141,21 @@ def _send(
     addresses: Addresses,
     sizes: Indices,
     no_names: Addresses,
+    spans: Spans,
 ) -> int:
     """Send what the engine has queued, as far as the socket takes it; return how many frames went."""
     core = state.core[0]
     queued = core.queued
     if queued == 0:
         return 0
+    traced = is_traced(spans)
+    began = monotonic() if traced else 0.0
     for i in range(queued):
         addresses[i] = first + np.int64(state.queue[0, i]) * stride
         sizes[i] = state.queue[1, i] - skip
     count = send_datagrams(descriptor, sending, addresses[:queued], sizes[:queued], no_names)
     machine.sent(state, count)
     core.consumed = core.sequence - core.queued  # the operating system has copied what went
+    if traced and count > 0:
+        note(spans, _SEND, began, monotonic(), count, 0)
     return count

@@ -71,6 +71,14 @@ def give_way(patience: Patience, now: float) -> float:
 
 
 @kernel
+def step_aside(patience: Patience) -> None:
+    """Let others have the core in the middle of work, unless somebody computes there."""
+    now = monotonic()
+    if now >= patience[_AWAY_UNTIL]:
+        give_way(patience, now)
+
+
+@kernel
 def note_wait(patience: Patience, paid: bool, waited_s: float) -> None:
     """Learn from a wait, looking and sleeping together; `paid` says whether looking was enough."""
     if paid or waited_s <= LONGEST_S:

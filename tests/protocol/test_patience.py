@@ -17,6 +17,7 @@ from switchsum.protocol.patience import (
     look_until,
     new_patience,
     note_wait,
+    step_aside,
 )
 
 
@@ -84,3 +85,12 @@ def test_after_some_time_in_peace_it_begins_anew() -> None:
     have_core_taken(patience)
     time.sleep(4 * SHORTEST_AWAY_S + 0.01)  # forbidden for two, and as long again in peace
     assert away_s(patience, have_core_taken(patience)) == pytest.approx(SHORTEST_AWAY_S, abs=1e-3)
+
+
+def test_nobody_steps_aside_for_one_who_computes() -> None:
+    patience = new_patience()
+    step_aside(patience)
+    have_core_taken(patience)
+    before = patience.copy()
+    step_aside(patience)
+    assert (patience == before).all()
