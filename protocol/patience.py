@@ -1,4 +1,4 @@
-"""How a side of a shared-memory link waits: it looks for frames, and lets others have its core in between, then sleeps.
+"""When a worker or the switch lets others have its core: while it waits on a shared-memory link, before it sleeps.
 
 To be put to sleep and woken takes several times as long as a round of a small allreduce, and where the core has halted,
 longer still.  Whoever yields the core instead is back as soon as the others have had their turn, which are those that
@@ -9,6 +9,8 @@ it waits for: switch and workers look in turn, and nobody wakes anybody.  Two th
 - Somebody else who computes: the scheduler lets him run for milliseconds when he is yielded to, but at once whoever is
   woken.  So one that twice in a row does not get its core back for `STOLEN_S` sleeps from then on for a while, and for
   twice as long each time that it happens again soon.
+
+Workers on other links, who cannot look without the kernel, step aside between contributions that they make.
 """
 
 from __future__ import annotations

@@ -215,3 +215,20 @@ def test_a_profile_shows_what_every_process_did(run: Run, switch: list[str], lan
         assert frames >= 3 * 100_000 // lanes
         shown = {event["name"] for event in mine}  # ranks that always find frames do not wait
         assert shown >= ({"program", "wait"} if name == "switch" else {"send", "unpack, pack"})
+
+
+@pytest.mark.parametrize(("switch", "lanes"), [*over(UDP, 2048), *over(VETH, 2048)])
+def test_contributions_go_while_others_are_made(run: Run, switch: list[str], lanes: int, tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, switchsum\nwith switchsum.connect() as job: job.allreduce(np.ones(1_000_000, np.float32))"
+    )
+    options = ["-n", "2", "--lanes", str(lanes), "--profile", str(tmp_path / "trace"), *switch]
+    done = run(*options, command=python(code))
+    assert done.returncode == 0, done.stdout + done.stderr
+    events = json.loads((tmp_path / "trace").read_text())["traceEvents"]
+    sent, taken = (
+        [event["args"]["frames"] for event in events if event["ph"] == "X" and event["name"] == name]
+        for name in ("send", "unpack, pack")
+    )
+    assert max(sent) > 14  # of the first rounds, which have exponents alone: their results may come together
+    assert max(taken) <= 14  # two super-frames of contributions are made before anything goes
