@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
-from switchsum.host.socket_loop import NAP_ROUNDS, NAP_S, NAP_SHARE, turn_frames
+from switchsum.host.socket_loop import nap, turn_frames
 from switchsum.host.state import Count, State
 from switchsum.host.transport.base import Indices
 from switchsum.host.transport.packet import PacketEnd
@@ -96,8 +96,7 @@ def _run(
             rested = rested and count == 0
             continue
         began = monotonic() if traced else now
-        if not rested and core.waiting >= NAP_ROUNDS:
-            poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+        if not rested and nap(state):
             rested = True
         else:
             pause = min(until, machine.look_again_at(state, now)) - now

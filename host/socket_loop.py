@@ -23,13 +23,13 @@ from switchsum.protocol.system import monotonic, poll, watch
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, payload_bytes
 
-NAP_ROUNDS: Final = 16
+_NAP_ROUNDS: Final = 16
 """With so many rounds in flight a worker that has looked at all results sleeps for a moment before it asks to be woken,
 so that it is not woken for each: the switch often has the same cores (BMv2 always), and what workers do not use, it
 has."""
-NAP_SHARE: Final = 1 / 4
+_NAP_SHARE: Final = 1 / 4
 """How long, as part of what a round takes."""
-NAP_S: Final = 0.002
+_NAP_S: Final = 0.002
 """At most."""
 
 _ROUNDS: Final = int(Count.ROUNDS)
@@ -42,8 +42,8 @@ def turn_frames(engine: Engine) -> int:
     """Return how many contributions are sent before more results are looked at: two super-frames.
 
     Small results that came together, which have exponents alone, may call for hundreds of contributions, and the link
-    would be idle while all of them are made.  Nor would it do that other workers' links are: so whoever has sent these
-    steps aside.
+    would be idle while all of them are made.  Whoever has sent these steps aside, so that other workers' links are not
+    idle either.
     """
     body = FRAME_BYTES - LOWER_BYTES + payload_bytes(engine.state.kept.shape[1])
     return 2 * min(MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // body)
@@ -120,14 +120,23 @@ def _run(
             rested = rested and count == 0
             continue
         began = monotonic() if traced else now
-        if not rested and core.waiting >= NAP_ROUNDS:
-            poll(0, 0, int(min(core.smoothed_s * NAP_SHARE, NAP_S) * 1e9))
+        if not rested and nap(state):
             rested = True
         else:
             pause = min(until, machine.look_again_at(state, now)) - now
             poll(watched, 1, int(max(pause, 0.0) * 1e9))
         if traced:
             note(spans, _WAIT, began, monotonic(), 0, 0)
+
+
+@kernel
+def nap(state: State) -> bool:
+    """Sleep for a moment, if so much is in flight that it pays; return whether that was so."""
+    core = state.core[0]
+    pays = core.waiting >= _NAP_ROUNDS
+    if pays:
+        poll(0, 0, int(min(core.smoothed_s * _NAP_SHARE, _NAP_S) * 1e9))
+    return bool(pays)
 
 
 @kernel

@@ -7,7 +7,6 @@ into float64); words are 8 bytes and aligned.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,11 +15,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 _WORD: Final = ir.IntType(64)
-_PAUSE: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
-    "x86_64": ("llvm.x86.sse2.pause", ()),
-    "aarch64": ("llvm.aarch64.hint", (ir.Constant(ir.IntType(32), 1),)),
-}
-"""LLVM's intrinsic and its arguments, by machine; others spin without."""
 
 
 def _load_acquire(_context: Any, address: Any) -> Any:
@@ -43,17 +37,6 @@ def _store_release(_context: Any, address: Any, word: Any) -> Any:
 def _fence(_context: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-def _pause(_context: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        if platform.machine() in _PAUSE:
-            name, operands = _PAUSE[platform.machine()]
-            function_type = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
-            builder.call(cgutils.get_or_insert_function(builder.module, function_type, name), operands)
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -88,9 +71,6 @@ store_release: Callable[[int, int], None] = intrinsic(_store_release)
 
 fence: Callable[[], None] = intrinsic(_fence)
 """Order everything before against everything after, stores before loads included."""
-
-pause: Callable[[], None] = intrinsic(_pause)
-"""Tell the core that this is a spin loop."""
 
 copy_bytes: Callable[[int, int, int], None] = intrinsic(_copy_bytes)
 """Copy `count` bytes (third argument) to the first address from the second; they must not overlap."""

@@ -27,7 +27,7 @@ SIZE = RECORD + ROUNDS
 def reaches(word: int, number: int) -> bool:
     """Spin until a word has at least this value; False when the other process seems to have died.
 
-    There is no `pause` here: it would keep even a plain load from being hoisted out of the loop.
+    There is no call here: it would keep even a plain load from being hoisted out of the loop.
     """
     for _ in range(MANY):  # noqa: SIM110  (numba has no generator expressions)
         if load_acquire(word) >= number:
