@@ -111,4 +111,4 @@ def test_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> None:
 def test_wheel_carries_licence_and_command(wheel: zipfile.ZipFile) -> None:
     metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert b"Apache License" in wheel.read(metadata["licenses/LICENSE"])
-    assert b"switchsum = switchsum.cli:main" in wheel.read(metadata["entry_points.txt"])
+    assert b"switchsum = switchsum.__main__:main" in wheel.read(metadata["entry_points.txt"])

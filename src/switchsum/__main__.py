@@ -1,8 +1,20 @@
-"""`python -m switchsum`, the same as the console script."""
+"""`python -m switchsum` and the console script: the command line, without tracebacks from the very start."""
 
 from __future__ import annotations
 
-from switchsum.cli import main
+import signal
+
+
+def main() -> None:
+    """Run the command line; an interrupt that comes while it is imported ends the process without a traceback."""
+    previous = signal.getsignal(signal.SIGINT)
+    if previous is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from switchsum import cli  # noqa: PLC0415
+
+    signal.signal(signal.SIGINT, previous)
+    cli.main()
+
 
 if __name__ == "__main__":
     main()

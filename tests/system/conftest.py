@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,16 @@ def over(switch: Switch, *values: object) -> list[ParameterSet]:
     return [
         pytest.param(list(switch.options), value, id=f"{switch.name}-{value}", marks=switch.marks) for value in values
     ]
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
+    """Wait until a condition holds; return whether it came to that in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 @pytest.fixture

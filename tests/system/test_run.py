@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from .conftest import BMV2, SHM, UDP, VETH, WORKERS, Run, over
+from .conftest import BMV2, SHM, UDP, VETH, WORKERS, Run, eventually, over
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
 OPERATORS = [sys.executable, str(WORKERS / "operators.py")]
@@ -168,31 +170,113 @@ def processes_of(token: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(("switch", "moment_s"), [*over(SHM, 0.1, 0.8, 3.0), *over(VETH, 3.0), *over(BMV2, 3.0)])
-def test_an_interrupt_leaves_nothing_behind(switch: list[str], moment_s: float, tmp_path: Path) -> None:
+@contextmanager
+def endless_job(switch: list[str], folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """Yield a job that goes on until it is ended, and a token that each of its processes has in its environment.
+
+    Each rank writes a file `rank N` into `folder`/ranks once it adds, and has started a process of its own by then.
+    """
     token = f"token-{os.getpid()}-{time.monotonic_ns()}"
-    namespaces = set(Path("/run/netns").glob("*"))
-    code = "import switchsum, numpy as np\nwith switchsum.connect() as c:\n while True: c.allreduce(np.ones(9999, 'f'))"
+    (folder / "ranks").mkdir()
+    (folder / "tmp").mkdir()
+    code = (
+        "import os, pathlib, subprocess, numpy as np, switchsum\n"
+        "subprocess.Popen(['sleep', '1000'])\n"
+        "with switchsum.connect() as c:\n"
+        " c.barrier()\n"
+        " (pathlib.Path(os.environ['RANKS']) / f'rank {c.rank}').touch()\n"
+        " while True: c.allreduce(np.ones(9999, 'f'))"
+    )
     job = subprocess.Popen(
         [sys.executable, "-m", "switchsum", "run", "-n", "2", *switch, "--", *python(code)],
-        env={**os.environ, "TOKEN": token, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "TOKEN": token, "TMPDIR": str(folder / "tmp"), "RANKS": str(folder / "ranks")},
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
-    time.sleep(moment_s)
-    assert job.pid is not None
-    assert processes_of(token)
-    os.killpg(job.pid, signal.SIGINT)  # as a terminal does it
-    # Before Python has its handlers the signal itself ends the launcher, which has started nothing yet.
-    assert job.wait(timeout=15) in ({130, -signal.SIGINT} if moment_s < 1 else {130})
-    deadline = time.monotonic() + 2
-    while processes_of(token) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not processes_of(token)
-    assert not list(tmp_path.iterdir())
-    assert not [path for path in Path("/dev/shm").iterdir() if "switchsum" in path.name]
-    assert set(Path("/run/netns").glob("*")) == namespaces
+    try:
+        yield job, token
+    finally:
+        job.kill()
+        job.communicate()
+
+
+def adds(folder: Path) -> bool:
+    """Whether all ranks of the endless job have come to their allreduces."""
+    return len(list((folder / "ranks").iterdir())) == 2
+
+
+def nothing_is_left(token: str, namespaces: set[Path]) -> bool:
+    """Whether no process of the job lives, nor anything that it has made lies about."""
+    return (
+        not processes_of(token)
+        and not [path for path in Path("/dev/shm").iterdir() if "switchsum" in path.name]
+        and set(Path("/run/netns").glob("*")) == namespaces
+    )
+
+
+@pytest.mark.parametrize(("switch", "moment_s"), over(SHM, 0.1, 0.4, 0.8))
+def test_an_interrupt_at_the_start_leaves_nothing_behind(switch: list[str], moment_s: float, tmp_path: Path) -> None:
+    namespaces = set(Path("/run/netns").glob("*"))
+    with endless_job(switch, tmp_path) as (job, token):
+        time.sleep(moment_s)
+        assert processes_of(token)
+        os.killpg(job.pid, signal.SIGINT)  # as a terminal does it
+        _, errors = job.communicate(timeout=60)
+        # Before Python has its handlers the signal itself ends the launcher, which has started nothing yet.
+        assert job.returncode in {130, -signal.SIGINT}
+        assert b"Traceback" not in errors
+        assert eventually(lambda: nothing_is_left(token, namespaces))
+        assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("switch", "number"),
+    [*over(SHM, signal.SIGINT, signal.SIGTERM, signal.SIGHUP), *over(VETH, signal.SIGTERM), *over(BMV2, signal.SIGINT)],
+)
+def test_a_signal_ends_a_job_with_all_that_its_ranks_started(
+    switch: list[str], number: signal.Signals, tmp_path: Path
+) -> None:
+    namespaces = set(Path("/run/netns").glob("*"))
+    with endless_job(switch, tmp_path) as (job, token):
+        assert eventually(lambda: adds(tmp_path))
+        os.kill(job.pid, number)  # as a scheduler does it
+        assert job.wait(timeout=60) == 128 + number
+        assert eventually(lambda: nothing_is_left(token, namespaces))
+        assert not list((tmp_path / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(("switch", "number"), [*over(SHM, signal.SIGKILL), *over(VETH, signal.SIGKILL)])
+def test_nothing_outlives_a_launcher_that_is_killed(switch: list[str], number: signal.Signals, tmp_path: Path) -> None:
+    namespaces = set(Path("/run/netns").glob("*"))
+    with endless_job(switch, tmp_path) as (job, token):
+        assert eventually(lambda: adds(tmp_path))
+        os.kill(job.pid, number)
+        assert eventually(lambda: nothing_is_left(token, namespaces))
+
+
+@pytest.mark.parametrize(
+    ("sink", "code", "said"),
+    [("| head -1", 1, ""), (">/dev/full", 1, "No space left on device"), (">&-", 1, "standard output is closed")],
+)
+def test_output_that_goes_nowhere_ends_the_job(sink: str, code: int, said: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m switchsum run -n 2 -- yes {sink}; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, "Traceback" in done.stderr, said in done.stderr) == (code, False, True), done.stderr
+
+
+@pytest.mark.parametrize("option", ["--profile", "--pcap"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_job_runs(run: Run, option: str, tmp_path: Path) -> None:
+    done = run("-n", "1", option, str(tmp_path / "none" / "file"), command=["touch", str(tmp_path / "ran")])
+    assert (done.returncode, "No such file or directory" in done.stderr) == (2, True)
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize(("switch", "lanes"), [*over(SHM, 256), *over(VETH, 256)])

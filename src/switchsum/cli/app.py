@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -22,6 +23,9 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
 """What click itself returns for options that it does not understand."""
+
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+"""What writing to a full disk and its like raises; a reader that is gone (EPIPE) ends a command without a word."""
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(run)
@@ -70,6 +74,8 @@ def look_where_administrators_do() -> None:
 
 def main() -> None:
     """Run the command line; the console script's entry.  An error that we raise on purpose is one line."""
+    if sys.stdout is None:  # `>&-`: what a command prints would be lost, and the next file opened would take its place
+        sys.exit("switchsum: standard output is closed; >/dev/null discards it")
     look_where_administrators_do()
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines come on top of the error that we print
     try:
@@ -77,3 +83,8 @@ def main() -> None:
     except SwitchsumError as error:
         typer.echo(f"switchsum: {error}", err=True)
         sys.exit(USAGE_EXIT_CODE if isinstance(error, UsageError) else 1)
+    except OSError as error:
+        if error.errno not in OUTPUT_ERRORS or error.filename is not None:
+            raise
+        sys.stdout = None  # so that Python does not write the rest once more at its end
+        sys.exit(f"switchsum: the output cannot be written: {error.strerror}")

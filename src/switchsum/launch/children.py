@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import IO, Final
 
+from switchsum.launch.ending import Guard, shell_code
+from switchsum.protocol.errors import LocalError
+
 OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")
 """Our own command line.  -P: what lies where the user stands, a folder `switchsum` for one, is not imported instead."""
 STOP_S = 3.0
 """How long a child may take to end after SIGTERM before it is killed."""
 POLL_S = 0.05
+DRAIN_S = 1.0
+"""How long the output of a child that has ended is waited for."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,13 +39,15 @@ class Child:
 class Children:
     """Starts processes that cannot outlive this one, and ends all of them when the block is left.
 
-    Each child leads a process group of its own, so that what it starts ends with it; `setpriv` has the kernel kill it
-    when this process dies, however it dies.
+    Each child leads a process group of its own, so that what it starts ends with it.  When this process is killed,
+    `setpriv` has the kernel kill each child at once, and a `Guard` kills what is left of the groups.
     """
 
     def __init__(self) -> None:
         self._children: list[Child] = []
         self._output = threading.Lock()
+        self._lost: OSError | None = None
+        self._guard: Guard | None = None
 
     def __enter__(self) -> Children:
         return self
@@ -65,6 +72,8 @@ class Children:
         Call it from the main thread only.  Raises FileNotFoundError when `setpriv` (util-linux) is missing; a missing
         command shows in the exit code, 127.
         """
+        if self._guard is None:
+            self._guard = Guard()
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *command],
             env=environment,
@@ -76,6 +85,7 @@ class Children:
         )
         child = Child(name=name, process=process)
         self._children.append(child)
+        self._guard.watch(process.pid)
         for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
             if source is not None:
                 pump = threading.Thread(target=self._copy, args=(name, source, sink), daemon=True)
@@ -89,23 +99,44 @@ class Children:
             for line in source:
                 text = line.decode(errors="replace").rstrip("\n")
                 with self._output:
-                    sink.write(f"[{name}] {text}\n")
-                    sink.flush()
+                    if self._lost is not None:
+                        continue  # the child is about to be ended; until then it must not wait for a reader
+                    try:
+                        sink.write(f"[{name}] {text}\n")
+                        sink.flush()
+                    except OSError as error:
+                        self._lost = error
 
     def wait(self, workers: Sequence[Child]) -> tuple[Child | None, int]:
         """Wait until all `workers` have ended well, or any child has failed.
 
         Returns (None, 0), or the first child that failed and its exit code as a shell gives it.  A child that is not a
-        worker fails by ending at all.
+        worker fails by ending at all.  Raises BrokenPipeError when
+        nothing reads the children's output any more, LocalError when it cannot be written for another reason.
         """
         while True:
+            self._check_output()
             for child in self._children:
                 code = child.process.poll()
                 if code is not None and (code != 0 or child not in workers):
                     return child, shell_code(code)
             if all(child.process.poll() == 0 for child in workers):
+                self._drain(workers)
+                self._check_output()
                 return None, 0
             time.sleep(POLL_S)
+
+    def _check_output(self) -> None:
+        if isinstance(self._lost, BrokenPipeError):
+            raise self._lost
+        if self._lost is not None:
+            raise LocalError(f"the output of the job cannot be written: {self._lost.strerror}")
+
+    def _drain(self, children: Sequence[Child]) -> None:
+        """Hand on the rest of what children that have ended printed; who they left behind may hold their pipes open."""
+        for child in children:
+            for pump in child.pumps:
+                pump.join(timeout=DRAIN_S)
 
     def stop(self) -> None:
         """End every child that still runs, with all that it started, and hand on the rest of their output."""
@@ -119,15 +150,11 @@ class Children:
                 pass
             _signal_group(child, signal.SIGKILL)  # also what the child has left behind in its group
             child.process.wait()
-        for child in self._children:
-            for pump in child.pumps:
-                pump.join(timeout=1.0)
+        self._drain(self._children)
         self._children.clear()
-
-
-def shell_code(code: int) -> int:
-    """Turn subprocess's exit code into a shell's: 128 + number for a signal."""
-    return 128 - code if code < 0 else code
+        if self._guard is not None:
+            self._guard.dismiss()
+            self._guard = None
 
 
 def _signal_group(child: Child, number: signal.Signals) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -68,6 +69,8 @@ class RunOptions:
             rate_bits(self.rate)
             if self.links is not Links.VETH:
                 raise UsageError("--rate needs links that have one: --links veth")
+        if self.switch not in ("embedded", "bmv2") and shutil.which(self.switch) is None:
+            raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
         if not self.is_embedded and self.links is not Links.VETH:
             raise UsageError("BMv2 has interfaces only: --links veth")
         if not self.is_embedded and self.pcap is not None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch import bmv2, wires
 from switchsum.launch.children import OURSELVES, Child, Children
+from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
+from switchsum.protocol.errors import UsageError
 from switchsum.protocol.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol.wire import format_ip, format_mac
 
@@ -39,9 +41,12 @@ class Switch:
 def run(options: RunOptions) -> int:
     """Run the job; returns the exit code of the first process that failed, or 0."""
     path = "" if options.is_embedded else bmv2.find(options.switch)
+    for name in (options.profile, options.pcap):
+        if name is not None:
+            check_writable(Path(name))
     if options.links is Links.VETH:
         wires.enter_namespace()
-    with tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
+    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
         if options.profile is not None:
             os.environ[PROFILE_VARIABLE] = scratch
         code = _run(options, path, scratch)
@@ -49,6 +54,15 @@ def run(options: RunOptions) -> int:
             count = merge(Path(scratch), Path(options.profile))
             sys.stderr.write(f"switchsum: {count:,} trace events are in {options.profile}: see ui.perfetto.dev\n")
         return code
+
+
+def check_writable(path: Path) -> None:
+    """See whether a file can be written at the end of a job, before the job runs; raises UsageError."""
+    try:
+        with path.open("ab"):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _run(options: RunOptions, path: str, scratch: str) -> int:
