@@ -14,6 +14,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from .timing import SLOWNESS, patience
+
 # No deadline: the first example of a property may compile native code, and a shared machine is slow at times.
 settings.register_profile("switchsum", deadline=None, print_blob=True)
 settings.load_profile("switchsum")
@@ -37,7 +39,7 @@ def reason_without_root() -> str:
     if shutil.which("ip") is None:
         return "ip (iproute2) is not on PATH"
     command = ["unshare", "--net", "ip", "link", "add", "swsum0", "type", "veth", "peer", "name", "swsum1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(30), check=False)
     return "" if done.returncode == 0 else f"needs root: {done.stderr.strip()}"
 
 
@@ -48,7 +50,7 @@ def reason_without_mininet() -> str:
         if shutil.which(program) is None:
             return f"{program} is not on PATH"
     command = ["/usr/bin/python3", "-c", "import mininet.net"]
-    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run(command, cwd="/", capture_output=True, text=True, timeout=patience(30), check=False)
     return "" if done.returncode == 0 else "mininet.net is not there for the system's Python"
 
 
@@ -64,6 +66,21 @@ def network_namespace() -> Iterator[None]:
     finally:
         assert libc.setns(home, clone_newnet) == 0, os.strerror(ctypes.get_errno())
         os.close(home)
+
+
+def pytest_report_header() -> str:
+    """Say by how much time-outs are longer here and now."""
+    return f"time-outs: {SLOWNESS:.1f} times those of a quiet machine"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give each test longer where the machine is slow: its marker's time, or the one of pyproject.toml."""
+    default = config.getoption("timeout")
+    default = patience(float(config.getini("timeout"))) if default is None else default
+    for item in items:
+        marker = item.get_closest_marker("timeout")
+        limit_s = patience(marker.args[0]) if marker else default
+        item.add_marker(pytest.mark.timeout(limit_s), append=False)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

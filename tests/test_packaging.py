@@ -17,6 +17,8 @@ import pytest
 
 import switchsum
 
+from .timing import patience
+
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
@@ -97,7 +99,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
-        [sys.executable, "-c", build, str(copy)], cwd=copy, capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", build, str(copy)],
+        cwd=copy,
+        capture_output=True,
+        text=True,
+        timeout=patience(50),
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return zipfile.ZipFile(next(copy.glob("*.whl")))

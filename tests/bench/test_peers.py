@@ -22,6 +22,8 @@ from bench.peers import (
     sparcml_split,
 )
 
+from ..timing import patience
+
 SIZE = 2_000
 RNG = np.random.default_rng(21)
 Result = TypeVar("Result")
@@ -38,7 +40,7 @@ class Threads:
     def swap(self, outgoing: Mapping[int, Octets], sources: Sequence[int]) -> dict[int, Octets]:
         for rank, octets in outgoing.items():
             self._queues[self.rank, rank].put(octets.copy())
-        return {rank: self._queues[rank, self.rank].get(timeout=20) for rank in sources}
+        return {rank: self._queues[rank, self.rank].get(timeout=patience(20)) for rank in sources}
 
 
 def on_all(ranks: int, function: Callable[[Peers], Result]) -> list[Result]:

@@ -27,12 +27,14 @@ from switchsum.switch import daemon as embedded
 from switchsum.switch.ports.base import PortGroup, PortTable
 from switchsum.switch.ports.memory import MemoryPorts
 
+from ..timing import patience
+
 LANES = 128
 PORTS = (1, 2, 3, 4)
 SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=wire.AGGREGATION_PORT)
-LONG_S = 10.0
+LONG_S = patience(10.0)
 """Longer than anything on loopback takes."""
-QUIET_S = 0.1
+QUIET_S = patience(0.1)
 """After such a pause nothing more is on its way."""
 
 

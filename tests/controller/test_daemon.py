@@ -29,6 +29,7 @@ from switchsum.protocol.errors import (
 from switchsum.protocol.p4runtime import Code, Failure, P4RuntimeError
 from switchsum.protocol.wire import WIRE_VERSION, Kind, Reason
 
+from ..timing import patience
 from .conftest import Start
 from .rig import (
     LONG_S,
@@ -49,7 +50,7 @@ pytestmark = pytest.mark.timeout(120)
 SLOTS = 4
 
 
-def create(running: RunningController, job: str = "a", workers: int = 2, timeout_s: float = 10.0) -> rpc.JobInfo:
+def create(running: RunningController, job: str = "a", workers: int = 2, timeout_s: float = LONG_S) -> rpc.JobInfo:
     return running.client.create_job(rpc.CreateJobRequest(job=job, workers=workers, slots=SLOTS, timeout_s=timeout_s))
 
 
@@ -150,7 +151,7 @@ def test_refusals_come_at_once_and_by_name(switch: AnySwitch, start: Start) -> N
         running.client.create_job(rpc.CreateJobRequest(job="b", workers=2, slots=1021))
     with pytest.raises(NotAdmitted):
         running.client.heartbeat(rpc.MemberRequest(job="a", nonce=1))
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < patience(2)
 
 
 def watch_writes(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
@@ -170,7 +171,7 @@ def test_a_restarted_controller_disturbs_nothing_and_knows_everybody(
 ) -> None:
     first = start()
     create(first)
-    create(first, "waiting", workers=7, timeout_s=3.5)
+    create(first, "waiting", workers=7, timeout_s=123.5)
     first.client.set_loss(rpc.LossRequest(port=3, ingress=0.5))
     workers = join_all(first, switch)
     ready = admit(workers)
@@ -184,7 +185,7 @@ def test_a_restarted_controller_disturbs_nothing_and_knows_everybody(
     assert second.connected.wait(LONG_S)
     assert writes == []
     assert (show(second).epoch, show(second).first_slot, second.client.ports()) == before
-    assert (show(second, "waiting").workers, show(second, "waiting").timeout_s) == (7, 3.5)
+    assert (show(second, "waiting").workers, show(second, "waiting").timeout_s) == (7, 123.5)
     for worker in workers:
         worker.client = second.client
         assert second.client.heartbeat(worker.request).lost == []
@@ -218,7 +219,7 @@ def test_nobody_is_sent_away_by_a_controller_that_knows_nothing_yet(
 
 def test_a_controller_that_died_before_everybody_had_left(switch: AnySwitch, start: Start) -> None:
     first = start()
-    create(first, timeout_s=1.0)
+    create(first, timeout_s=patience(1.0))
     workers = join_all(first, switch)
     admit(workers)
     first.client.leave(workers[0].request)
@@ -232,7 +233,7 @@ def test_a_controller_that_died_before_everybody_had_left(switch: AnySwitch, sta
 
 def test_an_ephemeral_job_whose_members_were_all_killed_keeps_no_slots(switch: AnySwitch, start: Start) -> None:
     first = start()
-    request = rpc.CreateJobRequest(job="a", workers=2, slots=SLOTS, timeout_s=0.6, ephemeral=True)
+    request = rpc.CreateJobRequest(job="a", workers=2, slots=SLOTS, timeout_s=patience(0.6), ephemeral=True)
     first.client.create_job(request)
     admit(join_all(first, switch))
     first.stop()
@@ -244,7 +245,7 @@ def test_an_ephemeral_job_whose_members_were_all_killed_keeps_no_slots(switch: A
 
 def test_a_killed_member_is_lost_and_can_be_replaced(switch: AnySwitch, start: Start) -> None:
     running = start()
-    epoch = create(running, timeout_s=0.6).epoch
+    epoch = create(running, timeout_s=patience(0.6)).epoch
     workers = join_all(running, switch)
     admit(workers)
     alive = workers[0]
@@ -299,7 +300,7 @@ def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, st
 
 def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> None:
     running = start()
-    create(running, workers=3, timeout_s=1.6)
+    create(running, workers=3, timeout_s=patience(1.6))
     workers = join_all(running, switch, size=3)
     admit(workers)
 
@@ -421,7 +422,10 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
         running.stop()
 
 
-def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(embedded: AnySwitch, tmp_path: Path) -> None:
+def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
+    embedded: AnySwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SWITCH_WAIT_S", LONG_S)
     embedded.close()
     running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
     timer = threading.Timer(0.5, embedded._start)  # type: ignore[attr-defined]

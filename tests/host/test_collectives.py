@@ -16,6 +16,7 @@ from switchsum.host.handle import Handle
 from switchsum.protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
 from switchsum.testing.local import communicators
 
+from ..timing import patience
 from .checks import RANKS, failures, on_all
 
 RNG = np.random.default_rng(12)
@@ -172,7 +173,7 @@ def test_a_handle_says_when_it_is_done(ranks: list[Communicator]) -> None:
     time.sleep(0.05)
     assert not any(handle.is_done for handle in handles)
     handles.append(ranks[2].barrier_async())
-    end = time.monotonic() + 20
+    end = time.monotonic() + patience(20)
     while not all(handle.is_done for handle in handles) and time.monotonic() < end:
         time.sleep(0.005)
     assert all(handle.is_done for handle in handles)

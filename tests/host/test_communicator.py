@@ -31,6 +31,7 @@ from switchsum.protocol.errors import (
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
+from ..timing import patience
 from .checks import RANKS, failures, on_all
 
 
@@ -138,7 +139,7 @@ def test_handles_in_any_order(ranks: list[Communicator]) -> None:
 def test_a_background_thread_goes_on_with_what_was_begun(ranks: list[Communicator]) -> None:
     arrays = [np.full(3000, rank, np.float32) for rank in range(RANKS)]
     handles = [communicator.allreduce_async(array) for communicator, array in zip(ranks, arrays, strict=True)]
-    end = time.monotonic() + 20
+    end = time.monotonic() + patience(20)
     while any(communicator._in_flight for communicator in ranks) and time.monotonic() < end:
         time.sleep(0.01)  # nobody waits for a handle
     for array, handle in zip(arrays, handles, strict=True):
@@ -154,11 +155,11 @@ def test_callbacks_come_once_when_there_is_a_result(ranks: list[Communicator]) -
         handle.add_done_callback(lambda done: ended.put((communicator.rank, done is handle and done.is_done)))
 
     on_all(ranks, call)
-    assert sorted(ended.get(timeout=20) for _ in ranks) == [(rank, True) for rank in range(RANKS)]
+    assert sorted(ended.get(timeout=patience(20)) for _ in ranks) == [(rank, True) for rank in range(RANKS)]
     handle = ranks[0].barrier_async()
     ranks[0]._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
     handle.add_done_callback(lambda _: ended.put((0, True)))
-    assert ended.get(timeout=20) == (0, True)  # a background thread hears of it while nobody waits
+    assert ended.get(timeout=patience(20)) == (0, True)  # a background thread hears of it while nobody waits
     assert ended.empty()
 
 
@@ -306,7 +307,7 @@ def test_different_operations_are_raised_on_every_rank_from_then_on(ranks: list[
 
 
 def test_a_missing_rank_is_named() -> None:
-    ranks = communicators(RANKS, config=ClusterConfig(workers=RANKS, timeout_s=0.5))
+    ranks = communicators(RANKS, config=ClusterConfig(workers=RANKS, timeout_s=patience(0.5)))
     for error in failures(ranks[:2], Communicator.barrier):
         assert isinstance(error, CollectiveTimeout)
         assert isinstance(error, TimeoutError)
@@ -327,7 +328,7 @@ def test_a_lost_worker_ends_waiting(ranks: list[Communicator]) -> None:
     for error in failures(ranks[:2], wait):
         assert isinstance(error, WorkerLost)
         assert error.rank == 2
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < patience(5)
     timer.join()
 
 

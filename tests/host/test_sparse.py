@@ -17,6 +17,7 @@ from switchsum.host.communicator import Communicator
 from switchsum.host.sparse import SparseSum
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, UsageError, WorkerLost
 
+from ..timing import patience
 from .checks import RANKS, failures, on_all
 
 RNG = np.random.default_rng(14)
@@ -282,7 +283,7 @@ def test_sparse_collectives_in_the_background_keep_their_place_among_others(rank
             assert some.wait().indices.tolist() == [turn, 9]
             np.testing.assert_array_equal(first.wait(), 3)
             np.testing.assert_array_equal(last, 3)
-            assert ended.get(timeout=20)
+            assert ended.get(timeout=patience(20))
             wrong = communicator.allreduce_sparse_async(np.array([10]), np.ones(1, np.float32), 10)
             for _ in range(2):
                 with pytest.raises(UsageError, match="0 to 9"):

@@ -28,6 +28,8 @@ from switchsum.switch.ports.base import Batch, Counter, PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.udp import UdpPort
 
+from ..timing import patience
+
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 FRAME = FRAME_BYTES + 1024
 STRANGER = Address(mac=0x02_00_00_00_00_09, ip=0x0A_00_00_09, port=9)
@@ -144,7 +146,7 @@ def test_results_to_each_worker_go_together(wire: Wire) -> None:
     sent: list[list[bytes]] = []
     for peer in peers:
         peer.bind(("127.0.0.1", 0))
-        peer.settimeout(5)
+        peer.settimeout(patience(5))
         take_together(peer)
         to = Address(mac=0, ip=0x7F_00_00_01, port=peer.getsockname()[1])
         sent.append([result(to, slot, bytes([slot]) * 1024) for slot in range(70)] + [result(to, 70)])
@@ -162,7 +164,7 @@ def test_results_to_each_worker_go_together(wire: Wire) -> None:
 def test_contributions_go_together_where_they_may(*, together: bool) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
         peer.bind(("127.0.0.1", 0))
-        peer.settimeout(5)
+        peer.settimeout(patience(5))
         take_together(peer)
         host, port = peer.getsockname()
         link = UdpTransport(host, port, rows=64, frame_bytes=FRAME, switch=SWITCH, together=together)

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from ..timing import patience
+
 pytestmark = [pytest.mark.root, pytest.mark.mininet, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEADLINE_S = 150
+DEADLINE_S = patience(150)
 WORKER = f"train,{sys.executable} tests/mininet/allreduce.py"
 # A network and process namespace for each Mininet: nothing of it meets, or outlives into, the machine's own.
 ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c")

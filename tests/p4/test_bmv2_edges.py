@@ -14,6 +14,8 @@ from switchsum.protocol.wire import Kind, Reason
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
 
+from ..timing import patience
+
 pytestmark = [
     pytest.mark.bmv2,
     pytest.mark.root,
@@ -40,7 +42,7 @@ def test_a_frame_that_grows_too_far_stops_bmv2() -> None:
         rig = Rig(bmv2, workers=WORKERS, lanes=256, growth_bytes=65535)  # as if growth were unlimited
         with contextlib.suppress(ChildProcessError):  # it may be seen to have ended while we wait for an answer
             assert complete_without_payload(rig) == {}
-        assert bmv2.child.process.wait(timeout=10) == -signal.SIGABRT
+        assert bmv2.child.process.wait(timeout=patience(10)) == -signal.SIGABRT
 
 
 def test_the_program_refuses_what_would_grow_too_far() -> None:

@@ -17,6 +17,8 @@ from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
 
+from ..timing import patience
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operators.md"
 COMPILER = "p4c-bm2-ss"
@@ -73,7 +75,7 @@ def test_the_operator_works(changed: Path, engine: EngineName) -> None:
     if not program.exists():
         options = runpy.run_path(str(ROOT / "tools" / "compile_p4.py"))["OPTIONS"]
         command = [COMPILER, *options, f"-DLANES={LANES}", "-o", str(program), "switchsum.p4"]
-        subprocess.run(command, check=True, cwd=changed / "p4src", timeout=50)
+        subprocess.run(command, check=True, cwd=changed / "p4src", timeout=patience(50))
     embedded = Embedded.__new__(Embedded)
     embedded.pipeline = Pipeline.load(program.read_bytes(), engine=engine)
     rig = Rig(embedded, workers=3, lanes=LANES)

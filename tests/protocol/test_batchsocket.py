@@ -14,6 +14,8 @@ from switchsum.protocol.batchsend import TOGETHER, BatchSender
 from switchsum.protocol.batchsocket import grow_buffers, knows_segments, take_together
 from switchsum.protocol.rows import LEAD_BYTES
 
+from ..timing import patience
+
 SKIP = 42
 ROOM = 1064
 SO_NO_CHECK = 11
@@ -31,7 +33,7 @@ def links() -> Iterator[Links]:
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
     ):
         receiver.bind(("127.0.0.1", 0))
-        receiver.settimeout(5)
+        receiver.settimeout(patience(5))
         grow_buffers(receiver)
         take_together(receiver)
         sender.connect(receiver.getsockname())

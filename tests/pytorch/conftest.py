@@ -18,10 +18,12 @@ import pytest
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 
+from ..timing import patience
+
 RANKS = 3
 SCRIPTS = Path(__file__).parent / "scripts"
 LOCAL = {"SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB", "SWITCHSUM_LINK", "SWITCHSUM_STRICT"}
-DEADLINE_S = 100.0
+DEADLINE_S = patience(100.0)
 
 
 def make_groups(ranks: int) -> list[Any]:
@@ -30,10 +32,10 @@ def make_groups(ranks: int) -> list[Any]:
     from switchsum.host.pytorch.group import SwitchGroup
 
     store = dist.HashStore()
-    made = communicators(ranks, config=ClusterConfig(workers=ranks, lanes=256, window_slots=16, timeout_s=50))
+    made = communicators(ranks, config=ClusterConfig(workers=ranks, lanes=256, window_slots=16, timeout_s=patience(50)))
 
     def make(rank: int) -> Any:
-        return SwitchGroup(store, rank, ranks, timedelta(seconds=20), lambda: made[rank], lambda: None)
+        return SwitchGroup(store, rank, ranks, timedelta(seconds=patience(20)), lambda: made[rank], lambda: None)
 
     with ThreadPoolExecutor(ranks) as pool:  # gloo's ranks wait for one another
         return list(pool.map(make, range(ranks)))
@@ -113,7 +115,7 @@ def launcher() -> Iterator[subprocess.Popen[str]]:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     yield process
-    process.communicate(timeout=30)
+    process.communicate(timeout=patience(30))
 
 
 @pytest.fixture

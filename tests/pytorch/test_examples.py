@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ..timing import patience
 from .conftest import Launch
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -38,7 +39,7 @@ def test_the_demo_beside_gloo(tmp_path: Path) -> None:
         str(tmp_path / "curves"),
     ]
     command = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--terminal", "--", *demo]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(110), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     curves = json.loads((tmp_path / "curves").read_text())
     exact = curves["losses"].pop("exact float64 sums, one process")
@@ -52,7 +53,7 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
     curves = {"title": "a training", "unit": "step", "losses": {"switchsum": [2.0, 1.0], "gloo": [2.0, 1.0]}}
     (tmp_path / "curves").write_text(json.dumps(curves))
     command = [sys.executable, str(EXAMPLES / "curves.py"), str(tmp_path / "out"), *[str(tmp_path / "curves")] * 2]
-    subprocess.run(command, timeout=50, check=True)
+    subprocess.run(command, timeout=patience(50), check=True)
     assert "</svg>" in (tmp_path / "out.svg").read_text()
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
+from ..timing import eventually, patience
 from .conftest import SCRIPTS, Launch
 from .test_training import Torchrun, torchrun  # noqa: F401
 
@@ -39,16 +39,13 @@ def test_no_slots_are_kept_for_a_group_whose_first_rank_was_killed(launch: Launc
     with ControllerClient(ended.outputs[0].strip()) as client:
         left = client.list_jobs().jobs
         assert left
-        deadline = time.monotonic() + 60
-        while client.list_jobs().jobs and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not client.list_jobs().jobs, left
+        assert eventually(lambda: not client.list_jobs().jobs, 60), left
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_late_worker_is_named_when_the_groups_time_is_over(launch: Launch) -> None:
-    ended = launch(RANKS, SCRIPTS / "faults.py", "late", "15", own_switch=True)
+    ended = launch(RANKS, SCRIPTS / "faults.py", "late", str(patience(15)), own_switch=True)
     for rank in (0, 2):
         assert ended.codes[rank] == 3, ended.text
         assert "CollectiveTimeout" in ended.outputs[rank]
@@ -57,7 +54,9 @@ def test_a_late_worker_is_named_when_the_groups_time_is_over(launch: Launch) -> 
 
 @pytest.mark.timeout(120)
 def test_infinite_gradients_and_changing_shapes(launch: Launch) -> None:
-    assert launch(RANKS, SCRIPTS / "faults.py", "overflow", "60").check().count("every rank went on") == RANKS
+    assert (
+        launch(RANKS, SCRIPTS / "faults.py", "overflow", str(patience(60))).check().count("every rank went on") == RANKS
+    )
 
 
 @pytest.mark.timeout(400)
@@ -111,9 +110,9 @@ def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -
     store = dist.HashStore()
     place = rendezvous.Place(controller="here:1", link="shm:x", job="j", is_ours=True)
     with pytest.raises(NoCapacity, match="no 256 slots are free"):
-        rendezvous.open_job(rendezvous.Meeting(store, 0, 2, 5.0), place)
+        rendezvous.open_job(rendezvous.Meeting(store, 0, 2, patience(5)), place)
     with pytest.raises(NoCapacity, match="rank 0: no 256 slots are free"):
-        rendezvous.open_job(rendezvous.Meeting(store, 1, 2, 5.0), place)
+        rendezvous.open_job(rendezvous.Meeting(store, 1, 2, patience(5)), place)
 
 
 def test_several_machines_need_the_address_of_a_controller(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,11 +122,11 @@ def test_several_machines_need_the_address_of_a_controller(monkeypatch: pytest.M
     store = dist.HashStore()
     store.set("switchsum/machine/1", "elsewhere")
     with pytest.raises(UsageError, match=r"2 ranks are on 2 machines.*switchsum controller --listen 0\.0\.0\.0:9560"):
-        meet(Meeting(store, 0, 2, 5.0), pytest.fail)
+        meet(Meeting(store, 0, 2, patience(5)), pytest.fail)
     monkeypatch.setenv("SWITCHSUM_CONTROLLER", "there:9560")
     monkeypatch.setenv("SWITCHSUM_LINK", "udp:there")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
-    place, services = meet(Meeting(store, 0, 2, 5.0), pytest.fail)
+    place, services = meet(Meeting(store, 0, 2, patience(5)), pytest.fail)
     assert services is None
     assert (place.controller, place.link, place.job, place.is_ours) == ("there:9560", "udp:there", "torch-x", True)
 

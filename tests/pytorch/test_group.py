@@ -15,6 +15,7 @@ import pytest
 
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, WorkerLost
 
+from ..timing import patience
 from .conftest import RANKS, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -469,12 +470,12 @@ def test_operations_overlap(groups: list[Any]) -> None:
 
     def call(group: Any) -> None:
         if group.rank() == 2:
-            time.sleep(0.3)
+            begun.wait(patience(20))
         tensors = [torch.ones(2000) for _ in range(5)]
         works = [group.allreduce([tensor], options()) for tensor in tensors]
         if group.rank() != 2:
             assert not works[-1].is_completed()
-        begun.wait(20)
+            begun.wait(patience(20))
         for work in reversed(works):
             work.wait()
         assert all(torch.equal(tensor, torch.full((2000,), float(RANKS))) for tensor in tensors)

@@ -16,12 +16,13 @@ import pytest
 
 from switchsum.protocol.errors import UsageError
 
+from ..timing import patience
 from .conftest import LOCAL, SCRIPTS, Launch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 dist = torch.distributed
 
-DEADLINE_S = 150
+DEADLINE_S = patience(150)
 EXAMPLES = SCRIPTS.parents[2] / "examples"
 
 Torchrun = Callable[..., subprocess.CompletedProcess[str]]
@@ -47,7 +48,7 @@ def torchrun() -> Torchrun:
             output, errors = process.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
             process.terminate()  # it ends its workers, which a signal that cannot be caught would leave behind
-            output, errors = process.communicate(timeout=60)
+            output, errors = process.communicate(timeout=patience(60))
         return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     return run
@@ -94,9 +95,9 @@ def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> N
     loops = [name for name in ("accelerate", "lightning") if find_spec(name) is not None]
     scripts += [f"{EXAMPLES / f'with_{name}.py'} --epochs 1" for name in loops]
     training = ["sh", "-c", " && ".join(f"{sys.executable} {script}" for script in scripts)]
-    options = ["-n", "2", "--links", "veth", "--switch", switch, "--timeout", "30"]
+    options = ["-n", "2", "--links", "veth", "--switch", switch, "--timeout", str(patience(30))]
     command = [sys.executable, "-m", "switchsum", "run", *options, "--", *training]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=350, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(350), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
     assert "passed check_narrow_lanes" in done.stdout
@@ -118,7 +119,7 @@ def test_a_torchrun_on_each_of_two_machines(tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=350,
+        timeout=patience(350),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -150,7 +151,9 @@ def test_importing_torch_registers_the_name_and_imports_nothing_else() -> None:
         "import sys, torch; print(torch.distributed.is_backend_available('switchsum'), "
         "*sorted(name for name in sys.modules if name.startswith(('switchsum.', 'numba'))))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(50), check=True
+    )
     # The errors belong to the package itself, and need nothing.
     assert done.stdout.split() == ["True", "switchsum.protocol", "switchsum.protocol.errors", "switchsum.torch_backend"]
 
@@ -160,7 +163,9 @@ def test_the_entry_point_never_raises() -> None:
         "import sys; sys.modules['torch.distributed'] = None; "
         "from switchsum.torch_backend import register; register(); print('registered nothing')"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=patience(50), check=True
+    )
     assert done.stdout == "registered nothing\n"
 
 

@@ -23,10 +23,12 @@ from switchsum.protocol.p4runtime import (
 from switchsum.switch.p4runtime import Device, Server, Service
 from switchsum.switch.pipeline import Pipeline
 
+from ..timing import patience
+
 DEVICE_ID = 7
 PROGRAM = Path(__file__).parent / "p4runtime" / "entities.json"
 P4INFO = parse_p4info((Path(__file__).parent / "p4runtime" / "entities.p4info.txtpb").read_text())
-LONG_S = 10.0
+LONG_S = patience(10.0)
 """Longer than anything on loopback takes."""
 
 

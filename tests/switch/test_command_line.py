@@ -20,9 +20,11 @@ from switchsum.protocol.packetsocket import open_packet_socket
 from switchsum.switch.command_line import LISTEN, make_config, parse, run
 from switchsum.switch.daemon import Config
 
+from ..timing import patience
+
 PROGRAM: Final = Path(__file__).parent / "programs" / "lives.json"
 COMMAND: Final = [sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"]
-START_S: Final = 40
+START_S: Final = patience(40)
 
 
 def config(line: str) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from switchsum.switch.daemon import Config, ProgramConfig, Switch
 from switchsum.switch.ports.base import CPU_PORT, Batch, Counter, PortGroup, PortTable
 from switchsum.switch.ports.memory import MemoryPorts
 
+from ..timing import eventually
 from .p4runtime_rig import DEVICE_ID, LONG_S, PROGRAM, Client, config, identifier
 
 P4INFO_TEXT = PROGRAM.with_name("entities.p4info.txtpb").read_text()
@@ -227,10 +229,8 @@ def test_program_is_replaced_under_traffic(switch: MemorySwitch, client: Client)
             client.set_config("VERIFY_AND_SAVE", config=config())
             client.insert(table_entry=station(1, "forward", port))
             client.set_config("COMMIT")
-            deadline = time.monotonic() + LONG_S
-            while switch.memory.sent[-1:] != [(port[0], frame(1))]:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
+            expected = [(port[0], frame(1))]
+            assert eventually(functools.partial(lambda expected: switch.memory.sent[-1:] == expected, expected))
 
 
 def test_packet_outs_beyond_the_queue_are_counted() -> None:

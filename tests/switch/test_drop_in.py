@@ -16,6 +16,7 @@ from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.packetsocket import open_packet_socket
 from switchsum.switch.meters import GREEN, RED, YELLOW
 
+from ..timing import patience
 from .p4runtime_rig import Client
 
 PROGRAM = Path(__file__).parent / "programs" / "metering.json"
@@ -23,7 +24,7 @@ P4INFO = parse_p4info(PROGRAM.with_suffix(".p4info.txtpb").read_text())
 IDS = {
     item.preamble.name: item.preamble.id for kind in ("tables", "actions", "meters") for item in getattr(P4INFO, kind)
 }
-START_S = 40
+START_S = patience(40)
 FRAME_BYTES = 100
 SLOW = v1.MeterConfig(cir=1, cburst=250, pir=1, pburst=480)
 """Bytes; the rates are so low that time does not matter."""

@@ -17,6 +17,7 @@ from switchsum.switch.p4runtime import stream
 from switchsum.switch.p4runtime.device_config import program_of
 from switchsum.switch.pipeline import Pipeline
 
+from ..timing import patience
 from . import p4runtime_rig
 from .p4runtime_rig import DEVICE_ID, P4INFO, PROGRAM, Client, Rig, config, identifier, update
 
@@ -376,7 +377,7 @@ def test_packet_out_enters_with_its_header(
     rig: Rig, primary: Client, metadata: list[tuple[int, bytes]], header: bytes
 ) -> None:
     primary.send(packet=packet_out(*metadata))
-    assert rig.packet_outs.get(timeout=10) == header + b"payload"
+    assert rig.packet_outs.get(timeout=patience(10)) == header + b"payload"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +419,7 @@ def test_other_stream_messages_are_answered_with_errors(primary: Client) -> None
 def test_compiled_program_is_that_of_its_source(tmp_path: Path) -> None:
     output = [*("-o", str(tmp_path / "json")), *("--p4runtime-files", str(tmp_path / "entities.p4info.txtpb"))]
     command = ["p4c-bm2-ss", "--arch", "v1model", *output, "entities.p4"]
-    subprocess.run(command, cwd=PROGRAM.parent, check=True, timeout=50)
+    subprocess.run(command, cwd=PROGRAM.parent, check=True, timeout=patience(50))
     assert parse_p4info((tmp_path / "entities.p4info.txtpb").read_text()) == P4INFO
     made, committed = (json.loads(path.read_bytes()) for path in (tmp_path / "json", PROGRAM))
     assert made["pipelines"] == committed["pipelines"]

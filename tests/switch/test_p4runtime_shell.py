@@ -21,6 +21,7 @@ from switchsum.launch.bmv2 import free_port
 from switchsum.protocol.p4runtime import Code, decode_uint, v1
 from switchsum.switch.daemon import Config, Switch
 
+from ..timing import patience
 from .p4runtime_rig import DEVICE_ID, LONG_S, PROGRAM, Client, identifier
 
 HERE = Path(__file__).parent / "p4runtime"
@@ -78,7 +79,7 @@ def test_shell_session(switch: Any, shell_python: str) -> None:
             [shell_python, str(HERE / "shell_session.py"), *arguments],
             capture_output=True,
             text=True,
-            timeout=50,
+            timeout=patience(50),
             check=False,
             env={**os.environ, "no_proxy": "127.0.0.1"},
         )

@@ -17,6 +17,8 @@ from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.memory import MemoryPorts
 from switchsum.switch.ports.port_set import PortSet
 
+from ..timing import patience
+
 ONE = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=21334)
 TWO = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21333)
 
@@ -111,12 +113,12 @@ def test_a_waiting_switch_is_woken() -> None:
     ports = PortSet(PortTable(), [])
     ports.wake()
     start = time.monotonic()
-    ports.wait(30)
+    ports.wait(patience(30))
     waker = threading.Timer(0.05, ports.wake)
     waker.start()
-    ports.wait(30)
+    ports.wait(patience(30))
     waker.join()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < patience(20)
     ports.wait(0.01)  # and no more than woken once
     ports.close()
 
@@ -127,8 +129,8 @@ def test_waiting_ends_at_once_when_frames_are_there() -> None:
     ports = PortSet(table, [group])
     group.inject(1, frame(0))
     start = time.monotonic()
-    ports.wait(30)
-    assert time.monotonic() - start < 20
+    ports.wait(patience(30))
+    assert time.monotonic() - start < patience(20)
 
 
 def test_a_capture_shows_every_frame_with_its_port_and_direction(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts, worker_address
 
+from ..timing import patience
 from . import shm_worker
 from .shm_worker import FRAME, ROWS
 
@@ -47,7 +48,7 @@ class Switch:
 
     def run(self, until: Callable[[], Any], limit_s: float = 50.0) -> None:
         """Echo until something is true."""
-        end = time.monotonic() + limit_s
+        end = time.monotonic() + patience(limit_s)
         while not until():
             assert time.monotonic() < end, self.ports.statistics()
             batch = self.ports.poll()

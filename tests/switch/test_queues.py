@@ -16,8 +16,10 @@ from switchsum.switch.ports.base import Batch, Counter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.queues import CAPACITY_FRAMES, Queues
 
+from ..timing import patience
+
 QUEUES = 3
-LONG_S = 20
+LONG_S = patience(20)
 KEPT: list[object] = []
 """Memory of frames that tests know by address."""
 

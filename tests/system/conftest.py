@@ -6,7 +6,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +13,10 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
+from ..timing import patience
+
 WORKERS = Path(__file__).parent / "workers"
-DEADLINE_S = 100
+DEADLINE_S = patience(100)
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -59,25 +60,17 @@ def over(switch: Switch, *values: object) -> list[ParameterSet]:
     ]
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
-    """Wait until a condition holds; return whether it came to that in time."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Return a function that runs a job and returns what came of it."""
+
+    job_s = ("--timeout", f"{patience(10)}")
 
     def run_job(*options: str, command: list[str], environment: dict[str, str] | None = None) -> (
         subprocess.CompletedProcess[str]
     ):  # fmt: skip
         return subprocess.run(
-            [sys.executable, "-m", "switchsum", "run", *options, "--", *command],
+            [sys.executable, "-m", "switchsum", "run", *job_s, *options, "--", *command],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,

@@ -18,8 +18,10 @@ from unittest.mock import patch
 from switchsum.cli import main
 from switchsum.launch.ready import READY_FD
 
+from ..timing import patience
+
 SWITCHSUM = (sys.executable, "-m", "switchsum")
-READY_S = 60.0
+READY_S = patience(60.0)
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def free_udp_port() -> int:
 def run(*arguments: str, within: Sequence[str] = (), timeout_s: float = 50.0) -> subprocess.CompletedProcess[str]:
     """Run a command of ours to its end."""
     command = [*within, *SWITCHSUM, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience(timeout_s), check=False)
 
 
 def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:

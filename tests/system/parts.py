@@ -19,13 +19,14 @@ from switchsum.launch.children import Children
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 
+from ..timing import eventually, patience
 from .conftest import WORKERS
 
 Reply = TypeVar("Reply")
 Process = subprocess.Popen[str]
 
 SWITCHSUM = [sys.executable, "-m", "switchsum"]
-START_S = 40.0
+START_S = patience(40.0)
 """Longer than anything takes to start."""
 JOB = "a"
 
@@ -107,7 +108,7 @@ class Parts:
         return self.spawn(*command, **{"RANK": str(rank)} | variables)
 
     def start(
-        self, program: str, *, timeout_s: float = 10.0, **variables: str
+        self, program: str, *, timeout_s: float = START_S, **variables: str
     ) -> tuple[Process, Process, list[Process]]:
         """Start everything, and wait until rounds are done; return switch, controller and workers."""
         switch, controller = self.switch(), self.controller()
@@ -139,10 +140,8 @@ class Parts:
 
     def await_progress(self) -> None:
         """Wait until rounds are completed that were not when we came."""
-        before, deadline = self.count("completed"), time.monotonic() + START_S
-        while self.count("completed") <= before:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        before = self.count("completed")
+        assert eventually(lambda: self.count("completed") > before)
 
     def end_well(self, workers: list[Process]) -> None:
         """Let workers come to their end, and check that all went well for them."""

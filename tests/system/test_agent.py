@@ -15,6 +15,7 @@ from switchsum.launch import wires
 from switchsum.launch.children import Children
 from switchsum.protocol.errors import UsageError
 
+from ..timing import patience
 from .daemons import free_udp_port, run, run_here, system
 
 pytestmark = pytest.mark.timeout(120)
@@ -44,7 +45,9 @@ def udp() -> Iterator[tuple[str, list[str]]]:
 def create(
     name: str, workers: int, options: list[str], run: Callable[..., subprocess.CompletedProcess[str]] = run_here
 ) -> None:
-    done = run("job", "create", name, "--workers", str(workers), "--slots", "64", "--timeout", "60", *options)
+    done = run(
+        "job", "create", name, "--workers", str(workers), "--slots", "64", "--timeout", str(patience(60)), *options
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -81,7 +84,7 @@ def test_the_exit_code_is_the_commands(udp: tuple[str, list[str]]) -> None:
     assert run(*agent, "--rank", "0", "--", "sh", "-c", "exit 7").returncode == 7
     done = run(*agent, "--rank", "0", "--", "no-such-program")
     assert (done.returncode, done.stderr) == (1, "switchsum: no-such-program: No such file or directory\n")
-    done = run(*agent, "--rank", "0-1", "--", "sh", "-c", 'test "$RANK" = 0 || exit 8; sleep 60')
+    done = run(*agent, "--rank", "0-1", "--", "sh", "-c", 'test "$RANK" = 0 || exit 8; sleep 1000')
     assert done.returncode == 8
     assert "rank 1 ended with exit code 8" in done.stderr
 

@@ -21,9 +21,9 @@ from switchsum.launch.ready import await_ready
 from switchsum.launch.wires import ENTERED
 from switchsum.protocol.errors import LocalError
 
+from ..timing import eventually, patience
 from .conftest import NAMESPACES
 from .daemons import run_here
-from .test_children import eventually
 
 SWITCHES = {
     "too old": ("case $1 in --help) echo --grpc-server-addr;; *) echo 2.18;; esac", "reads BMv2 JSON 2.18"),
@@ -71,7 +71,7 @@ def test_a_folder_named_like_us_where_the_user_stands(tmp_path: Path) -> None:
     """The clone itself, for who works beside it: Python takes it for a package without __init__.py."""
     (tmp_path / "switchsum").mkdir()
     command = [*OURSELVES, "run", "-n", "1", "--", "true"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(50), check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -88,7 +88,7 @@ def test_a_daemon_that_dies_at_once_is_told_from_a_slow_one() -> None:
         child = children.start("one", [sys.executable, "-c", script], pass_fds=[writing])
         os.close(writing)
         with pytest.raises(LocalError, match="the one ended with exit code 3"):
-            await_ready(child, reading, 30.0)
+            await_ready(child, reading, patience(30))
 
 
 def test_a_good_one_is_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +105,7 @@ def test_a_good_one_is_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_run_says_what_is_wrong_with_its_bmv2(fault: str, tmp_path: Path) -> None:
     switch = script(tmp_path / "simple_switch_grpc", SWITCHES[fault][0])
     command = [sys.executable, "-m", "switchsum", "run", "-n", "1", "--links", "veth", "--switch", str(switch)]
-    done = subprocess.run([*command, "--", "true"], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run([*command, "--", "true"], capture_output=True, text=True, timeout=patience(50), check=False)
     assert done.returncode == 1
     assert SWITCHES[fault][1] in done.stderr
     assert done.stderr.count("\n") == 1
@@ -155,12 +155,14 @@ def test_no_right_to_raw_sockets() -> None:
         (["switch", "--listen", "127.0.0.1:0", "--interface", "1@lo"], "which needs neither"),
         (["capture", "--interface", "lo"], "sudo switchsum capture"),
     ):
-        done = subprocess.run([*without, *arguments], capture_output=True, text=True, timeout=50, check=False)
+        done = subprocess.run([*without, *arguments], capture_output=True, text=True, timeout=patience(50), check=False)
         assert done.returncode == 1
         assert "needs root or CAP_NET_RAW" in done.stderr
         assert cure in done.stderr
         assert done.stderr.count("\n") == 1
-    done = subprocess.run([*without, "doctor", "--json"], capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        [*without, "doctor", "--json"], capture_output=True, text=True, timeout=patience(50), check=False
+    )
     assert '"found": "[Errno 1] Operation not permitted"' in done.stdout
 
 

@@ -17,6 +17,8 @@ from switchsum.launch.thrift import set_queue_depths
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.wire import LANE_BUILDS
 
+from ..timing import patience
+
 HELP = "--grpc-server-addr arg"
 
 
@@ -89,7 +91,7 @@ def thrift_server() -> Iterator[tuple[int, list[bytes], list[bytes]]]:
         thread = threading.Thread(target=serve)
         thread.start()
         yield server.getsockname()[1], came, answers
-        thread.join(timeout=5)
+        thread.join(timeout=patience(5))
 
 
 NAME = b"simple_switch:set_all_egress_queue_depths"

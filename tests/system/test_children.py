@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from switchsum.launch.children import Children
 
-from .conftest import eventually
+from ..timing import eventually
 
 SLEEP = ["sleep", "100"]
 
@@ -64,12 +63,12 @@ def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
     assert eventually(lambda: gone(grandchild))
 
 
-def test_a_child_that_ignores_sigterm_is_killed() -> None:
+def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    code = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open({str(ready)!r}, 'w'); "
     with Children() as children:
-        child = children.start(
-            "rank 0", python("import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(100)")
-        )
-        time.sleep(0.3)
+        child = children.start("rank 0", python(code + "time.sleep(100)"))
+        assert eventually(ready.exists)
     assert child.process.poll() == -signal.SIGKILL
 
 

@@ -24,9 +24,11 @@ from switchsum.protocol.errors import ControllerUnreachable
 from switchsum.protocol.p4runtime import DEFAULT_PORT
 from switchsum.protocol.wire import Reason
 
+from ..timing import patience
+
 pytestmark = pytest.mark.timeout(120)
 
-START_S = 30.0
+START_S = patience(30.0)
 SWITCHSUM = [sys.executable, "-m", "switchsum"]
 
 

@@ -17,6 +17,8 @@ from switchsum.doctor import State, examine, namespaces, python, shell, system
 from switchsum.doctor.finding import Finding
 from switchsum.topologies import Leftovers
 
+from ..timing import patience
+
 
 def write_program(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
@@ -25,7 +27,11 @@ def write_program(path: Path, text: str) -> None:
 
 def test_version() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "switchsum", "--version"], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-m", "switchsum", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=patience(30),
+        check=True,
     )
     assert done.stdout.startswith(f"switchsum {switchsum.__version__}")
 

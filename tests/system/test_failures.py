@@ -14,6 +14,7 @@ import pytest
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.protocol import rpc
 
+from ..timing import eventually, patience
 from .conftest import NAMESPACES, NEEDS_BMV2
 from .parts import START_S, Parts, pause
 
@@ -43,7 +44,7 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
 ) -> None:
     if links == "veth":
         request.getfixturevalue("network_namespace")
-    timeout_s = 3.0  # heartbeats that nobody takes for longer must not end the job
+    timeout_s = patience(3)  # heartbeats that nobody takes for longer must not end the job
     parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
     _, first, workers = parts.start("endless.py", timeout_s=timeout_s)
     epoch = parts.show().epoch
@@ -91,22 +92,19 @@ def test_two_jobs_side_by_side_do_not_disturb_each_other(
     parts.controller()
     workers = []
     for first, job in ((0, "a"), (SIZE, "b")):
-        create = rpc.CreateJobRequest(job=job, workers=SIZE, timeout_s=10.0)
+        create = rpc.CreateJobRequest(job=job, workers=SIZE, timeout_s=START_S)
         parts.ask(functools.partial(ControllerClient.create_job, request=create))
         for rank in range(SIZE):
             place = {"SWITCHSUM_JOB": job, "RANK": str(rank), "WORLD_SIZE": str(SIZE)}
             workers.append(parts.worker(first + rank, "endless.py", **place))
-    deadline = time.monotonic() + START_S
-    while {parts.show(job).state for job in "ab"} != {"running"}:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    assert eventually(lambda: {parts.show(job).state for job in "ab"} == {"running"})
     parts.await_progress()
     parts.end_well(workers)
 
 
 @pytest.mark.parametrize("then", ["reform", "replace"])
 def test_a_killed_worker_is_told_to_the_others_who_go_on(stack: ExitStack, tmp_path: Path, then: str) -> None:
-    timeout_s, size = 4.0, 3
+    timeout_s, size = patience(4), 3
     parts = Parts(stack, tmp_path, size=size)
     _, _, workers = parts.start("survivor.py", timeout_s=timeout_s, THEN=then)
     epoch = parts.show().epoch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.protocol import rpc
 
+from ..timing import eventually, patience
 from .parts import Parts
 
 ROUNDS = 100
@@ -24,15 +24,16 @@ LONG_S = 60.0
 def test_sums_are_right_at_any_loss(tmp_path: Path, links: str) -> None:
     with ExitStack() as stack:
         parts = Parts(stack, tmp_path, size=3, links=links)
-        _, _, workers = parts.start("endless.py", timeout_s=60.0)
+        _, _, workers = parts.start("endless.py", timeout_s=patience(LONG_S))
         for loss in (0.001, 0.01, 0.05, 0.2):
             parts.ask(partial(_set_loss, loss))
-            lost, completed = parts.count("lost_ingress"), parts.count("completed")
-            deadline = time.monotonic() + LONG_S
-            while parts.count("completed") < completed + ROUNDS or parts.count("lost_ingress") == lost:
-                assert time.monotonic() < deadline, loss
-                time.sleep(0.05)
+            lost, enough = parts.count("lost_ingress"), parts.count("completed") + ROUNDS
+            assert eventually(partial(_has_gone_on, parts, lost, enough), LONG_S), loss
         parts.end_well(workers)
+
+
+def _has_gone_on(parts: Parts, lost: int, enough: int) -> bool:
+    return parts.count("completed") >= enough and parts.count("lost_ingress") > lost
 
 
 def _set_loss(loss: float, client: ControllerClient) -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from ..timing import patience
+
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (the demo's images)")
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi.sh"
 
@@ -21,6 +23,6 @@ def test_the_demo_under_mpirun() -> None:
     environment = {**os.environ, "MPIRUN_OPTIONS": options, "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     command = ["sh", str(EXAMPLE), "3", "--epochs", "2"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(110), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 workers, every gradient added by the switch" in done.stdout

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ..timing import patience
 from .daemons import SWITCHSUM, free_udp_port, run_here, system
 
 pytestmark = pytest.mark.timeout(120)
-WAIT_S = "2"
+WAIT_S = f"{patience(2):.0f}"
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,17 @@ def where() -> Iterator[list[str]]:
     with system("--udp", f"127.0.0.1:{port}", lanes=128) as controller:
         for name, workers in (("one", "1"), ("two", "2")):
             made = run_here(
-                "job", "create", name, "-n", workers, "--slots", "8", "--timeout", "60", "--controller", controller
+                "job",
+                "create",
+                name,
+                "-n",
+                workers,
+                "--slots",
+                "8",
+                "--timeout",
+                str(patience(60)),
+                "--controller",
+                controller,
             )
             assert made.returncode == 0, made.stderr
         yield ["--controller", controller, "--link", f"udp:127.0.0.1:{port}", "--wait", WAIT_S]
@@ -68,7 +79,7 @@ def test_the_first_of_two_waits_and_is_told_who_is_there(where: list[str]) -> No
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(
             lambda command: subprocess.run(
-                [*SWITCHSUM, *command], capture_output=True, text=True, timeout=100, check=False
+                [*SWITCHSUM, *command], capture_output=True, text=True, timeout=patience(100), check=False
             ),
             commands,
         )
@@ -140,4 +151,4 @@ def test_packets_are_seen_as_they_pass(where: list[str]) -> None:
 
 def test_other_commands_do_without_scapy() -> None:
     code = "import sys, switchsum.cli; sys.exit('scapy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=50, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=patience(50), check=False).returncode == 0

@@ -11,6 +11,7 @@ import pytest
 
 from switchsum import connect
 
+from ..timing import patience
 from .daemons import SWITCHSUM, daemon, run_here, system
 
 pytestmark = pytest.mark.timeout(120)
@@ -24,7 +25,7 @@ def test_a_job_adds_right() -> None:
 
     def work(rank: int) -> list[np.ndarray]:
         with connect(
-            controller=controller, job="a", rank=rank, world_size=WORKERS, link=f"shm:{name}", timeout_s=60
+            controller=controller, job="a", rank=rank, world_size=WORKERS, link=f"shm:{name}", timeout_s=patience(60)
         ) as job:
             arrays = [np.arange(SIZE, dtype=kind) * (rank + 1) for kind in (np.int32, np.float32)]
             for _ in range(3):
@@ -33,7 +34,9 @@ def test_a_job_adds_right() -> None:
         return arrays
 
     with system("--shm", name, "--shards", "2", "--shard-by", "agg.slot", lanes=128) as controller:
-        made = run_here("job", "create", "a", "-n", str(WORKERS), "--timeout", "60", "--controller", controller)
+        made = run_here(
+            "job", "create", "a", "-n", str(WORKERS), "--timeout", str(patience(60)), "--controller", controller
+        )
         assert made.returncode == 0, made.stderr
         with ThreadPoolExecutor(WORKERS) as pool:
             results = list(pool.map(work, range(WORKERS)))

@@ -18,6 +18,8 @@ import pytest
 from switchsum.launch.ready import READY_FD
 from switchsum.protocol.p4runtime import METHODS
 
+from ..timing import patience
+
 COMMAND = [sys.executable, "-m", "switchsum", "switch"]
 
 
@@ -47,7 +49,7 @@ def running_p4info(address: str, device_id: int) -> Any:
     method = METHODS["GetForwardingPipelineConfig"]
     with grpc.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
         call = channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-        return call(method.request(device_id=device_id), timeout=10).config.p4info
+        return call(method.request(device_id=device_id), timeout=patience(10)).config.p4info
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -57,7 +59,7 @@ def test_switch_ends_cleanly_on_a_signal(number: signal.Signals, tmp_path: Path)
         assert int(facts["p4runtime"].rpartition(":")[2]) > 0
         assert not running_p4info(facts["p4runtime"], 0).tables
         process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=patience(20))
         assert process.returncode == 0, errors
         assert "Traceback" not in errors
 
@@ -72,7 +74,7 @@ def test_switch_ends_cleanly_on_a_signal(number: signal.Signals, tmp_path: Path)
     ],
 )
 def test_bad_arguments_are_one_line(arguments: list[str], message: str) -> None:
-    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=40, check=False)
+    done = subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=patience(40), check=False)
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -16,6 +16,8 @@ from switchsum.launch import authority
 from switchsum.protocol import rpc, tls
 from switchsum.protocol.errors import ControllerUnreachable, SwitchsumError, UsageError
 
+from ..timing import patience
+
 pytest.importorskip("cryptography", reason="needs the extra tls")
 
 LOOPBACK = "127.0.0.1:0"
@@ -45,7 +47,7 @@ def is_let_in(address: str, kind: str) -> bool:
     with tls.open_channel(address, kind) as channel:
         try:
             ask = channel.unary_unary("/echo/Ask", None, None)
-            return bool(ask(b"", timeout=5.0) == b"yes")
+            return bool(ask(b"", timeout=patience(5.0)) == b"yes")
         except grpc.RpcError:
             return False
 
@@ -100,7 +102,7 @@ def test_a_client_without_a_certificate_is_told_that_nobody_answers(
     monkeypatch.setenv(tls.VARIABLE, str(certificates / "controller"))
     echo = Echo(tls.HOSTS)
     monkeypatch.delenv(tls.VARIABLE)
-    with ControllerClient(echo.address, timeout_s=5.0) as client, pytest.raises(ControllerUnreachable):
+    with ControllerClient(echo.address, timeout_s=patience(5)) as client, pytest.raises(ControllerUnreachable):
         client.show_job(rpc.JobRequest(job="a"))
     echo.server.stop(0)
 

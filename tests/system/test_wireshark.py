@@ -18,6 +18,8 @@ from scapy.utils import wrpcap
 from switchsum.protocol.wire import FIELD_ORDER, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason, build_frame
 from switchsum.testing.rig import SWITCH, worker
 
+from ..timing import patience
+
 ROOT = Path(__file__).parent.parent.parent
 DISSECTOR = ROOT / "wireshark" / "switchsum.lua"
 TSHARK = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not on PATH")
@@ -28,7 +30,7 @@ def dissect(capture: Path, *options: str, home: Path) -> str:
     """Run tshark with the dissector; an error in it would be on standard error."""
     command = ["tshark", "-X", f"lua_script:{DISSECTOR}", "-r", str(capture), *options]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=50, check=True, env={**os.environ, "HOME": str(home)}
+        command, capture_output=True, text=True, timeout=patience(50), check=True, env={**os.environ, "HOME": str(home)}
     )
     assert "Lua" not in done.stderr, done.stderr
     return done.stdout
@@ -48,7 +50,7 @@ tool = runpy.run_path({str(ROOT / "tools" / "wireshark_tables.py")!r})
 text = tool["DISSECTOR"].read_text()
 sys.exit(tool["render"](text) != text or len(text) < 4000)
 """
-    done = subprocess.run([sys.executable, "-c", code], timeout=50, check=False)
+    done = subprocess.run([sys.executable, "-c", code], timeout=patience(50), check=False)
     assert done.returncode == 0, "python tools/wireshark_tables.py"
 
 
@@ -58,8 +60,8 @@ def test_what_our_switch_records_is_read(tmp_path: Path) -> None:
     capture = tmp_path / "frames.pcapng"
     command = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--lanes", "128", "--pcap", str(capture)]
     done = subprocess.run(
-        [*command, "--timeout", "60", "--", sys.executable, "-c", TRAINING],
-        capture_output=True, text=True, timeout=100, check=False,
+        [*command, "--timeout", f"{patience(60)}", "--", sys.executable, "-c", TRAINING],
+        capture_output=True, text=True, timeout=patience(100), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     names = [f"switchsum.{name}" for name in FIELD_ORDER]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,7 @@ sh: Any = importlib.import_module("p4runtime_sh.shell")
 errors: Any = importlib.import_module("p4runtime_sh.p4runtime")
 
 DEVICE_ID = 7
+LONG_S = 20 * float(os.environ.get("SWITCHSUM_TEST_SLOWNESS", "1"))
 TABLES = ["TestIngress.stations", "TestIngress.routes", "TestIngress.rules", "TestIngress.fixed"]
 
 
@@ -107,7 +109,9 @@ def packets() -> dict[str, Any]:
     packet = sh.PacketOut(b"from the shell")
     packet.metadata["egress_port"] = "255"
     packet.send()
-    answer = sh.client.get_stream_packet("packet", timeout=20).packet
+    answer = sh.client.get_stream_packet(
+        "packet", timeout=float(os.environ.get("SWITCHSUM_TEST_SLOWNESS", "1")) * 20
+    ).packet
     return {"payload": answer.payload.decode("latin-1"), "metadata": [md.value.hex() for md in answer.metadata]}
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import switchsum
 
 RANK = int(os.environ["RANK"])
+SOON_S = 5 * float(os.environ["SWITCHSUM_TEST_SLOWNESS"])
 MISTAKES: dict[str, Callable[[switchsum.Communicator], object]] = {
     "dtype": lambda comm: comm.allreduce(np.ones(5_000, np.float32 if RANK else np.float16)),
     "shape": lambda comm: comm.allreduce(np.ones(5_000 + 300 * RANK, np.float32)),
@@ -27,12 +28,12 @@ REFUSED: dict[str, Callable[[switchsum.Communicator], object]] = {
 
 
 def expect(error: type[Exception], action: Callable[[], object]) -> None:
-    """Check that an action fails with an error within five seconds."""
+    """Check that an action fails with an error soon."""
     started = time.monotonic()
     try:
         action()
     except error as seen:
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < SOON_S
         sys.stdout.write(f"{type(seen).__name__}: {seen}\n")
         return
     raise AssertionError(f"no {error.__name__}")

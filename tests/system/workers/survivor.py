@@ -10,6 +10,8 @@ import numpy as np
 import switchsum
 
 STOP = Path(os.environ["STOP"])
+START_S = 30 * float(os.environ["SWITCHSUM_TEST_SLOWNESS"])
+"""As long as a new process may take to start."""
 
 communicator = switchsum.connect()
 rounds, over = 0, False
@@ -27,6 +29,6 @@ while not over:
             communicator = communicator.reform()
         else:
             communicator.close()
-            communicator = switchsum.connect(timeout_s=30)  # as long as a new process may take to start
+            communicator = switchsum.connect(timeout_s=START_S)
 communicator.close()
 print(f"{rounds} right sums", flush=True)
