@@ -27,6 +27,7 @@ from switchsum.protocol.p4runtime import (
 
 DEFAULT_ELECTION_ID: Final = 1 << 16
 """Above what shells and scripts use (1), so that one that is attached beside the controller may only read."""
+MAX_ELECTION_ID: Final = (1 << 128) - 1
 
 PIPELINE_TIMEOUT_S: Final = 60.0
 """A switch may compile its program when it is given one."""
@@ -55,6 +56,10 @@ class Pipeline:
 class P4RuntimeClient:
     """One connection to one switch.
 
+    Without an election id of its own it bids DEFAULT_ELECTION_ID, and more where nobody is primary but the switch has
+    seen a higher one: the specification (section 5.3) has a switch keep the highest that it was ever sent, and a client
+    that came and went with it would lock all others out.  Who is primary is never outbid, nor does a given id change.
+
     `on_packet` gets every p4.v1.PacketIn and `on_end` a reason when the stream ends or another controller becomes
     primary; both run on the thread that reads the stream and must not wait for this client.
     """
@@ -64,14 +69,15 @@ class P4RuntimeClient:
         address: str,
         *,
         device_id: int = 0,
-        election_id: int = DEFAULT_ELECTION_ID,
+        election_id: int | None = None,
         timeout_s: float = 5.0,
         on_packet: Callable[[Any], None] = lambda packet: None,
         on_end: Callable[[P4RuntimeError], None] = lambda error: None,
     ) -> None:
         self.address = address
         self._device_id = device_id
-        self._election_id = election_id
+        self._election_id = DEFAULT_ELECTION_ID if election_id is None else election_id
+        self._may_raise = election_id is None
         self._timeout_s = timeout_s
         self._on_packet = on_packet
         self._on_end = on_end
@@ -81,6 +87,7 @@ class P4RuntimeClient:
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._connected = False
+        self._ended = False
         self._closed = False
 
     def connect(self) -> None:
@@ -91,10 +98,7 @@ class P4RuntimeClient:
         )(self._requests())
         self._reader = threading.Thread(target=self._read_stream, name="p4runtime stream", daemon=True)
         self._reader.start()
-        arbitration = v1.MasterArbitrationUpdate(
-            device_id=self._device_id, election_id=encode_election_id(self._election_id)
-        )
-        self._outgoing.put(v1.StreamMessageRequest(arbitration=arbitration))
+        self._bid()
         try:
             answer = self._arbitrated.get(timeout=self._timeout_s)
         except queue.Empty:
@@ -186,16 +190,33 @@ class P4RuntimeClient:
         except grpc.RpcError as error:
             self._end(P4RuntimeError.from_rpc("StreamChannel", error))
 
+    def _bid(self) -> None:
+        arbitration = v1.MasterArbitrationUpdate(
+            device_id=self._device_id, election_id=encode_election_id(self._election_id)
+        )
+        self._outgoing.put(v1.StreamMessageRequest(arbitration=arbitration))
+
     def _arbitrate(self, update: Any) -> None:
+        if self._ended:  # who has been ousted does not come back unnoticed
+            return
         if update.status.code == Code.OK:
             self._connected = True
             self._arbitrated.put(update)
             return
-        primary = decode_election_id(update.election_id)
-        self._end(P4RuntimeError("StreamChannel", Code.ALREADY_EXISTS, f"controller {primary} is primary"))
+        highest = decode_election_id(update.election_id)
+        if update.status.code != Code.NOT_FOUND:
+            text = f"controller {highest} is primary: end it, or take its place by a higher --election-id"
+            self._end(P4RuntimeError("StreamChannel", Code.ALREADY_EXISTS, text))
+        elif self._connected or not self._may_raise:
+            text = f"nobody is primary, and only who bids at least {highest} can be: --election-id {highest}"
+            self._end(P4RuntimeError("StreamChannel", Code.NOT_FOUND, text))
+        elif highest >= self._election_id:  # else it was sent before our last bid came
+            self._election_id = min(highest + 1, MAX_ELECTION_ID)
+            self._bid()
 
     def _end(self, error: P4RuntimeError) -> None:
         """Fail the arbitration that is under way, or report the end of the connection, once."""
+        self._ended = True
         if not self._connected:
             self._arbitrated.put(error)
         elif not self._closed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from switchsum.controller.client import DEFAULT_ELECTION_ID
 from switchsum.controller.switch import Limits, Program
 from switchsum.protocol.wire import Address
 
@@ -28,7 +27,8 @@ class Config:
     """Where broadcasts go, besides the stations' and members' ports."""
     device_id: int = 0
     """P4Runtime's."""
-    election_id: int = DEFAULT_ELECTION_ID
+    election_id: int | None = None
+    """P4Runtime's, 1 to 2^128 - 1; None: one that is high enough, unless another client is primary."""
     package_version: str = ""
     """For messages."""
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from switchsum.controller import views
 from switchsum.controller.config import Config
-from switchsum.controller.jobs import Job, Jobs
+from switchsum.controller.jobs import Former, Job, Jobs
 from switchsum.controller.link import Link
 from switchsum.controller.machines import Incarnation, Member, MemberState
 from switchsum.controller.plan import Identity, Loss, Settings, plan, rebuild, window_slots
@@ -77,6 +77,7 @@ class Controller:
 
     def _forget(self) -> None:
         """Start from nothing: the switch tells what there is."""
+        self._former: Former = {}
         config = self._config
         self._is_fresh = True
         self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64), partial(secrets.randbits, 16))
@@ -122,13 +123,19 @@ class Controller:
             switch, was_loaded = self._link.open()
         except P4RuntimeError as error:
             self._link.note(error)
+            if error.code is Code.ALREADY_EXISTS:
+                with self._changed:
+                    self._link.is_ousted = True
+                    self._disown()
             return False
         with self._changed:
+            self._disown()
             try:
                 self._link.attach(switch)
                 if self._is_fresh:
                     for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
+                    self._jobs.remember(self._former)
                 self._is_fresh = False
                 self._settings.loads += was_loaded
                 limits = self._config.limits(self._link.limits)
@@ -152,8 +159,25 @@ class Controller:
 
     def _lose_switch(self, switch: Switch, error: P4RuntimeError) -> None:
         """Give up a connection that has ended."""
-        if self._link.detach(error, switch) and error.code is Code.ALREADY_EXISTS:
-            self._forget()  # another controller is primary, and will have changed things
+        self._link.detach(error, switch)
+        self._disown()
+
+    def _disown(self) -> None:
+        """Cut all members off if another client has taken the switch: it can write what they take for their sums."""
+        if not self._link.is_ousted:
+            return
+        self._link.is_ousted = False
+        if self._is_fresh:
+            return
+        error = SwitchLost(
+            f"another P4Runtime client has become primary of the switch {self._link.address}, and can write there what "
+            "passes for sums: connect again when the controller has the switch back"
+        )
+        log.error("%d jobs end: %s", len(list(self._jobs)), error)
+        former = self._jobs.disown(error)
+        self._forget()
+        self._former = former
+        self._changed.notify_all()
 
     def _take_hello(self, port: int, packet: Packet) -> None:
         header = packet.header
@@ -253,7 +277,7 @@ class Controller:
     def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
         """Shrink a job to the members that are not lost, when all of them have asked for that; wait for a while."""
         with self._changed:
-            self._know_members()
+            self._know_members(request.nonce)
             for last in self._patience(request.wait_s):
                 job, rank, missing = self._jobs.reform(request.nonce, self._clock())
                 if rank is not None or last:
@@ -275,15 +299,22 @@ class Controller:
         yield True
 
     def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
-        """Return a membership, and note that its holder is alive; raises NotAdmitted."""
-        self._know_members()
+        """Return a membership, and note that its holder is alive; raises NotAdmitted, or what ended it."""
+        self._know_members(nonce)
         job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
         if job.name != name:
             raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
         return job, incarnation, member
 
-    def _know_members(self) -> None:
-        """Raise ControllerUnreachable while nothing is known of anybody: members then go on as without a controller."""
+    def _know_members(self, nonce: int) -> None:
+        """Raise ControllerUnreachable while nothing is known of anybody: members then go on as without a controller.
+
+        A membership that is known to have ended raises what ended it.
+        """
+        self._disown()
+        if nonce in self._former:
+            kind, text = self._former[nonce]
+            raise kind(text)
         try:
             self._need_jobs()
         except SwitchLost as error:
@@ -316,7 +347,9 @@ class Controller:
     def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
         """End a membership."""
         with self._changed:
-            self._know_members()
+            if request.nonce in self._former:
+                return rpc.Empty()
+            self._know_members(request.nonce)
             if (left := self._jobs.leave(request.nonce)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
             self._settle()

@@ -31,6 +31,8 @@ FIRST_GROUP: Final = 2
 LAST_GROUP: Final = 0x7FFF
 """Multicast groups of jobs; 1 floods, and BMv2 keeps those from 0x8000 on for clone sessions."""
 MAX_FORMER: Final = 4096
+Former = dict[int, tuple[type[SwitchsumError], str]]
+"""By nonce, what memberships ended with."""
 SILENCE_SHARE: Final = 5 / 8
 """Share of a job's time-out after which a silent member is lost; in the rest the others hear of it."""
 MAX_TICK_S: Final = 2.0
@@ -111,7 +113,7 @@ class Jobs:
         """For a job's first incarnation: frames of one that nobody remembers must not pass for its own."""
         self._jobs: dict[str, Job] = {}
         self._members: dict[int, tuple[Job, Incarnation, Member]] = {}
-        self._former: dict[int, tuple[type[SwitchsumError], str]] = {}
+        self._former: Former = {}
         self._ticked_s: float | None = None
 
     def __iter__(self) -> Iterator[Job]:
@@ -327,8 +329,23 @@ class Jobs:
         job.live, job.gathering = incarnation, new_incarnation(incarnation.epoch + 1, job.workers)
         job.reforming.clear()
 
+    def disown(self, error: SwitchsumError) -> Former:
+        """Cut off the members of all jobs, which are to be forgotten; return what memberships ended with."""
+        for job in self:
+            self._abandon_all(job, error)
+        return self._former
+
+    def remember(self, former: Former) -> None:
+        """Know memberships that ended before these jobs were found on a switch, and cut off those found there."""
+        self._former = former
+        for job in self:
+            ends = [former[member.nonce] for member in (job.live.members if job.live else ()) if member.nonce in former]
+            if ends:
+                kind, text = ends[0]
+                self.refuse(job, kind(text))
+
     def refuse(self, job: Job, error: SwitchsumError) -> None:
-        """Cut off everybody: the switch did not take the incarnation that was to become live."""
+        """Cut off everybody: what is live on the switch, or was to be, is not to go on."""
         epoch = job.gathering.epoch + 1
         self._abandon_all(job, error)
         job.gathering = new_incarnation(epoch, job.workers)

@@ -20,6 +20,8 @@ CONNECTION_CODES: Final = frozenset(
     {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION}
 )
 """A call that fails with one of these says that the connection is no good, not that what it asked for is wrong."""
+OUSTED_CODES: Final = frozenset({Code.ALREADY_EXISTS, Code.PERMISSION_DENIED})
+"""Who loses the connection for one of these has lost it to another client."""
 
 
 class Link:
@@ -39,6 +41,8 @@ class Link:
         """What the switch cannot do."""
         self.is_settled = False
         """The switch is up and has all that was last put on it."""
+        self.is_ousted = False
+        """Another client has been primary of the switch since the controller was; for the controller to look after."""
         self._trouble = ""
 
     @property
@@ -66,6 +70,7 @@ class Link:
             return False
         self.close()
         self.note(error)
+        self.is_ousted |= isinstance(error, P4RuntimeError) and error.code in OUSTED_CODES
         return True
 
     def close(self) -> None:

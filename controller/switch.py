@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchsum.controller.client import DEFAULT_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum.controller.client import P4RuntimeClient, Pipeline
 from switchsum.controller.plan import IDENTITY
 from switchsum.controller.schema import Schema, decode_group, encode_group
 from switchsum.controller.slots import Cell
@@ -84,7 +84,7 @@ class Switch:
         address: str,
         *,
         device_id: int = 0,
-        election_id: int = DEFAULT_ELECTION_ID,
+        election_id: int | None = None,
         on_hello: Callable[[int, Packet], None] = lambda port, packet: None,
         on_end: Callable[[P4RuntimeError], None] = lambda error: None,
     ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from switchsum.controller import daemon as module
+from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.config import Config
 from switchsum.controller.state import State, Write
 from switchsum.controller.switch import Program, Switch
@@ -466,6 +467,47 @@ def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
             first.client.list_jobs()
     finally:
         second.stop()
+
+
+def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    admit(workers)
+    assert sum_of_round(workers, workers[0].ready().first_number) == [3, 3]
+    stranger = P4RuntimeClient(switch.address, election_id=1 << 100)
+    stranger.connect()
+    eventually(lambda: not running.controller._link.is_up)
+    asked = time.monotonic()
+    for worker in workers:
+        with pytest.raises(SwitchLost, match="another P4Runtime client has become primary"):
+            running.client.heartbeat(worker.request)
+    assert time.monotonic() - asked < module.SWITCH_WAIT_S
+    running.client.leave(workers[0].request)
+
+    stranger.close()  # the place is vacant: the controller takes it again, and nobody goes on as if nothing had been
+    eventually(lambda: running.controller._link.is_up)
+    with pytest.raises(SwitchLost, match="another P4Runtime client"):
+        running.client.heartbeat(workers[1].request)
+    job = show(running)
+    assert (job.state, {member.state for member in job.members}) == ("waiting", {"expected"})
+    again = join_all(running, switch)
+    assert sum_of_round(again, admit(again).first_number) == [3, 3]
+
+
+def test_a_primary_that_came_and_went_between_two_looks_is_noticed_by_a_write(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    admit(workers)
+    with running.controller._changed:  # the stream's news waits
+        stranger = P4RuntimeClient(switch.address, election_id=1 << 100)
+        stranger.connect()
+        stranger.close()
+        with pytest.raises(SwitchLost):
+            running.controller._link.put(State())
+    with pytest.raises(SwitchLost, match="another P4Runtime client"):
+        running.client.heartbeat(workers[0].request)
 
 
 def test_a_program_without_the_controllers_tables_is_refused_at_once() -> None:

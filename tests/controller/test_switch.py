@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from switchsum.controller import switch as module
-from switchsum.controller.client import DEFAULT_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum.controller.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
 from switchsum.controller.link import Link
 from switchsum.controller.plan import ADMISSION, EGRESS_MEMBERS, FLOOD_GROUP, IDENTITY, STATIONS
 from switchsum.controller.schema import Schema, encode_group
@@ -220,6 +220,29 @@ def test_only_one_controller_is_primary(switch: AnySwitch, election_id: int) -> 
         first.write([[Write(change=Change.INSERT, item=RECORD)]])
     first.close()
     assert ends.empty()
+
+
+@pytest.mark.parametrize("election_id", [1 << 20, MAX_ELECTION_ID])
+def test_who_came_and_went_with_a_high_election_id_locks_nobody_out(switch: AnySwitch, election_id: int) -> None:
+    passer_by = P4RuntimeClient(switch.address, election_id=election_id)
+    passer_by.connect()
+    with pytest.raises(P4RuntimeError, match=f"controller {election_id} is primary.*--election-id"):
+        connect(switch)
+    passer_by.close()
+    connected, _ = connect(switch)
+    connected.write([[Write(change=Change.INSERT, item=RECORD)]])
+    connected.close()
+
+
+def test_a_given_election_id_is_kept_and_the_error_names_one_that_would_do(embedded: AnySwitch) -> None:
+    passer_by = P4RuntimeClient(embedded.address, election_id=1 << 20)
+    passer_by.connect()
+    passer_by.close()
+    with pytest.raises(P4RuntimeError, match=f"nobody is primary.*--election-id {1 << 20}") as caught:
+        connect(embedded, election_id=7)
+    assert caught.value.code is Code.NOT_FOUND
+    connected, _ = connect(embedded, election_id=1 << 20)
+    connected.close()
 
 
 def test_the_end_of_the_switch_is_noticed(switch: AnySwitch) -> None:

@@ -44,7 +44,7 @@ class Parts:
         self.stop_file = scratch / "stop"
         self._name = f"switchsum-test-{os.getpid()}"
         self._udp = f"127.0.0.1:{free_port()}"
-        self._p4runtime = f"unix:{scratch}/p4runtime"
+        self.p4runtime = f"unix:{scratch}/p4runtime"
         self.wires: list[wires.Wire] = []
         if links == "veth":
             children = stack.enter_context(Children())
@@ -79,10 +79,10 @@ class Parts:
 
     def switch(self) -> Process:
         """Start the switch."""
-        Path(self._p4runtime.removeprefix("unix:")).unlink(missing_ok=True)
+        Path(self.p4runtime.removeprefix("unix:")).unlink(missing_ok=True)
         interfaces = [word for wire in self.wires for word in ("-i", f"{wire.port}@{wire.interface}")]
         if self._kind == "embedded":
-            return self.spawn(*SWITCHSUM, "switch", "--listen", self._p4runtime, *self._ports, *interfaces)
+            return self.spawn(*SWITCHSUM, "switch", "--listen", self.p4runtime, *self._ports, *interfaces)
         command = [
             "simple_switch_grpc",
             "--no-p4",
@@ -92,13 +92,13 @@ class Parts:
             "--log-level",
             "off",
         ]
-        return self.spawn(*command, "--", "--grpc-server-addr", self._p4runtime, "--cpu-port", str(CPU_PORT))
+        return self.spawn(*command, "--", "--grpc-server-addr", self.p4runtime, "--cpu-port", str(CPU_PORT))
 
     def controller(self) -> Process:
         """Start the controller."""
         socket = self.scratch / "controller"
         socket.unlink(missing_ok=True)
-        return self.spawn(*SWITCHSUM, "controller", "--switch", self._p4runtime, "--listen", f"unix:{socket}")
+        return self.spawn(*SWITCHSUM, "controller", "--switch", self.p4runtime, "--listen", f"unix:{socket}")
 
     def worker(self, rank: int, program: str, **variables: str) -> Process:
         """Start a worker: a program of the folder `workers`."""

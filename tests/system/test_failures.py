@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.protocol import rpc
 
@@ -79,6 +80,24 @@ def test_a_killed_switch_is_missed_until_it_is_back(
         parts.await_progress()
     assert [worker.poll() for worker in workers] == [None] * SIZE
     parts.end_well(workers)
+
+
+@pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
+def test_every_rank_stops_when_another_client_takes_the_switch_from_the_controller(
+    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if links == "veth":
+        request.getfixturevalue("network_namespace")
+    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+    _, _, workers = parts.start("endless.py")
+    stranger = P4RuntimeClient(parts.p4runtime, election_id=1 << 100)
+    stranger.connect()
+    for worker in workers:
+        output, _ = worker.communicate(timeout=START_S)
+        assert worker.returncode == 1, output
+        assert "SwitchLost: another P4Runtime client has become primary of the switch" in output
+    stranger.close()
+    assert parts.show().state == "waiting"
 
 
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)

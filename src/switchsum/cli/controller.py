@@ -31,6 +31,9 @@ def controller(
         int | None, typer.Option(help="Frames that each port holds (found out by default; BMv2: 32).")
     ] = None,
     device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    election_id: Annotated[
+        int | None, typer.Option(help="P4Runtime's election id (65536, or more where nobody is primary, by default).")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Keep jobs on one switch: give it its program and entries, and serve hosts, until interrupted."""
@@ -45,6 +48,8 @@ def controller(
     if lanes not in LANE_BUILDS:
         raise UsageError(f"the program is built for {LANE_BUILDS} lanes, not {lanes}")
     check_address(listen)
+    if election_id is not None and not 0 < election_id < 1 << 128:
+        raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
     compiled = p4src.load(lanes)
     program = Program(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
     config = Config(
@@ -56,6 +61,7 @@ def controller(
         stations=dict(read_station(text) for text in station or ()),
         flood_ports=frozenset(flood_port or ()),
         device_id=device_id,
+        election_id=election_id,
         package_version=__version__,
     )
     daemon = Controller(config)
