@@ -14,7 +14,10 @@ from switchsum.switch.errors import ProgramError
 from switchsum.switch.pipeline import Pipeline
 
 PROGRAMS: Final = Path(__file__).parent.parent / "tests" / "switch" / "programs"
-NAMES: Final = ("arithmetic", "checksums", "headers", "matching", "parsing", "replication", "stacks", "stateful")
+NAMES: Final = (
+    *("arithmetic", "checksums", "hashing", "headers", "lives", "matching", "metering", "parsing"),
+    *("queueing", "replication", "sets", "stacks", "stateful", "wide"),
+)
 MOST_CHANGES: Final = 4
 FRAME: Final = bytes(range(96))
 LARGE: Final = 1 << 20
@@ -43,6 +46,8 @@ class Target:
             pipeline = Pipeline.load(text, engine=engine)  # type: ignore[arg-type]
         except ProgramError:
             return
+        pipeline.multicast.set(1, [(1, 0), (2, 1)])
+        pipeline.clones.set(1, [(3, 0)])
         for port in (0, 511):
             pipeline.process(port, FRAME)
 

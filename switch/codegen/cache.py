@@ -16,6 +16,8 @@ MAX_FILES: Final = 32
 """Programs that are kept; the one that was not used for longest goes first."""
 _DIGEST_BYTES: Final = 32
 _SUFFIX: Final = ".object"
+_HAVE_A_SAY: Final = ("", "codegen", "lower", "passes")
+"""Folders whose modules make code, or tell those that do what they may leave out."""
 
 
 def key_of(program: ir.Program, *, debug: bool, shard: int | None = None) -> str:
@@ -69,11 +71,16 @@ class ObjectCache:
             path.unlink(missing_ok=True)
 
 
+def sources() -> list[Path]:
+    """Return all modules that have a say in the code."""
+    folder = Path(__file__).parents[1]
+    return sorted(path for part in _HAVE_A_SAY for path in (folder / part).glob("*.py"))
+
+
 @cache
 def _sources_digest() -> str:
-    """Return a digest of all sources that have a say in the code."""
-    folder = Path(__file__).parent
     digest = hashlib.sha256()
-    for path in sorted([*folder.glob("*.py"), *folder.parent.glob("*.py")]):
-        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    for path in sources():
+        name = f"{path.parent.name}/{path.name}"
+        digest.update(name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

@@ -27,6 +27,7 @@ from switchsum.switch.codegen.around import (
 from switchsum.switch.codegen.deparser import body_function, head_function
 from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
 from switchsum.switch.codegen.layout import ALIGN, QUEUES, SESSIONS, WAITING
+from switchsum.switch.passes.analysis import written
 from switchsum.switch.queues import PORTS as PORT_NUMBERS
 from switchsum.switch.state import MAX_SESSION
 from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, QUEUE_SHIFT, RECIRCULATED
@@ -146,8 +147,19 @@ class Egress:
             emit.copy(base, packet.hot, around.layout.hot_bytes)
             number = around.get(emit, packet.hot, names.clone_list, 32)
             build.call(around.restart(), [base, packet.hot, packet.context, number, constant(32, EGRESS_CLONE)])
+            self._keep_from_update(emit, base)
             around.set(emit, base, names.length, around.get(emit, packet.hot, names.length))
         return base, replicas, count, limit
+
+    def _keep_from_update(self, emit: Emitter, base: Value) -> None:
+        """Give a clone bytes of its own where the update of checksums writes those of its packet."""
+        program, layout = self._around.program, self._around.layout
+        storage = emit.at(base, layout.hot_bytes)
+        changed = [written(program, statement) for block in program.update for statement in block.statements]
+        for slot in sorted(set().union(*changed) & layout.pointers.keys()):
+            own, pointer = emit.at(storage, layout.storage[slot]), emit.at(base, layout.pointers[slot])
+            emit.copy(own, emit.load(POINTER, pointer, 8), program.fields[slot].width // 8)
+            emit.store(own, pointer, 8)
 
     def _send(self, emit: Emitter, packet: Passing, port: Value) -> None:
         """Write a packet into the arena; it leaves, or enters ingress again."""

@@ -40,13 +40,12 @@ from switchsum.switch.codegen.values import Values
 from switchsum.switch.codegen.wide import WideFields
 from switchsum.switch.meters import CELL_WORDS, MeterUnit
 from switchsum.switch.passes.analysis import (
-    GRAPHS,
     is_wide,
     live_after_graph,
     live_before,
     live_out,
     registers_written_after,
-    written_registers,
+    written_after_graph,
 )
 from switchsum.switch.state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
 
@@ -78,8 +77,7 @@ class GraphEmitter:
         self._blocks = [function.append_basic_block(block.name) for block in self._graph]
         self._at_end = live_after_graph(program, name)
         self._live_out = live_out(program, self._graph, self._at_end)
-        later = [getattr(program, other) for other in GRAPHS[GRAPHS.index(name) + 1 :]]
-        self._written_after = registers_written_after(self._graph, written_registers(later))
+        self._written_after = registers_written_after(self._graph, written_after_graph(program, name))
         self._number = 0
         self._live: set[int] = set()
         self._failed: ll.Block | None = None

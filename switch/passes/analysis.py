@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from switchsum.switch import ir
 from switchsum.switch.lower.graph import targets
@@ -141,9 +141,14 @@ def live_before(program: ir.Program, block: ir.Block, out: set[int], at_end: set
 
 
 def live_after_graph(program: ir.Program, name: str) -> set[int]:
-    """Return the slots that something may read after a graph: headers, and metadata that later graphs read."""
+    """Return the slots that something may read after a graph.
+
+    These are headers, metadata that later graphs read, and what field lists keep: clones and packets that enter again
+    read it in a later life, in any graph.
+    """
     later = GRAPHS[GRAPHS.index(name) + 1 :]
     live = {slot for header in program.headers if not header.metadata for slot in header.slots}
+    live.update(*program.field_lists)
     for other in later:
         for block in getattr(program, other):
             for statement in block.statements:
@@ -152,21 +157,30 @@ def live_after_graph(program: ir.Program, name: str) -> set[int]:
     return live
 
 
-def written_registers(graphs: Sequence[ir.Graph]) -> set[int]:
-    """Return the registers that graphs write."""
+def written_registers(blocks: Iterable[ir.Block]) -> set[int]:
+    """Return the registers that blocks write."""
     return {
         statement.register
-        for graph in graphs
-        for block in graph
+        for block in blocks
         for statement in block.statements
         if isinstance(statement, ir.WriteRegister)
     }
 
 
+def written_after_graph(program: ir.Program, name: str) -> set[int]:
+    """Return the registers that may be written between a graph's end and the last use of a packet's fields.
+
+    A clone begins with fields of its packet, and goes through graphs that are behind the packet.
+    """
+    clones = program.intrinsics.clone in assigned(program)
+    later = GRAPHS if clones else GRAPHS[GRAPHS.index(name) + 1 :]
+    return written_registers(block for other in later for block in getattr(program, other))
+
+
 def registers_written_after(graph: ir.Graph, later: set[int]) -> list[set[int]]:
     """Return for each block the registers that may be written after it; `later`: after the graph."""
     after: list[set[int]] = [set() for _ in graph]
-    during = [written_registers([(block,)]) for block in graph]
+    during = [written_registers([block]) for block in graph]
     changed = True
     while changed:
         changed = False

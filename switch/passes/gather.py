@@ -57,6 +57,9 @@ def _runs(program: ir.Program, statements: tuple[ir.Statement, ...]) -> Iterator
     running: dict[_Kind, list[int]] = {}
     for place, statement in enumerate(statements):
         kind = _kind(statement)
+        if isinstance(statement, ir.Extract | ir.Require):  # may end the graph
+            yield from running.items()
+            running = {}
         touched = reads(program, statement) | written(program, statement)
         for other in [other for other in running if other != kind and other[0] in touched]:
             yield other, running.pop(other)

@@ -39,6 +39,8 @@ def _split_graph(program: ir.Program, graph: ir.Graph) -> ir.Graph:
             change = _splitter(program, bits)
             statements.append(rebuild_statement(statement, change))
             _step(program, statement, bits)
+        if isinstance(block.end, ir.Apply) and (colour := program.tables[block.end.table].colour) is not None:
+            bits.pop(colour, None)
         made.append(ir.Block(block.name, tuple(statements), block.end))
         for target in targets(block.end):
             known = entering.get(target)

@@ -101,6 +101,7 @@ class Draft:
         egress: ir.Graph = NOTHING,
         update: ir.Graph = NOTHING,
         deparser: Sequence[int] = (),
+        field_lists: Sequence[tuple[int, ...]] = ((),),
     ) -> ir.Program:
         """Return the program, verified."""
         return verify(
@@ -117,7 +118,7 @@ class Draft:
                 egress=egress,
                 update=update,
                 deparser=tuple(deparser),
-                field_lists=((),),
+                field_lists=tuple(field_lists),
                 stack_counts=(),
                 too_short=1,
             )
