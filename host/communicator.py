@@ -155,12 +155,14 @@ class Communicator(CollectiveCalls):
             self._step(LONGEST_WAIT_S)
 
     def _after_heartbeat(self) -> None:
-        """See to it that a restarted switch is told at once; whoever drives does it, if anybody does."""
-        if self._loads != self._membership.loads and self._turn.acquire(blocking=False):
+        """See to it that a restarted switch is told at once, and again; whoever drives does it, if anybody does."""
+        is_due = self._loads != self._membership.loads or self._driver.engine.is_due(self._driver.clock())
+        if is_due and self._turn.acquire(blocking=False):
             try:
                 if not self._closed and self._error is None:
                     self._step(0.0)
-                    self._have_thread()
+                    if self._driver.engine.owes:
+                        self._have_thread()
             finally:
                 self._turn.notify_all()
                 self._turn.release()

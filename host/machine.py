@@ -26,6 +26,7 @@ from switchsum.host.header import Frame, fault, get32
 from switchsum.host.integers import INT8, parts_of
 from switchsum.host.kernels import item_bytes
 from switchsum.host.recovery import (
+    note_answer,
     note_held,
     note_result,
     probe,
@@ -33,7 +34,6 @@ from switchsum.host.recovery import (
     recall_owed,
     repeat_overtaken,
     restore,
-    settle,
 )
 from switchsum.host.state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
 from switchsum.protocol.kernels import inner, kernel
@@ -130,7 +130,7 @@ def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
     at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
-    return min(at, core.owed_at) if core.owed > 0 else at  # type: ignore[no-any-return]
+    return min(at, core.owed_at) if core.owed + core.doubted > 0 else at  # type: ignore[no-any-return]
 
 
 @kernel
@@ -238,7 +238,7 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     age = (slot.number - get32(frame, header.NUMBER)) & _WORD_MASK
     if age != 0:
         if age == 1 and frame[header.KIND] != _KIND_REJECT:
-            settle(core, slot)
+            note_answer(core, slot)
         return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
     if slot.phase != _WAITING:
         return _FOREIGN

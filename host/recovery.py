@@ -18,8 +18,11 @@ contribution already, but one that was restarted in between would take it for a 
 
 A switch that was restarted has forgotten every round.  Members of a slot differ by at most one round, so whoever waits
 in the later one has the result that another still lacks: from the second repeat on, the contribution of the round
-before goes along (`held` for the later round says nothing about the earlier).  A slot that waits for nothing is told of
-the restart (`restarted`) and *owes* its last round: it repeats that until the switch answers about it.
+before goes along (`held` for the later round says nothing about the earlier).  A slot that is told of the restart
+(`restarted`) *owes* its last round, or the one that it waits in: whoever lacks that result needs this contribution
+again, also when the slot waits for nothing any more.  No answer about that round pays, for it may be a copy from before
+the restart that was late; only the slot's next contribution does, since nobody begins that round without the last one's
+result.  Until then the slot repeats what it owes, often until there is an answer, and then less and less often.
 """
 
 from __future__ import annotations
@@ -51,6 +54,9 @@ _MANY: Final = 32
 """So many waiting slots are not searched for each batch of results."""
 _MOST_DOUBLINGS: Final = 6
 _MOST_DOUBLINGS_HELD: Final = 3
+_UNANSWERED: Final = 1
+_DOUBTED: Final = 2
+"""Values of a slot's `owed`."""
 
 
 @inner
@@ -124,10 +130,10 @@ def restore(state: State, now: float) -> None:
     for index in range(state.slots.size):
         slot = state.slots[index]
         slot.held = 0
-        if slot.phase != _WAITING:
-            core.owed += 1 - slot.owed
-            slot.owed = 1
-        elif state.unanswered[index] <= core.consumed:
+        settle(core, slot)
+        core.owed += 1
+        slot.owed = _UNANSWERED
+        if slot.phase == _WAITING and state.unanswered[index] <= core.consumed:
             slot.repeats += 1
             _repeat(state, index, now)
             core.counts[_PROBES] += 1
@@ -138,25 +144,37 @@ def restore(state: State, now: float) -> None:
 @inner
 def settle(core: Record, slot: Record) -> None:
     """Note that a slot owes nothing any more."""
-    core.owed -= slot.owed
+    core.owed -= slot.owed == _UNANSWERED
+    core.doubted -= slot.owed == _DOUBTED
     slot.owed = 0
 
 
 @inner
+def note_answer(core: Record, slot: Record) -> None:
+    """Note that an answer about a slot's last round has come, which may be older than the restart."""
+    if slot.owed == _UNANSWERED:
+        slot.owed = _DOUBTED
+        core.owed -= 1
+        core.doubted += 1
+
+
+@inner
 def recall_owed(state: State, now: float) -> None:
-    """Repeat what slots owe to a restarted switch, until it has answered each."""
+    """Repeat what slots owe to a restarted switch; one that waits repeats it anyway."""
     core = state.core[0]
-    if core.owed == 0 or now < core.owed_at:
+    if core.owed + core.doubted == 0 or now < core.owed_at:
         return
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if slot.owed:
+        if slot.owed and slot.phase != _WAITING:
             if state.rows[2 * index + (~slot.number & 1)].sequence == 0:
                 settle(core, slot)  # it has never contributed
             else:
                 _recall(state, index)
     core.owed_at = now + core.owed_pause_s
-    core.owed_pause_s = min(2 * core.owed_pause_s, core.timeout_max_s)
+    core.owed_pause_s *= 2
+    if core.owed > 0:
+        core.owed_pause_s = min(core.owed_pause_s, core.timeout_max_s)
 
 
 @inner

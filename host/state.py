@@ -156,8 +156,10 @@ CORE: Final = np.dtype(
         ("timeout_min_s", "f8"),
         ("timeout_max_s", "f8"),
         ("moved_at", "f8"),  # when a frame was last queued or a result came
-        # After a restart of the switch: slots whose last round it may not know, when to repeat, and the next pause.
+        # After a restart of the switch: slots whose last round it may not know, without an answer about it and with one
+        # that may be older, when to repeat, and the next pause.
         ("owed", "i8"),
+        ("doubted", "i8"),
         ("owed_at", "f8"),
         ("owed_pause_s", "f8"),
         # What came of it all.
@@ -196,7 +198,7 @@ SLOT: Final = np.dtype(
         ("payload", "u1"),  # 1: this worker's block is not zero
         ("late", "u1"),  # 1: the round before was repeated, so this worker is behind the others here
         ("held", "u1"),  # 1: the switch has said so, and `seen` is its bitmap
-        ("owed", "u1"),  # 1: the switch was restarted, and has not answered about the last round since
+        ("owed", "u1"),  # the switch was restarted, and may not know the last round; 1: no answer since, 2: some answer
     ],
     align=True,
 )

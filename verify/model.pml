@@ -62,9 +62,11 @@ end:
 proctype Worker(byte i, w) {
 end:
     do
-    :: d_step { CAN_CONTRIBUTE(i, w) -> sends[AT(i, w)] = 1 }
+    :: d_step { CAN_CONTRIBUTE(i, w) -> begin(i, w) }
     :: d_step { HAS_RESULT(i, w) -> receive(i, w) }
     :: d_step { CAN_LEAVE(i, w) -> left[AT(i, w)] = 1 }
+    :: d_step { CAN_BE_TOLD(i, w) -> tell(i, w) }
+    :: d_step { IS_PAID_BY_ANSWER(i, w) -> owes[AT(i, w)] = 0 }
     od
 }
 

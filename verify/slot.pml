@@ -160,7 +160,11 @@ inline contribute(i, w, r, n, pays) {
 inline clear() {
     open(0, 0);
     open(1, 0);
-    clears++
+    clears++;
+    is_told[0] = 0; is_told[1] = 0; is_told[2] = 0;
+#if INCARNATIONS > 1
+    is_told[3] = 0; is_told[4] = 0; is_told[5] = 0
+#endif
 }
 
 inline lose_results() {

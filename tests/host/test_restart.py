@@ -103,10 +103,11 @@ def run_through(
     window: int = 8,
     workers: int = 3,
     notice_s: float = 0.05,
+    late_s: float = 1e-3,
 ) -> Cluster:
     """Run allreduces over a mortal switch, and check them."""
     switch = Mortal(deaths, away_frames)
-    bad = Impairment(loss=loss, reordering=loss, duplication=loss)
+    bad = Impairment(loss=loss, reordering=loss, duplication=loss, reordering_s=late_s)
     config = ClusterConfig(workers=workers, window_slots=window, lanes=LANES, timeout_s=50.0, reading_s=1e-5)
     cluster = Cluster(config, links=Link(up=bad, down=bad), switch=switch, seed=seed)
     for rank in range(workers):
@@ -130,12 +131,27 @@ def test_a_restart_before_any_frame(window: int) -> None:
     window=st.sampled_from([1, 3, 16]),
     workers=st.integers(2, 5),
     notice_s=st.sampled_from([1e-4, 0.02, 0.3]),
+    late_s=st.sampled_from([1e-3, 0.5]),
 )
 def test_sums_are_right_whenever_the_switch_is_restarted(
-    seed: int, deaths: set[int], away_frames: int, loss: float, window: int, workers: int, notice_s: float
+    seed: int,
+    deaths: set[int],
+    away_frames: int,
+    loss: float,
+    window: int,
+    workers: int,
+    notice_s: float,
+    late_s: float,
 ) -> None:
     run_through(
-        deaths, seed=seed, loss=loss, away_frames=away_frames, window=window, workers=workers, notice_s=notice_s
+        deaths,
+        seed=seed,
+        loss=loss,
+        away_frames=away_frames,
+        window=window,
+        workers=workers,
+        notice_s=notice_s,
+        late_s=late_s,
     )
 
 
@@ -160,11 +176,95 @@ def test_a_rank_that_is_through_still_helps_one_that_is_not() -> None:
     cluster.run(lambda: bool(cluster.workers[2].finished), limit_s=2.0)
     assert (arrays[2] == 6).all()
     cluster.run(lambda: not any(worker.engine.owes for worker in cluster.workers), limit_s=2.0)
-    # What is owed is repeated until it is answered, and then no more.
+    # What is owed is repeated once it is answered, too, but each time after a pause that is twice as long.
+    sent = cluster.network.sent
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            cluster.run(lambda: False, limit_s=1000.0)
+        assert sent < cluster.network.sent < sent + 200
+    # It is paid when the next round begins: whoever does so has the last result.
+    for rank in range(3):
+        cluster.submit(rank, arrays[rank])
+    cluster.run(lambda: all(len(worker.finished) == 2 for worker in cluster.workers), limit_s=2.0)
     sent = cluster.network.sent
     with pytest.raises(TimeoutError):
-        cluster.run(lambda: False, limit_s=5.0)
+        cluster.run(lambda: False, limit_s=1000.0)
     assert cluster.network.sent == sent
+
+
+class Stranded:
+    """Two workers of whom rank 1 has lost the last result, and whatever the switch has ever sent to rank 0."""
+
+    def __init__(self, *, takes: bool) -> None:
+        """Let rank 0 take that result, or keep it on the way."""
+        self.cluster = Cluster(ClusterConfig(workers=2, lanes=LANES, timeout_s=1e6))
+        self.array = np.full(LANES, 2, np.int32)
+        self.copies: list[bytes] = []
+        first, second = self.cluster.workers
+
+        def take(frame: bytes) -> None:
+            self.copies.append(frame)
+            if takes:
+                first.take(frame)
+
+        self.cluster.network.connect(first.port, Link(), take)
+        self.cluster.network.connect(second.port, Link(down=Impairment(loss=1.0)), second.take)
+        self.cluster.submit(0, np.full(LANES, 1, np.int32))
+        self.cluster.submit(1, self.array)
+        self.cluster.run(lambda: bool(self.copies if not takes else first.finished))
+
+    def restart(self) -> None:
+        """Restart the switch, tell both workers, and lose nothing from now on."""
+        for worker in self.cluster.workers:
+            self.cluster.network.connect(worker.port, Link(), worker.take)
+        switch = self.cluster.network.switch
+        assert isinstance(switch, ReferenceSwitch)
+        switch.clear()
+        for worker in self.cluster.workers:
+            worker.engine.restarted(self.cluster.clock.now_s)
+
+    def cut_first_off(self, loss: float = 1.0) -> None:
+        """Lose what rank 0 sends."""
+        first = self.cluster.workers[0]
+        self.cluster.network.connect(first.port, Link(up=Impairment(loss=loss)), first.take)
+
+    def await_the_last(self) -> None:
+        """Wait until rank 1 has its sum."""
+        self.cluster.run(lambda: bool(self.cluster.workers[1].finished), limit_s=30.0)
+        assert (self.array == 3).all()
+
+
+def test_an_old_copy_of_the_last_result_does_not_pay_what_a_restarted_switch_is_owed() -> None:
+    run = Stranded(takes=True)
+    run.restart()
+    for copy in run.copies:
+        run.cluster.workers[0].take(copy)
+    run.await_the_last()
+
+
+def test_an_old_copy_that_comes_again_and_again_keeps_nobody_waiting() -> None:
+    run = Stranded(takes=True)
+    run.restart()
+    run.cut_first_off()
+    for _ in range(10):
+        run.cluster.workers[0].take(run.copies[-1])
+        with pytest.raises(TimeoutError):
+            run.cluster.run(lambda: False, limit_s=0.3)
+    run.cut_first_off(loss=0.0)
+    run.await_the_last()
+
+
+def test_who_gets_an_old_result_after_a_restart_still_owes_that_round() -> None:
+    """Rank 0 waited when it was told, and then took a result of which the restarted switch knows nothing."""
+    run = Stranded(takes=False)
+    run.restart()
+    run.cut_first_off()
+    run.cluster.workers[0].run()
+    run.cut_first_off(loss=0.0)
+    run.cluster.workers[0].take(run.copies[0])
+    run.cluster.workers[0].run()
+    assert run.cluster.workers[0].finished
+    run.await_the_last()
 
 
 def test_without_a_restart_nothing_is_recalled() -> None:
