@@ -38,7 +38,11 @@ else:
     import topologies
     from daemons import Daemon, free_port, run_folder
 
-BIN = Path(os.environ.get("SWITCHSUM_BIN") or HERE.parent / ".venv" / "bin").absolute()
+CLONE_BIN = HERE.parent / ".venv" / "bin"
+INSTALLED_BIN = HERE.parents[2] / "bin"  # a wheel puts this file into share/switchsum/mininet of its environment
+BIN = Path(
+    os.environ.get("SWITCHSUM_BIN") or (INSTALLED_BIN if (INSTALLED_BIN / "switchsum").exists() else CLONE_BIN)
+).absolute()
 JOB = "mininet"
 TRAINING = "python examples/digits.py"
 MAX_WORKERS = 32

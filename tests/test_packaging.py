@@ -44,6 +44,16 @@ def files_that_ship() -> set[str]:
     }
 
 
+def data_files() -> dict[str, Path]:
+    """Return path below the environment -> file on disk of what ships besides the modules."""
+    return {
+        f"{folder}/{path.name}": path
+        for folder, patterns in SETUPTOOLS["data-files"].items()
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+    }
+
+
 def test_package_list_is_complete() -> None:
     assert sorted(SETUPTOOLS["packages"]) == sorted(packages_on_disk())
 
@@ -95,8 +105,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     copy = tmp_path_factory.mktemp("source")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
+    for path in data_files().values():
+        (copy / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy / path.relative_to(ROOT))
     for folder in PACKAGE_DIR.values():
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", build, str(copy)],
@@ -112,7 +125,26 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_wheel_holds_every_module_and_data_file(wheel: zipfile.ZipFile) -> None:
     shipped = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert shipped == files_that_ship()
+    modules = {name for name in shipped if ".data/" not in name}
+    assert modules == files_that_ship()
+    assert {name.partition(".data/data/")[2] for name in shipped - modules} == set(data_files())
+
+
+def test_a_wheel_alone_has_demo_dissector_and_mininets_file(wheel: zipfile.ZipFile, tmp_path: Path) -> None:
+    # A second environment that sees our dependencies through a path file, and nothing of the clone.
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path)], check=True)
+    assert wheel.filename is not None
+    install = [sys.executable, "-m", "pip", "--python", str(tmp_path / "bin" / "python"), "install", "--quiet"]
+    subprocess.run([*install, "--no-deps", "--no-index", wheel.filename], check=True)
+    site = next(tmp_path.glob("lib/python*/site-packages"))
+    (site / "dependencies.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
+    for what in ("mininet", "dissector", "demo"):
+        asked = [str(tmp_path / "bin" / "switchsum"), "path", what]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (done.returncode, Path(done.stdout.strip()).is_file()) == (0, True), done.stderr
+        assert Path(done.stdout.strip()).is_relative_to(tmp_path.resolve())
+    topologies = tmp_path / "share" / "switchsum" / "mininet" / "topologies"
+    assert (topologies / "__init__.py").is_file()
 
 
 def test_wheel_carries_licence_and_command(wheel: zipfile.ZipFile) -> None:

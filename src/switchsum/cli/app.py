@@ -17,6 +17,7 @@ from switchsum.cli.doctor import doctor
 from switchsum.cli.packets import capture, send
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
+from switchsum.cli.shipped import demo, path
 from switchsum.cli.switch import switch
 from switchsum.cli.tls import tls
 from switchsum.protocol.errors import SwitchsumError, UsageError
@@ -29,6 +30,7 @@ OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(run)
+app.command()(demo)
 app.command()(agent)
 app.command()(switch)
 app.command()(controller)
@@ -42,6 +44,7 @@ app.command()(capture)
 app.command()(shell)
 app.command()(tls)
 app.command()(doctor)
+app.command()(path)
 
 
 def print_version(wanted: bool) -> None:

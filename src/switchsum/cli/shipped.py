@@ -1,0 +1,45 @@
+"""`switchsum demo` and `switchsum path`: what comes with switchsum besides its modules."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from importlib.util import find_spec
+from typing import Annotated
+
+import typer
+
+from switchsum.protocol.errors import LocalError
+
+
+class What(StrEnum):
+    """What `switchsum path` knows."""
+
+    MININET = "mininet"
+    """The file for `mn --custom`."""
+    DISSECTOR = "dissector"
+    """Wireshark's plugin."""
+    DEMO = "demo"
+    """The training that the demo runs."""
+
+
+def demo(
+    arguments: Annotated[list[str] | None, typer.Argument(help="Options of the training, after --.")] = None,
+    workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
+) -> None:
+    """Train a small network on handwritten digits; a P4 switch adds the workers' gradients."""
+    from switchsum.launch import session
+    from switchsum.launch.options import RunOptions
+    from switchsum.shipped import shipped
+
+    if find_spec("sklearn") is None:
+        raise LocalError(f"the demo takes its digits from scikit-learn: {sys.executable} -m pip install scikit-learn")
+    command = (sys.executable, str(shipped("demo")), *(arguments or ()))
+    raise typer.Exit(session.run(RunOptions(workers=workers, command=command, terminal=True)))
+
+
+def path(what: Annotated[What, typer.Argument(help="mininet, dissector or demo.")]) -> None:
+    """Print where a file lies: sudo mn --custom $(switchsum path mininet) --switch switchsum --topo star,4."""
+    from switchsum.shipped import shipped
+
+    typer.echo(shipped(what.value))
