@@ -43,7 +43,7 @@ mininet-cli: $(STAMP) needs-mininet ## the same network with Mininet's prompt: t
 	$(MN)
 
 needs-mininet:
-	@command -v mn >/dev/null || { echo "Mininet is missing: sudo apt install mininet ethtool"; exit 1; }
+	@command -v mn >/dev/null || { echo "Mininet is missing: sudo apt install mininet ethtool python3-setuptools"; exit 1; }
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile $(ARGS)

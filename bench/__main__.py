@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from bench.choice import RUNS, Choice
+from bench.needs import missing
 from bench.page import publish
 from bench.records import RESULTS, machine, save, show
 
@@ -51,13 +52,17 @@ def main() -> int:
         **{name: getattr(options, name) for name in ("workers", "sizes", "lanes", "rates", "peers", "runs")}
     )
     command = shlex.join(["python", "-m", "bench", *sys.argv[1:]])
-    for part in PARTS if options.only is None else (options.only,):
+    lines, parts = missing(PARTS if options.only is None else (options.only,))
+    for line in lines:
+        console.print(line, highlight=False)
+    for part in parts:
         run = import_module(f"bench.{part}").run
         records = run(choice) if inspect.signature(run).parameters else run()
         show(console, part, records)
         save(records, command)
-    console.print(f"written to {RESULTS.relative_to(RESULTS.parent.parent.parent)}")
-    return 0
+    if parts:
+        console.print(f"written to {RESULTS.relative_to(RESULTS.parent.parent.parent)}")
+    return 0 if parts else 1
 
 
 def small(console: Console) -> int:

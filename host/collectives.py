@@ -220,9 +220,15 @@ def allgather(array: Array, place: Place, *, out: Array | None = None) -> Call:
 
 def _check_array(name: str, array: Array) -> None:
     if not isinstance(array, np.ndarray):
-        raise UsageError(f"{name} takes a numpy array, not {type(array).__name__}")
+        raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
     if array.dtype.hasobject:
         raise UnsupportedDtype(f"{name} of Python objects: their addresses mean nothing elsewhere")
+
+
+def _foreign(value: object) -> str:
+    """Name the type of what is no numpy array, and how to make one of it; torch need not be imported to tell."""
+    name = type(value).__name__
+    return f"{name}: pass tensor.numpy(), which shares its memory" if type(value).__module__ == "torch" else name
 
 
 def check_written(name: str, array: Array) -> None:

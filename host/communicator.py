@@ -75,8 +75,13 @@ class Communicator(CollectiveCalls):
         rank: int,
         world_size: int,
         connect_again: Callable[[int, int], Communicator] | None = None,
+        about: str = "",
     ) -> None:
-        """Take what `connect` has made; `connect_again` does so for another rank and world size."""
+        """Take what `connect` has made; `connect_again` does so for another rank and world size.
+
+        `about` is what `repr` adds: job, switch and link.
+        """
+        self._about = about
         self.rank = rank
         self.world_size = world_size
         self.lanes = int(driver.engine.state.core[0]["lanes"])
@@ -99,6 +104,12 @@ class Communicator(CollectiveCalls):
         self._seconds = 0.0
         membership.on_heartbeat = self._after_heartbeat
         atexit.register(_close_at_exit, weakref.ref(self))
+
+    def __repr__(self) -> str:
+        """Say which rank of which job this is, and how it reaches the switch."""
+        state = "closed" if self._closed else "broken" if self._error is not None else "open"
+        about = f", {self._about}" if self._about else ""
+        return f"<Communicator rank {self.rank} of {self.world_size}{about}, {self.lanes} lanes, {state}>"
 
     def statistics(self) -> Statistics:
         """Return what has happened so far."""

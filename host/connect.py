@@ -17,7 +17,7 @@ from switchsum.protocol.batchsocket import receive_bytes
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.trace import Trace
-from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
+from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, format_ip, padding_bytes, payload_bytes
 
 MAX_WINDOW_SLOTS: Final = 256
 """Slots in flight at most, on every rank alike: enough for links that are fast, and not too much for their rings."""
@@ -100,6 +100,7 @@ def connect(
         membership,
         rank=rank,
         world_size=world_size,
+        about=f"job {job!r}, switch {format_ip(membership.switch.ip)}, link {link}",
         connect_again=lambda rank, world_size: connect(
             controller=controller,
             job=job,

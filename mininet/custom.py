@@ -363,6 +363,20 @@ def leave(problem: str) -> Any:
     raise SystemExit(f"switchsum: {problem}")
 
 
+def refuse_unknown(option: str, ours: dict[str, Any], mininets: str) -> None:
+    """Leave when mn's command line asks for a topology or switch that does not exist.
+
+    mn itself would find out too late: it ends what it takes for the remains of other Mininets, on the whole machine.
+    """
+    words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
+    if option not in words[:-1] or "," in words[words.index("--custom") + 1]:  # another file may define it
+        return
+    name = words[words.index(option) + 1].partition(",")[0]
+    known = {*ours, *getattr(sys.modules["__main__"], mininets, ours)}
+    if name not in known:
+        leave(f"{option} {name}: there is none of that name, but {', '.join(sorted(known))}")
+
+
 def in_order(name: str) -> list[tuple[int, str]]:
     """Sort key by which s2 comes before s10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
@@ -371,3 +385,6 @@ def in_order(name: str) -> list[tuple[int, str]]:
 switches = {"switchsum": SwitchsumSwitch, "bmv2": Bmv2Switch}
 topos = {name: make_topo(name) for name in topologies.SHAPES}
 tests = {"train": train}
+if "--custom" in sys.argv[:-1]:  # as an argument of mn, and not as a module of somebody's script
+    refuse_unknown("--topo", topos, "TOPOS")
+    refuse_unknown("--switch", switches, "SWITCHES")

@@ -70,6 +70,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """List the public names, those included that are imported when they are first asked for."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

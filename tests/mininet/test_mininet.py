@@ -59,6 +59,21 @@ def mn(tmp_path: Path) -> Mn:
     return run
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--topo", "strar,4"), "--topo strar: there is none of that name, but fat-tree, leaf-spine,"),
+        (("--topo=strar,4",), "--topo strar"),
+        (("--switch", "bmw2", "--topo", "star,4"), "--switch bmw2: there is none of that name, but"),
+    ],
+)
+def test_a_mistyped_name_is_refused_before_mininet_cleans_the_machine(
+    mn: Mn, options: tuple[str, ...], said: str
+) -> None:
+    done = mn(*options)
+    assert (done.returncode, said in done.stdout, "Removing" in done.stdout) == (1, True, False), done.stdout
+
+
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_star_from_mininets_prompt(mn: Mn, switch: str) -> None:
     script = f"""

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from switchsum.cli.output import greet, log_daemon
-from switchsum.cli.remote import check_address
+from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
@@ -78,8 +78,8 @@ def controller(
 def read_station(text: str) -> tuple[int, int]:
     """Read `MAC@PORT`; raises UsageError."""
     mac, _, port = text.partition("@")
-    if not port.isdigit():
-        raise UsageError(f"a station is MAC@PORT, not {text!r}")
+    if not is_number(port, LAST_SWITCH_PORT):
+        raise UsageError(f"a station is MAC@PORT, its port 0 to {LAST_SWITCH_PORT}, not {text!r}")
     return read_mac(mac), int(port)
 
 

@@ -11,6 +11,8 @@ import typer
 from switchsum.cli.output import JsonOption, print_json, print_records
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, persist
 from switchsum.protocol import rpc
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import MAX_WORKERS
 
 app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
 
@@ -27,6 +29,7 @@ def create(
     as_json: JsonOption = False,
 ) -> None:
     """Reserve slots for a new job; waits for a controller and switch that are just being started."""
+    check_workers(workers)
     request = rpc.CreateJobRequest(job=name, workers=workers, slots=slots, timeout_s=timeout_s)
     with connect(controller) as client:
         job = persist(lambda: client.create_job(request))
@@ -81,6 +84,12 @@ def remove(name: NameArgument, controller: ControllerOption = CONTROLLER) -> Non
     """Remove a job; its members are cut off, and its slots are free."""
     with connect(controller) as client:
         client.remove_job(rpc.JobRequest(job=name))
+
+
+def check_workers(workers: int) -> None:
+    """Refuse a world size that no controller takes, before one is waited for; raises UsageError."""
+    if not 1 <= workers <= MAX_WORKERS:
+        raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {workers}")
 
 
 def _print_jobs(jobs: Sequence[rpc.JobInfo], *, as_json: bool) -> None:

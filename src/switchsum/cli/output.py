@@ -14,7 +14,8 @@ from rich.table import Table
 
 from switchsum.launch.ready import is_launched
 
-LOG_FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
+LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+LOG_TIME: Final = "%Y-%m-%d %H:%M:%S"
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -41,7 +42,7 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
 def log_daemon(*, verbose: bool) -> None:
     """Set up a daemon's log: what happens, when started by hand; only what goes wrong, under the launcher."""
     quiet = logging.WARNING if is_launched() else logging.INFO
-    logging.basicConfig(level=quiet, format=LOG_FORMAT)
+    logging.basicConfig(level=quiet, format=LOG_FORMAT, datefmt=LOG_TIME)
     if verbose:  # ours alone: numba has megabytes to say while it compiles
         logging.getLogger("switchsum").setLevel(logging.DEBUG)
 

@@ -24,14 +24,37 @@ CONTROLLER = DEFAULT_CONTROLLER
 PATIENCE_S: Final = 10.0
 """How long a command waits for daemons that the line before it in a script has started; they take a second or two."""
 
+LAST_PORT: Final = 65535
+"""Of TCP and UDP."""
+LAST_SWITCH_PORT: Final = 510
+"""v1model's ports have 9 bits, and the last one drops."""
+
 Reply = TypeVar("Reply")
 
 
-def check_address(address: str) -> None:
-    """See whether a server could listen at `host:port`; raises UsageError with what to do if not."""
+def is_number(text: str, most: int) -> bool:
+    """Whether a text is a whole number of 0 to `most` in plain digits."""
+    return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
+
+
+def check_form(address: str) -> None:
+    """Refuse what is no address of a gRPC server; raises UsageError.  gRPC itself takes ports modulo 65536."""
     host, _, port = address.rpartition(":")
-    if address.startswith("unix:") or not port.isdigit():
+    if address.startswith("unix:"):
         return
+    if not host or not is_number(port, LAST_PORT) or (":" in host and not host.startswith("[")):
+        raise UsageError(
+            f"an address is host:port, [IPv6]:port or unix:path, its port 0 to {LAST_PORT}, not {address!r}"
+        )
+
+
+def check_address(address: str) -> None:
+    """See whether a server could listen at an address; raises UsageError with what to do if not."""
+    check_form(address)
+    if address.startswith("unix:"):
+        return
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
     try:
         [(family, kind, _, _, place), *_] = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         with socket.socket(family, kind) as probe:
@@ -50,6 +73,7 @@ def connect(controller: str) -> ControllerClient:
     """Return a client of the controller at an address."""
     from switchsum.controller.rpc_client import ControllerClient
 
+    check_form(controller)
     return ControllerClient(controller)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from switchsum.cli.controller import P4RUNTIME, read_ip, read_mac
 from switchsum.cli.output import greet, log_daemon
-from switchsum.cli.remote import check_address
+from switchsum.cli.remote import LAST_PORT, LAST_SWITCH_PORT, check_address, is_number
 from switchsum.protocol.errors import UsageError
 
 if TYPE_CHECKING:
@@ -91,14 +91,16 @@ def read_sharding(shards: int, field: str | None, engine: EngineChoice) -> Shard
 def read_interface(text: str) -> tuple[int, str]:
     """Read `PORT@INTERFACE`; raises UsageError."""
     port, _, name = text.partition("@")
-    if not port.isdigit() or not name:
-        raise UsageError(f"an interface is PORT@INTERFACE, not {text!r}")
+    if not is_number(port, LAST_SWITCH_PORT) or not name:
+        raise UsageError(f"an interface is PORT@INTERFACE, its port 0 to {LAST_SWITCH_PORT}, not {text!r}")
     return int(port), name
 
 
 def read_endpoint(text: str) -> tuple[str, int]:
     """Read `HOST:PORT`; raises UsageError."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit():
-        raise UsageError(f"an address is HOST:PORT, not {text!r}")
+    if ":" in host:
+        raise UsageError(f"an address is HOST:PORT of IPv4, not {text!r}: workers' frames are IPv4")
+    if not host or not is_number(port, LAST_PORT):
+        raise UsageError(f"an address is HOST:PORT, its port 0 to {LAST_PORT}, not {text!r}")
     return host, int(port)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,8 @@ def tls(directory: Annotated[Path, typer.Argument(help="New directory for them."
     try:
         from switchsum.launch import authority
     except ImportError as error:
-        raise LocalError("certificates need the package cryptography: pip install 'switchsum[tls]'") from error
+        raise LocalError(
+            f"certificates need the package cryptography: {sys.executable} -m pip install cryptography"
+        ) from error
     for role in authority.make(directory, days):
         typer.echo(f"{role}: SWITCHSUM_TLS={directory / role}")

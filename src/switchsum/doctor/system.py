@@ -20,7 +20,8 @@ PROBE_TIMEOUT_S = 10.0
 P4LANG_PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"
 PACKAGED_UBUNTU = ("20.04", "22.04")
 """Releases that p4lang publishes packages for (vagrant/README.md)."""
-P4LANG_HELP = "https://github.com/p4lang/behavioral-model#installing-bmv2"
+BMV2_HELP = "https://github.com/p4lang/behavioral-model#installing-bmv2"
+P4C_HELP = "https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
 
 
 def check_cores() -> Finding:
@@ -79,19 +80,19 @@ class Program:
     """Command that installs it."""
 
 
-def p4lang_install() -> str:
-    """Return how this distribution gets p4lang's published packages."""
+def p4lang_install(page: str) -> str:
+    """Return how this distribution gets p4lang's published packages, or else a page that says more."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
-        return P4LANG_HELP
+        return page
     name, version = release["ID"], release.get("VERSION_ID", "")
     if name == "ubuntu" and version in PACKAGED_UBUNTU:
         folder = f"xUbuntu_{version}"
     elif (name, version) == ("debian", "11"):
         folder = "Debian_11"
     else:
-        return P4LANG_HELP
+        return page
     keyring, address = "/usr/share/keyrings/p4lang.gpg", f"{P4LANG_PACKAGES}/{folder}"
     return (
         f"curl -fsSL {address}/Release.key | gpg --dearmor | sudo tee {keyring} >/dev/null && "
@@ -114,12 +115,12 @@ def programs() -> list[Program]:
         Program(
             name="tcpdump", version="--version", purpose="capture filters of scapy", remedy="sudo apt install tcpdump"
         ),
-        Program(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install()),
+        Program(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install(P4C_HELP)),
         Program(
             name="mn",
             version="--version",
             purpose="make mininet",
-            remedy="sudo apt install --no-install-recommends mininet",
+            remedy="sudo apt install --no-install-recommends mininet python3-setuptools",
         ),
     ]
 
