@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Literal, Protocol
 
 import numpy as np
@@ -87,7 +88,7 @@ class Pipeline:
         """
         queues = queues or Queues()
         try:
-            program = verify(lower(read_program(device_config), drop_port, queues.count))
+            program = _lowered(device_config, drop_port, queues.count)
         except RecursionError:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
         state = make_state(program, queues)
@@ -142,6 +143,12 @@ class Pipeline:
     def entry(self, output: Output) -> Entry | None:
         """Return how kernels run batches into `output`, while the caller holds `lock`; None: they cannot."""
         return self._engine.entry(output)
+
+
+@functools.lru_cache(maxsize=4)
+def _lowered(device_config: str | bytes, drop_port: int, queues: int) -> ir.Program:
+    """Read, lower and verify a program; one that is loaded again, as after VERIFY, is what it was."""
+    return verify(lower(read_program(device_config), drop_port, queues))
 
 
 def multiplies(program: ir.Program) -> bool:

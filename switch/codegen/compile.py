@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import llvmlite.ir as ll
@@ -27,11 +28,8 @@ def compile_program(
 
     Raises ProgramError where it cannot be shared out to cores as `sharding` says.
     """
-    program = verify(split_carries(narrow_repeated(gather_tests(program))))
-    shard = None if sharding is None else prove(program, sharding)
-    layout = Layout(program)
+    program, layout, shard, key = _prepared(program, debug, sharding)
     kept = ObjectCache(cache)
-    key = key_of(program, debug=debug, shard=shard)
     code = kept.load(key)
     if code is None:
         code = compile_object(module_text(program, layout, debug=debug, shard=shard))
@@ -39,6 +37,16 @@ def compile_program(
     if sharding is None:
         return Native(program, layout, state, Library(code, (ENTRY,)))
     return Sharded(program, layout, state, Library(code, (ENTRY, SHARDS)), sharding.shards)
+
+
+@functools.lru_cache(maxsize=4)
+def _prepared(
+    program: ir.Program, debug: bool, sharding: Sharding | None
+) -> tuple[ir.Program, Layout, int | None, str]:
+    """Return a program as the passes leave it, its layout, the field that it is sharded by, and its code's name."""
+    program = verify(split_carries(narrow_repeated(gather_tests(program))))
+    shard = None if sharding is None else prove(program, sharding)
+    return program, Layout(program), shard, key_of(program, debug=debug, shard=shard)
 
 
 def module_text(program: ir.Program, layout: Layout, *, debug: bool = False, shard: int | None = None) -> str:
