@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from switchsum.protocol.errors import UsageError
 from switchsum.switch.daemon import Config, ProgramConfig, start_interruptible
 from switchsum.switch.queues import PORTS
-from switchsum.switch.v1model import DROP_PORT, MAX_QUEUES
+from switchsum.switch.v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
 
 JSON_VERSION: Final = "2.23"
 """Newest version of the JSON format that is understood."""
@@ -113,6 +113,7 @@ def make_config(options: argparse.Namespace) -> Config:
         cpu_port=options.cpu_port,
         drop_port=options.drop_port,
         priority_queues=options.priority_queues,
+        max_passes=options.max_passes,
         deep_buffers=False,
         interface_pcaps=options.pcap,
         logged_bytes=options.dump_packet_data if _wanted_level(options) <= logging.INFO else None,
@@ -227,6 +228,8 @@ def _target_parser() -> argparse.ArgumentParser:
     add("--cpu-port", type=_number(1, PORTS - 1), help="port of packet-ins and packet-outs; without it there are none")
     add("--drop-port", type=_number(0, PORTS - 1), default=DROP_PORT, help=f"port that means drop ({DROP_PORT})")
     add("--priority-queues", type=_number(1, MAX_QUEUES), default=1, help="queues of each port (1)")
+    passes = f"how often ingress may run for one frame ({PASSES}); not an option of BMv2, which has no limit"
+    add("--max-passes", type=_number(1, MAX_PASSES), default=PASSES, metavar="COUNT", help=passes)
     add("--disable-swap", action="store_true", default=None, help="accepted without effect")
     for name in ("max-mc-groups", "max-l1-entries", "max-l2-entries"):
         add(f"--{name}", type=_number(1), help="accepted without effect")

@@ -29,6 +29,7 @@ from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.taps import FrameLog, InterfaceFiles, Tap
 from switchsum.switch.ports.udp import UdpPort
 from switchsum.switch.queues import Queues
+from switchsum.switch.v1model import PASSES
 
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
@@ -79,6 +80,8 @@ class Config:
     """Egress port of packets that are dropped, 0 to 511."""
     priority_queues: int = 1
     """Queues of each interface, chosen by `standard_metadata.priority`; the last goes first."""
+    max_passes: int = PASSES
+    """How often ingress may run for one frame that is resubmitted or recirculated, 1 to 65,536."""
     deep_buffers: bool = True
     """The kernel may keep many frames that are to go out; if not, programs see queues grow where links are slow."""
     pcap: Path | None = None
@@ -97,7 +100,12 @@ class Switch:
         queues = Queues(config.priority_queues)
         self.device: Device[Pipeline] = Device(
             lambda data: Pipeline.load(
-                data, engine=config.engine, drop_port=config.drop_port, queues=queues, sharding=config.sharding
+                data,
+                engine=config.engine,
+                drop_port=config.drop_port,
+                queues=queues,
+                passes=config.max_passes,
+                sharding=config.sharding,
             )
         )
         self.service = Service(config.device_id, self.device, self._packet_out)

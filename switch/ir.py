@@ -16,7 +16,7 @@ from enum import Enum
 
 from switchsum.switch.meters import MeterUnit
 from switchsum.switch.tables import Entry, TableSpec
-from switchsum.switch.v1model import DROP_PORT
+from switchsum.switch.v1model import DROP_PORT, PASSES
 
 
 class Op(Enum):
@@ -436,6 +436,8 @@ class Program:
     meters: tuple[ArrayInfo, ...] = ()
     value_sets: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Parser value sets by name, and the tables that hold their members, one for each place that asks."""
+    settled: tuple[TableInfo, ...] = ()
+    """Tables that nothing looks up, for they only ever run one action; the control plane sees them."""
     intrinsics: Intrinsics
     parser: Graph
     verify: Graph
@@ -454,5 +456,7 @@ class Program:
     """The error code of a packet that ends within a header."""
     drop_port: int = DROP_PORT
     """Egress port of packets that are dropped."""
+    passes: int = PASSES
+    """How often ingress may run for one frame."""
     queues: int = 1
     """Queues of each port; packets whose priority is none of them are dropped before egress."""

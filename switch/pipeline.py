@@ -24,7 +24,7 @@ from switchsum.switch.reader import read_program
 from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
 from switchsum.switch.tables import Table
 from switchsum.switch.traffic import InterpretedSwitch
-from switchsum.switch.v1model import DROP_PORT
+from switchsum.switch.v1model import DROP_PORT, PASSES
 from switchsum.switch.value_sets import ValueSet
 from switchsum.switch.verify import verify
 
@@ -77,18 +77,20 @@ class Pipeline:
         engine: EngineName = "native",
         drop_port: int = DROP_PORT,
         queues: Queues | None = None,
+        passes: int = PASSES,
         debug: bool = False,
         sharding: Sharding | None = None,
     ) -> Pipeline:
         """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks.
 
         `queues` are what frames wait in behind the program; QUEUE_SHIFT says where the ports that go out name them.
+        `passes` is how often ingress may run for one frame, 1 to MAX_PASSES.
         Native code of a debug build stops the process where an index goes beyond the end of an array.
         `sharding` shares the frames of a batch out to several threads; ProgramError where packets would then meet.
         """
         queues = queues or Queues()
         try:
-            program = _lowered(device_config, drop_port, queues.count)
+            program = _lowered(device_config, drop_port, queues.count, passes)
         except RecursionError:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
         state = make_state(program, queues)
@@ -146,9 +148,9 @@ class Pipeline:
 
 
 @functools.lru_cache(maxsize=4)
-def _lowered(device_config: str | bytes, drop_port: int, queues: int) -> ir.Program:
+def _lowered(device_config: str | bytes, drop_port: int, queues: int, passes: int) -> ir.Program:
     """Read, lower and verify a program; one that is loaded again, as after VERIFY, is what it was."""
-    return verify(lower(read_program(device_config), drop_port, queues))
+    return verify(lower(read_program(device_config), drop_port, queues, passes))
 
 
 def multiplies(program: ir.Program) -> bool:
@@ -166,7 +168,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> State:
     """Return a program's state as it is when nobody has touched it; raises ProgramError for impossible entries."""
     lock = StateLock()
     tables = {}
-    for info in program.tables:
+    for info in (*program.settled, *program.tables):
         table = Table(info.spec, lock, info.default)
         for entry in info.entries:
             try:

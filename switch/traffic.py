@@ -19,7 +19,6 @@ from switchsum.switch.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
     MAX_CLONE_DEPTH,
-    MAX_PASSES,
     NORMAL,
     QUEUE_SHIFT,
     RECIRCULATED,
@@ -71,7 +70,7 @@ class _Passage:
         names = self._names
         metadata = {names.ingress_port: self._port, names.ingress_timestamp: self._now_us, names.instance_type: NORMAL}
         self._waiting.append(_Arrival(frame, metadata))
-        for _ in range(MAX_PASSES):
+        for _ in range(self._program.passes):
             if not self._waiting:
                 break
             self._ingress(self._waiting.popleft())

@@ -10,8 +10,12 @@ DROP_PORT: Final = 511
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATION, RESUBMITTED = 0, 1, 2, 4, 5, 6
 """Values of `instance_type`."""
 
-MAX_PASSES: Final = 64
-"""How often ingress runs for one frame; what is resubmitted or recirculated more often is dropped."""
+PASSES: Final = 1024
+"""How often ingress runs for one frame unless told otherwise; what is resubmitted or recirculated more often is
+dropped.  BMv2 has no limit, and a program that never stops keeps it busy for ever.  Programs that count with 8 bits, as
+TTLs do, stay below."""
+MAX_PASSES: Final = 65536
+"""The most that one may ask for: every pass has memory of its own."""
 
 MAX_CLONE_DEPTH: Final = 8
 """How long a chain of clones of clones in egress may be; the next clone is not made."""

@@ -30,7 +30,7 @@ from switchsum.switch.codegen.layout import ALIGN, QUEUES, SESSIONS, WAITING
 from switchsum.switch.passes.analysis import written
 from switchsum.switch.queues import PORTS as PORT_NUMBERS
 from switchsum.switch.state import MAX_SESSION
-from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, MAX_PASSES, QUEUE_SHIFT, RECIRCULATED
+from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, QUEUE_SHIFT, RECIRCULATED
 
 
 class Egress:
@@ -70,7 +70,7 @@ class Egress:
         around, build = self._around, emit.build
         place = around.waiting
         count = around.word(emit, packet.batch, WAITING_COUNT)
-        with build.if_then(build.icmp_unsigned("<", count, constant(64, MAX_PASSES - 1))):
+        with build.if_then(build.icmp_unsigned("<", count, constant(64, around.program.passes - 1))):
             start = emit.at(emit.context_word(packet.context, WAITING), build.mul(count, constant(64, place.stride)))
             emit.store(frame, emit.at(start, place.FRAME), 8)
             emit.store(length, emit.at(start, place.LENGTH), 8)

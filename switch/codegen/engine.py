@@ -33,9 +33,10 @@ from switchsum.switch.codegen.layout import (
 )
 from switchsum.switch.codegen.machine import Library
 from switchsum.switch.codegen.rows import TableRows
+from switchsum.switch.passes.analysis import assigned
 from switchsum.switch.replicas import complete
 from switchsum.switch.state import State
-from switchsum.switch.v1model import MAX_CLONE_DEPTH, MAX_PASSES
+from switchsum.switch.v1model import MAX_CLONE_DEPTH
 
 PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
 """Packets that exist at a time: one, what its clones are made from, a copy, and so on for clones of clones."""
@@ -123,7 +124,9 @@ class Native:
         context[ZEROS], context[TEMPLATE] = zeros.ctypes.data, template.ctypes.data
         context[DUMP] = self._reserve(_CELL_BYTES).ctypes.data
         context[LEVELS] = self._reserve(PACKET_LEVELS * layout.level_bytes).ctypes.data
-        context[WAITING] = self._reserve(MAX_PASSES * waiting_layout(program, layout).stride).ctypes.data
+        if assigned(program) & {program.intrinsics.resubmit, program.intrinsics.recirculate}:
+            places = program.passes * waiting_layout(program, layout).stride
+            context[WAITING] = self._reserve(places).ctypes.data
 
     def _share_state(self, program: ir.Program) -> None:
         context, state = self._context, self._state

@@ -41,6 +41,8 @@ class ControlLowering:
         self._symbols = symbols
         self._actions = {action.id: action for action in actions}
         self.tables: list[ir.TableInfo] = []
+        self.settled: list[ir.TableInfo] = []
+        """Tables that only ever run one action, which stands in the graph in their place."""
 
     def lower(self, control: model.Control) -> ir.Graph:
         """Return the graph of a control."""
@@ -80,7 +82,8 @@ class ControlLowering:
         self._refuse_features(table)
         default = self._default(table)
         assert table.default is not None
-        if not table.keys and table.default.const:
+        if not table.keys and table.default.const and not table.counters:
+            self.settled.append(self._info(table, default))
             constants = [
                 ir.Const(width, value)
                 for (_, width), value in zip(default.params, table.default.arguments, strict=True)

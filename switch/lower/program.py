@@ -12,10 +12,10 @@ from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.hashes import hash_of
 from switchsum.switch.lower.parser import ParserLowering
 from switchsum.switch.lower.symbols import Symbols
-from switchsum.switch.v1model import DROP_PORT
+from switchsum.switch.v1model import DROP_PORT, PASSES
 
 
-def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -> ir.Program:
+def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1, passes: int = PASSES) -> ir.Program:
     """Return a program's IR; raises ProgramError for what is not supported."""
     symbols = Symbols(program, drop_port)
     controls = ControlLowering(symbols, program.actions)
@@ -26,6 +26,7 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -
         headers=tuple(symbols.headers),
         fields=tuple(symbols.fields),
         tables=tuple(controls.tables),
+        settled=tuple(controls.settled),
         registers=symbols.registers,
         counters=symbols.counters,
         meters=symbols.meters,
@@ -41,6 +42,7 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1) -
         deparser=tuple(symbols.header(name) for name in program.deparser),
         too_short=program.errors.get("PacketTooShort", 1),
         drop_port=drop_port,
+        passes=passes,
         queues=queues,
     )
 

@@ -84,6 +84,7 @@ def test_spellings_of_boost() -> None:
         ("--no-p4 -- --cpu-port 0", "0 is not 1 to 511"),
         ("--no-p4 -- --cpu-port many", "'many' is no number"),
         ("--no-p4 -- --priority-queues 0", "0 is not 1 to"),
+        ("--no-p4 -- --max-passes 0", "0 is not 1 to 65536"),
         ("--no-p4 --cpu-port 255", "unrecognized arguments: --cpu-port"),
         ("--no-p4 -- --dp-grpc-server-addr x:1", "--dp-grpc-server-addr is not supported"),
         ("--no-p4 --use-files 1", "--use-files is not supported"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -316,6 +317,24 @@ def test_default_action_from_the_program_has_its_parameters(client: Client) -> N
     assert entries(client, table_id=KEYLESS, is_default_action=True) == [
         default(KEYLESS, action(REMEMBER, b"\x07", b"\xff\xfe"))
     ]
+
+
+@pytest.mark.parametrize("counters", [False, True])
+def test_a_table_that_only_ever_runs_one_action_is_there_to_be_read(connection: Client, counters: bool) -> None:
+    """Without key and with a const default action it needs no look-up, but P4Info has it all the same."""
+    program, p4info = json.loads(p4runtime_rig.PROGRAM.read_text()), type(p4runtime_rig.P4INFO)()
+    p4info.CopyFrom(p4runtime_rig.P4INFO)
+    tables = [table for pipeline in program["pipelines"] for table in pipeline["tables"]]
+    keyless = next(table for table in tables if table["name"] == "TestIngress.keyless")
+    keyless["default_entry"] |= {"action_const": True, "action_entry_const": True}
+    keyless["with_counters"] = counters
+    if counters:
+        p4info.direct_counters.add(preamble={"id": 1, "name": "counts"}, direct_table_id=KEYLESS).spec.unit = 2
+    connection.set_config(config=config(p4info=p4info, p4_device_config=json.dumps(program).encode()))
+    remember = action(REMEMBER, b"\x07", b"\xff\xfe")
+    assert entries(connection, table_id=KEYLESS, is_default_action=True) == [default(KEYLESS, remember, is_const=True)]
+    assert entries(connection, table_id=KEYLESS) == []
+    refused(Code.PERMISSION_DENIED, connection, MODIFY, table_entry=default(KEYLESS, action(NO_ACTION)))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,10 @@ def switch(
         str | None, typer.Option(metavar="HEADER.FIELD", help="Whose low bits say which core has a frame: agg.slot.")
     ] = None,
     pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None,
+    max_passes: Annotated[
+        int,
+        typer.Option(min=1, max=65536, help="How often ingress may run for one frame."),
+    ] = 1024,
     device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe",
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254",
@@ -62,6 +66,7 @@ def switch(
     config = Config(
         listen=listen,
         device_id=device_id,
+        max_passes=max_passes,
         engine=engine.value,
         sharding=read_sharding(shards, shard_by, engine),
         shm=shm,
