@@ -93,7 +93,10 @@ class Pipeline:
             program = _lowered(device_config, drop_port, queues.count, passes)
         except RecursionError:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
-        state = make_state(program, queues)
+        try:
+            state = make_state(program, queues)
+        except MemoryError:
+            raise ProgramError("the program's tables and arrays are larger than memory") from None
         if engine == "interpreter":
             if sharding is not None:
                 raise ProgramError("shards are for the native engine")

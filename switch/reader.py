@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from switchsum.switch import model, value_sets
 from switchsum.switch.errors import ProgramError
 
 _T = TypeVar("_T")
+
+MAX_NUMBER_BITS: Final = 1 << 16
+"""p4c's widest field has 2,048 bits; only the cases of a select over many fields are wider."""
 
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
@@ -72,10 +75,12 @@ class _Node:
         return self._expect(int, "a number")
 
     def natural(self) -> int:
-        """Return a number that is not negative."""
+        """Return a number of 32 bits."""
         number = self.integer()
         if number < 0:
             raise ProgramError(f"no BMv2 program: {self.path} is negative")
+        if number >> 32:
+            raise ProgramError(f"no BMv2 program: {self.path} has more than 32 bits")
         return number
 
     def truth(self, key: str, default: bool = False) -> bool:
@@ -84,9 +89,12 @@ class _Node:
 
     def hexadecimal(self) -> int:
         try:
-            return int(self.text(), 16)
+            number = int(self.text(), 16)
         except ValueError:
             raise ProgramError(f"no BMv2 program: {self.path} is no hexadecimal number") from None
+        if number.bit_length() > MAX_NUMBER_BITS:
+            raise ProgramError(f"{self.path} is a number of {number.bit_length()} bits, not {MAX_NUMBER_BITS} at most")
+        return number
 
     def source(self) -> model.Source | None:
         info = self.get("source_info")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import llvmlite.ir as ll
 
@@ -49,6 +49,8 @@ from switchsum.switch.passes.analysis import (
 )
 from switchsum.switch.state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
 
+LARGE_PARSER: Final = 512
+"""Blocks; a larger parser is not optimised, for that takes more than linear time where states lead back."""
 ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, POINTER)
 """hot, storage, context, frame, length of the frame, address of the cursor."""
 
@@ -58,6 +60,9 @@ def graph_function(unit: Unit, name: str) -> ll.Function:
     function = unit.function(name, VOID, ARGUMENTS)
     for argument in (function.args[0], function.args[2], function.args[5]):
         argument.add_attribute("noalias")  # wide pointers lead to storage, frame and registers, never to these
+    if name == "parser" and len(unit.program.parser) > LARGE_PARSER:
+        function.attributes.add("noinline")
+        function.attributes.add("optnone")
     GraphEmitter(unit, function, name).emit()
     return function
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from switchsum.switch import ir, model
 from switchsum.switch.ir import Op
@@ -24,6 +25,8 @@ from switchsum.switch.tables import (
     TableSpec,
     Ternary,
 )
+
+MAX_COLOUR_BITS: Final = 64
 
 _KINDS = {
     "exact": MatchKind.EXACT,
@@ -166,6 +169,9 @@ class ControlLowering:
         meter = self._symbols.direct_meters.get(table.meter)
         if meter is None or not meter.unit or meter.target is None:
             raise refusal(f"no BMv2 program: table {table.name} has no proper direct meter", table.source)
+        colour = self._symbols.fields[self._symbols.slot(meter.target.header, meter.target.field)]
+        if colour.width > MAX_COLOUR_BITS:
+            raise refusal(f"a colour of {colour.width} bits (table {table.name}) is not supported", table.source)
         return meter
 
     def _entry(self, spec: TableSpec, entry: model.TableEntry, lowest: int) -> Entry:

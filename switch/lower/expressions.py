@@ -28,6 +28,7 @@ _RELATIONS = {
     ">=": (Relation.LE, Relation.LE_SIGNED, True),
 }
 """For each operator: unsigned and signed relation, and whether the sides change places."""
+_CASTS = ("two_comp_mod", "sat_cast", "usat_cast")
 _TRUTH = {*_RELATIONS, "==b", "!=b", "==h", "!=h", "and", "or", "not", "valid", "d2b"}
 
 TRUE = ir.Const(1, 1)
@@ -133,6 +134,13 @@ def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
 
 def bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
     """Return the least and the largest value that an operand may have."""
+    least, largest = _bounds(scope, operand)
+    if max(least.bit_length(), largest.bit_length()) > 2 * MAX_EXACT_BITS:
+        raise scope.refuse(f"an expression of more than {2 * MAX_EXACT_BITS} bits that no mask cuts")
+    return least, largest
+
+
+def _bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
     match operand:
         case model.Number(value):
             return value, value
@@ -149,8 +157,10 @@ def bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
         case model.Operation("&", left, right) if left is not None and not isinstance(right, int):
             return _and_bounds(scope, left, right)
         case model.Operation("two_comp_mod" | "sat_cast", _, model.Number(width)):
+            _require_cast(scope, width)
             return -(1 << (width - 1)), (1 << (width - 1)) - 1
         case model.Operation("usat_cast", _, model.Number(width)):
+            _require_cast(scope, width)
             return 0, _mask(width)
         case model.Operation("access_field"):
             return 0, _mask(_accessed(scope, operand).width)
@@ -263,6 +273,8 @@ def _operation(scope: Scope, operation: model.Operation, width: int) -> ir.Expr:
     if operator == "?" and operation.condition is not None:
         condition = truth(scope, operation.condition)
         return ir.Select(width, condition, low_bits(scope, left, width), low_bits(scope, right, width))
+    if operator in _CASTS and isinstance(right, model.Number):
+        _require_cast(scope, right.value)
     if operator == "two_comp_mod" and isinstance(right, model.Number):
         return resize(low_bits(scope, left, right.value), width, signed=True)
     if operator in ("sat_cast", "usat_cast") and isinstance(right, model.Number):
@@ -271,6 +283,7 @@ def _operation(scope: Scope, operation: model.Operation, width: int) -> ir.Expr:
 
 
 def _shift_left(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
+    _require_amount(scope, right)
     if not isinstance(right, model.Number):
         return ir.Binary(width, Op.SHL, low_bits(scope, left, width), unsigned(scope, right))
     amount = right.value
@@ -280,14 +293,25 @@ def _shift_left(scope: Scope, left: model.Operand, right: model.Operand, width: 
     return ir.Binary(width, Op.SHL, value, ir.Const(32, amount)) if amount else value
 
 
+def _require_cast(scope: Scope, width: int) -> None:
+    if not 1 <= width <= MAX_EXACT_BITS:
+        raise scope.refuse(f"a cast to {width} bits")
+
+
+def _require_amount(scope: Scope, amount: model.Operand) -> None:
+    if isinstance(amount, model.Number) and amount.value < 0:
+        raise scope.refuse("a shift by a negative amount")
+
+
 def _shift_right(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
     value, signed = exact(scope, left)
+    _require_amount(scope, right)
     if isinstance(right, model.Number):
         # Bits above those that are asked for need not be computed.
         needed = right.value + width
         if needed < value.width:
             value, signed = low_bits(scope, left, needed), False
-        amount: ir.Expr = ir.Const(32, right.value)
+        amount: ir.Expr = ir.Const(32, min(right.value, value.width))
     else:
         amount = unsigned(scope, right)
     shifted = ir.Binary(value.width, Op.SAR if signed else Op.SHR, value, amount)
@@ -345,6 +369,8 @@ def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple
         case "|" | "^":
             size = max(a[1].bit_length(), b[1].bit_length(), (~a[0]).bit_length(), (~b[0]).bit_length())
             return (0 if a[0] >= 0 and b[0] >= 0 else -(1 << size)), _mask(size)
+        case "<<" | ">>" if b[0] < 0:
+            raise scope.refuse("a shift by an amount that may be negative")
         case "<<" if b[1] <= MAX_EXACT_BITS:
             return min(a[0], a[0] << b[1]), max(a[1], a[1] << b[1])
         case "<<":

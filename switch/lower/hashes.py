@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from switchsum.switch import ir, model
 from switchsum.switch.hashes import WIDTHS
-from switchsum.switch.lower.expressions import Scope
+from switchsum.switch.lower.expressions import MAX_EXACT_BITS, Scope
 
 
 def hash_of(scope: Scope, name: str) -> ir.Hash:
@@ -22,7 +22,7 @@ def hash_of(scope: Scope, name: str) -> ir.Hash:
             case model.FieldName(header, field) if field != "$valid$":
                 slot = symbols.slot(header, field)
                 inputs.append(_input(scope, slot))
-            case model.Number(value, int(width)):
+            case model.Number(value, int(width)) if 1 <= width <= MAX_EXACT_BITS:
                 inputs.append(ir.HashInput(ir.Const(width, value & ((1 << width) - 1)), None))
             case model.Named("header", header):
                 inputs += [_input(scope, slot) for slot in symbols.headers[symbols.header(header)].slots]

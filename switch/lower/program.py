@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from switchsum.switch import ir, model
 from switchsum.switch.ir import Op, Relation
@@ -12,7 +13,11 @@ from switchsum.switch.lower.graph import GraphBuilder
 from switchsum.switch.lower.hashes import hash_of
 from switchsum.switch.lower.parser import ParserLowering
 from switchsum.switch.lower.symbols import Symbols
+from switchsum.switch.model import refusal
 from switchsum.switch.v1model import DROP_PORT, PASSES
+
+MAX_BLOCKS: Final = 8192
+"""Of one graph.  Native code of so many takes some seconds to make, of twice as many more than twice as long."""
 
 
 def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1, passes: int = PASSES) -> ir.Program:
@@ -22,6 +27,10 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1, p
     parsing = ParserLowering(symbols, program.parser, controls.tables)
     parser = parsing.lower()
     ingress, egress = controls.lower(program.ingress), controls.lower(program.egress)
+    for name, graph in (("parser", parser), ("ingress", ingress), ("egress", egress)):
+        if len(graph) > MAX_BLOCKS:
+            what = f"{len(graph)} states, cases, branches and actions in the {name}"
+            raise refusal(f"{what} are not supported, but {MAX_BLOCKS}", None)
     return ir.Program(
         headers=tuple(symbols.headers),
         fields=tuple(symbols.fields),

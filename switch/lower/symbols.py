@@ -163,7 +163,9 @@ class Symbols:
     def _field_list(self, items: tuple[model.Operand, ...]) -> tuple[int, ...]:
         slots = []
         for item in items:
-            if not isinstance(item, model.FieldName) or not self.headers[self._header_index[item.header]].metadata:
+            if not isinstance(item, model.FieldName):
+                raise ProgramError(f"{item} in a field list is not supported")
+            if not self.headers[_find(self._header_index, "header", item.header)].metadata:
                 raise ProgramError(f"{item} in a field list is not supported")
             slots.append(self.slot(item.header, item.field))
         return tuple(slots)
@@ -179,6 +181,9 @@ class Symbols:
 
 def _arrays(arrays: tuple[model.Array, ...]) -> tuple[tuple[ir.ArrayInfo, ...], dict[str, int]]:
     kept = [array for array in arrays if not array.direct]
+    for array in kept:
+        if array.width > MAX_WIDTH:
+            raise model.refusal(f"register {array.name} of {array.width} bits, not 1 to {MAX_WIDTH},", array.source)
     made = tuple(
         ir.ArrayInfo(name=array.name, size=array.size, width=array.width, unit=meter_unit(array)) for array in kept
     )

@@ -9,12 +9,16 @@ from typing import Any
 import pytest
 
 from switchsum.protocol.errors import SwitchsumError
+from switchsum.switch import pipeline
+from switchsum.switch.codegen import compile
 from switchsum.switch.errors import ProgramError
-from switchsum.switch.pipeline import Pipeline
+from switchsum.switch.lower.program import MAX_BLOCKS
+from switchsum.switch.pipeline import EngineName, Pipeline
 
 from .conftest import PROGRAMS
 
 Document = dict[str, Any]
+HUGE = "0x" + "f" * 100_000
 
 
 @pytest.fixture
@@ -56,7 +60,7 @@ def walk(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [found for key, item in items for found in [(*path, key), *walk(item, (*path, key))]]
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "text", [], {}, [{}], -1])
+@pytest.mark.parametrize("wrong", [None, 5, "text", [], {}, [{}], -1, 1 << 31, 1 << 47, "-0x5", HUGE])
 def test_damage_anywhere_is_refused_or_harmless(document: Document, wrong: Any) -> None:
     """Whatever is replaced by whatever, nothing but ProgramError comes out."""
     for path in walk(document)[:: 7 if isinstance(wrong, str) else 11]:
@@ -139,3 +143,92 @@ def test_a_refused_program_leaves_nothing_behind(document: Document) -> None:
 def test_a_meter_says_what_it_measures(document: Document) -> None:
     document["meter_arrays"] = [{"name": "calc", "id": 0, "algo": "crc16", "size": 4}]  # what a fuzzer put there
     assert "meter calc does not say what it measures" in refusal(document)
+
+
+def one_line(text: str) -> str:
+    assert "\n" not in text
+    assert len(text) < 300
+    return text
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_parser_of_very_many_states(document: Document, back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused before anything is compiled: a compiler's time grows with more than the number of states."""
+    monkeypatch.setattr(compile, "compile_object", pytest.fail)
+    parser = next(parser for parser in document["parsers"] if parser["name"] == "parser")
+    [first] = parser["parse_states"]
+    key = ["standard_metadata", "ingress_port"]
+    states = []
+    for number in range(20_000):
+        following = [{"type": "default", "value": None, "mask": None, "next_state": f"s{number + 1}"}]
+        case = {"type": "hexstr", "value": "0x01", "mask": None, "next_state": "s0" if back else None}
+        states.append(
+            first
+            | {"name": f"s{number}", "transition_key": [{"type": "field", "value": key}]}
+            | {"transitions": [case, *following]}
+        )
+    states[-1]["transitions"] = []
+    parser |= {"parse_states": states, "init_state": "s0"}
+    text = one_line(refusal(document))
+    assert "in the parser" in text
+    assert str(MAX_BLOCKS) in text
+
+
+@pytest.mark.parametrize(
+    ("operator", "amount", "text"),
+    [
+        (">>", "0x800000000000", ""),
+        ("<<", "0x800000000000", ""),
+        (">>", "-0x1", "a shift by a negative amount"),
+        ("<<", "-0x1", "a shift by a negative amount"),
+        (">>", HUGE, "is a number of 400000 bits"),
+        ("+", HUGE, "is a number of 400000 bits"),
+        ("two_comp_mod", "0x80000000", "a cast to 2147483648 bits"),
+        ("usat_cast", "0x0", "a cast to 0 bits"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["interpreter", "native"])
+def test_numbers_that_are_too_large(operator: str, amount: str, text: str, engine: EngineName) -> None:
+    document: Document = json.loads((PROGRAMS / "arithmetic.json").read_text())
+    primitives = [primitive for action in document["actions"] for primitive in action["primitives"]]
+    right = next(p for p in primitives if p["op"] == "assign" and p["parameters"][0]["value"] == ["out_", "right"])
+    operand = right["parameters"][1]["value"]["value"]["left"]["value"]
+    assert operand["op"] == ">>"
+    operand |= {"op": operator, "right": {"type": "hexstr", "value": amount}}
+    if text:
+        assert text in one_line(refusal(document))
+    else:  # shifted out altogether
+        [(_, frame)] = Pipeline.load(json.dumps(document), engine=engine).process(0, bytes([0xFF]) * 32)
+        assert frame
+
+
+def raise_memory_error(*_: object, **__: object) -> None:
+    raise MemoryError
+
+
+def test_arrays_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    document: Document = json.loads((PROGRAMS / "stateful.json").read_text())
+    with monkeypatch.context() as patched:
+        patched.setattr(pipeline, "make_state", raise_memory_error)
+        assert "larger than memory" in one_line(refusal(document))
+    document["register_arrays"][0] |= {"size": 1, "bitwidth": 2049}
+    assert "2049 bits" in one_line(refusal(document))
+
+
+def test_field_lists_and_calculations_of_nothing() -> None:
+    document: Document = json.loads((PROGRAMS / "lives.json").read_text())
+    document["field_lists"][0]["elements"][0]["value"] = ["nowhere", "x"]
+    assert "it has no header nowhere" in refusal(document)
+    document = json.loads((PROGRAMS / "checksums.json").read_text())
+    document["calculations"][0]["input"].append({"type": "hexstr", "value": "0x1", "bitwidth": 0})
+    assert "in calculation" in one_line(refusal(document))
+
+
+def test_the_colour_of_a_direct_meter_is_narrow() -> None:
+    document: Document = json.loads((PROGRAMS / "metering.json").read_text())
+    meter = next(meter for meter in document["meter_arrays"] if meter["is_direct"])
+    header, field = meter["result_target"]
+    named = next(instance for instance in document["headers"] if instance["name"] == header)
+    kind = next(kind for kind in document["header_types"] if kind["name"] == named["header_type"])
+    next(item for item in kind["fields"] if item[0] == field)[1] = 128
+    assert "a colour of 128 bits" in one_line(refusal(document))
