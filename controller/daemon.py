@@ -43,6 +43,8 @@ RETRY_S: Final = 0.5
 SWITCH_WAIT_S: Final = 3.0
 """How long a call waits for a switch that is not there yet: the parts of a system start in any order."""
 MAX_WAIT_S: Final = 30.0
+MAX_ATTENDING: Final = 1024
+"""Members' connections that are kept; further ones are answered at once and come again."""
 MAX_WAITING: Final = 96
 """Calls of Ready that may block at once; further ones are answered at once and come again."""
 LAST_PORT: Final = 510
@@ -60,6 +62,7 @@ class Controller:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._waiting = 0
+        self._attending = 0
         self._link = Link(config.switch_address, self._make_switch)
         self._forget()
 
@@ -262,7 +265,7 @@ class Controller:
                 switch_ip=config.address.ip,
                 switch_port=config.address.port,
                 timeout_s=job.timeout_s,
-                heartbeat_s=min(1.0, job.timeout_s / 10),
+                heartbeat_s=_heartbeat_s(job),
             )
 
     def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
@@ -358,12 +361,52 @@ class Controller:
     def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
         """Note that a member is alive, and tell it what has become of the others."""
         with self._changed:
-            job, incarnation, _ = self._membership(request.job, request.nonce)
-            return rpc.HeartbeatReply(
-                epoch=job.epoch_for(incarnation),
-                lost=incarnation.ranks(MemberState.LOST),
-                loads=self._settings.loads,
-            )
+            return self._news(request)
+
+    def _news(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
+        job, incarnation, _ = self._membership(request.job, request.nonce)
+        return rpc.HeartbeatReply(
+            epoch=job.epoch_for(incarnation),
+            lost=incarnation.ranks(MemberState.LOST),
+            loads=self._settings.loads,
+        )
+
+    def attend(
+        self, request: rpc.MemberRequest, call_at_end: Callable[[Callable[[], None]], bool]
+    ) -> Iterator[rpc.HeartbeatReply]:
+        """Tell a member what becomes of the others, at once, when it changes, and now and then.
+
+        It lives while its connection does: `call_at_end` has something called once that has ended, False if it has.
+        """
+        ended = threading.Event()
+        with self._changed:
+            reply = self._news(request)
+            heartbeat_s = _heartbeat_s(self._jobs.member(request.nonce)[0])
+            is_kept = self._attending < MAX_ATTENDING
+            jobs = self._jobs
+            if is_kept:
+                self._attending += 1
+                jobs.attend(request.nonce, self._clock())
+
+        def end() -> None:
+            ended.set()
+            self._events.put(partial(self._depart, jobs, request.nonce))
+
+        if is_kept and not call_at_end(end):
+            end()
+        yield reply
+        due_s = self._clock() + heartbeat_s
+        while is_kept and not ended.is_set() and not self._stopping:
+            with self._changed:
+                self._changed.wait(max(0.0, due_s - self._clock()))
+                news = self._news(request)
+            if news != reply or self._clock() >= due_s:
+                reply, due_s = news, self._clock() + heartbeat_s
+                yield reply
+
+    def _depart(self, jobs: Jobs, nonce: int) -> None:
+        self._attending -= 1
+        jobs.depart(nonce, self._clock())
 
     # --- people -------------------------------------------------------------------------------------------------
 
@@ -384,20 +427,27 @@ class Controller:
                 self._jobs.remove(job.name)
                 self._settle()
                 raise
-            return views.job_info(job, self._clock())
+            return views.job_info(job, self._clock(), is_up=self._link.is_up)
 
     def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
-        """Change a job's size; its members are cut off and join again."""
+        """Change a job's size; its members are cut off and join again.  Raises UsageError where `force` is needed."""
+        if request.workers is None and request.slots is None:
+            raise UsageError("resize a job to what? --workers or --slots says")
         with self._changed:
             self._need_switch()
+            job = self._jobs.find(request.job)
+            if request.workers in (None, job.workers) and request.slots in (None, job.slots.count):
+                return views.job_info(job, self._clock(), is_up=self._link.is_up)
+            _refuse_to_end(job, force=request.force)
             job = self._jobs.resize(request.job, workers=request.workers, slots=request.slots)
             self._settle()
-            return views.job_info(job, self._clock())
+            return views.job_info(job, self._clock(), is_up=self._link.is_up)
 
-    def remove_job(self, request: rpc.JobRequest) -> rpc.Empty:
-        """Forget a job; its members are cut off."""
+    def remove_job(self, request: rpc.RemoveJobRequest) -> rpc.Empty:
+        """Forget a job; its members are cut off.  Raises UsageError where `force` is needed."""
         with self._changed:
             self._need_jobs()
+            _refuse_to_end(self._jobs.find(request.job), force=request.force)
             self._jobs.remove(request.job)
             self._settle()
         return rpc.Empty()
@@ -406,13 +456,13 @@ class Controller:
         """Describe a job."""
         with self._changed:
             self._need_jobs()
-            return views.job_info(self._jobs.find(request.job), self._clock())
+            return views.job_info(self._jobs.find(request.job), self._clock(), is_up=self._link.is_up)
 
     def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
         """Describe every job."""
         with self._changed:
             self._need_jobs()
-            return rpc.JobList(jobs=[views.job_info(job, self._clock()) for job in self._jobs])
+            return rpc.JobList(jobs=[views.job_info(job, self._clock(), is_up=self._link.is_up) for job in self._jobs])
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
         """Read slots from the switch."""
@@ -464,3 +514,14 @@ class Controller:
                 switch=config.switch_address,
                 free_slots=self._jobs.free_slots,
             )
+
+
+def _heartbeat_s(job: Job) -> float:
+    """Return how often members are told how things are."""
+    return min(1.0, job.timeout_s / 10)
+
+
+def _refuse_to_end(job: Job, *, force: bool) -> None:
+    """Raise UsageError if somebody is in a job who would be cut off without being asked."""
+    if job.present and not force:
+        raise UsageError(f"job {job.name!r} has {job.present} members, whom this would cut off; --force does so")

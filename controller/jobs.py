@@ -33,8 +33,14 @@ LAST_GROUP: Final = 0x7FFF
 MAX_FORMER: Final = 4096
 Former = dict[int, tuple[type[SwitchsumError], str]]
 """By nonce, what memberships ended with."""
+RETURN_S: Final = 2.0
+"""A member whose connection has ended has died if it is not back by then."""
+UNHEARD_S: Final = 60.0
+"""A member that has not attended yet, to this controller, may be silent for so long: its Python may be busy."""
 SILENCE_SHARE: Final = 5 / 8
-"""Share of a job's time-out after which a silent member is lost; in the rest the others hear of it."""
+"""Neither is more than this share of the job's time-out: in the rest the others hear of it."""
+VACANT_S: Final = 10.0
+"""An ephemeral job ends after so long without anybody, or its time-out."""
 MAX_TICK_S: Final = 2.0
 """After a longer pause between two ticks it is the controller that was silent, not the members."""
 
@@ -56,7 +62,7 @@ class Job:
     gathering: Incarnation
     """The next incarnation."""
     ephemeral: bool = False
-    """It ends by itself when nobody has been in it for its time-out."""
+    """It ends by itself when nobody has been in it for a while."""
     vacant_s: float = 0.0
     """For how long nobody has been in it."""
     live: Incarnation | None = None
@@ -78,6 +84,12 @@ class Job:
     def is_vacant(self) -> bool:
         """Whether nobody is in it."""
         return self.live is None and all(one.state is MemberState.EXPECTED for one in self.gathering.members)
+
+    @property
+    def present(self) -> int:
+        """How many ranks are in it, or about to be."""
+        states = MemberState.JOINED, MemberState.SEEN, MemberState.ADMITTED
+        return sum(len(one.ranks(*states)) for one in (self.live, self.gathering) if one is not None)
 
     def epoch_for(self, incarnation: Incarnation) -> int:
         """Return the epoch that a member is to join again under, or its own when it may stay.
@@ -281,6 +293,19 @@ class Jobs:
         member.heard_s = now
         return job, incarnation, member
 
+    def attend(self, nonce: int, now: float) -> None:
+        """Note that a member has a connection, for as long as which it lives; raises what ended its membership."""
+        member = self.heartbeat(nonce, now)[2]
+        member.connections += 1
+        member.has_attended = True
+
+    def depart(self, nonce: int, now: float) -> None:
+        """Note that such a connection has ended."""
+        if nonce in self._members:
+            member = self._members[nonce][2]
+            member.connections -= 1
+            member.heard_s = now
+
     def leave(self, nonce: int) -> tuple[Job, Member] | None:
         """End a membership and return whose; one that has ended already is no error."""
         if nonce not in self._members:
@@ -300,7 +325,10 @@ class Jobs:
         for job, incarnation, member in self._members.values():
             if pause_s > MAX_TICK_S:
                 member.heard_s += pause_s
-            if member.state is not MemberState.LOST and now - member.heard_s > job.timeout_s * SILENCE_SHARE:
+            if member.connections:
+                member.heard_s = now
+            limit_s = min(RETURN_S if member.has_attended else UNHEARD_S, job.timeout_s * SILENCE_SHARE)
+            if member.state is not MemberState.LOST and now - member.heard_s > limit_s:
                 silent.append((job, incarnation, member))
         for job, incarnation, member in silent:
             member.step(MemberEvent.SILENCE)
@@ -313,8 +341,8 @@ class Jobs:
         return [(job, member) for job, _, member in silent]
 
     def end_ephemeral(self) -> list[Job]:
-        """Remove ephemeral jobs in which nobody has been for their time-out, and return them."""
-        ended = [job for job in self if job.ephemeral and job.vacant_s > job.timeout_s]
+        """Remove ephemeral jobs in which nobody has been for a while, and return them."""
+        ended = [job for job in self if job.ephemeral and job.vacant_s > min(job.timeout_s, VACANT_S)]
         for job in ended:
             self.remove(job.name)
         return ended
@@ -378,6 +406,7 @@ class Jobs:
             del self._former[next(iter(self._former))]
         if member.state is MemberState.EXPECTED:
             member.nonce, member.address, member.ingress_port = 0, None, -1
+            member.connections, member.has_attended = 0, False
 
     def _check_size(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= MAX_WORKERS:

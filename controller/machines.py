@@ -117,6 +117,10 @@ class Member:
     """What is worth having in flight there; 0: everything."""
     heard_s: float = 0.0
     """When the member was last heard of, in the controller's monotonic time."""
+    connections: int = 0
+    """On which it attends; while there is one, it lives."""
+    has_attended: bool = False
+    """There was one, so that it lives no more, or comes back at once."""
 
     def step(self, event: MemberEvent) -> None:
         """Make a transition; raises ProtocolError when there is none."""

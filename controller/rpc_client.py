@@ -75,7 +75,7 @@ class ControllerClient:
         """Describe a job."""
         return self._call("ShowJob", request, rpc.JobInfo)
 
-    def remove_job(self, request: rpc.JobRequest) -> None:
+    def remove_job(self, request: rpc.RemoveJobRequest) -> None:
         """Forget a job."""
         self._call("RemoveJob", request, rpc.Empty)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import grpc
 
-from switchsum.controller.daemon import MAX_WAITING, Controller
+from switchsum.controller.daemon import MAX_ATTENDING, MAX_WAITING, Controller
 from switchsum.protocol import errors, rpc, tls
 
 log = logging.getLogger(__name__)
@@ -37,10 +37,11 @@ class Service:
     def __init__(self, controller: Controller, address: str) -> None:
         """Listen at once, at `host:port` (port 0: a free one) or `unix:path`; raises UsageError."""
         self._server = grpc.server(
-            ThreadPoolExecutor(MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
+            ThreadPoolExecutor(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
             options=[("grpc.so_reuseport", 0)],  # a second controller here is a mistake, not a helper
         )
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
+        handlers["Attend"] = _attendance(controller)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
         try:
             port = tls.add_port(self._server, address, tls.HOSTS)
@@ -67,15 +68,33 @@ def _handler(controller: Controller, name: str) -> Any:
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
         try:
             return rpc.encode(method(_decode(request_type, data)))
-        except errors.SwitchsumError as error:
-            code = next(code for kind, code in STATUS_CODES if isinstance(error, kind))
-            context.abort(code, rpc.details_of(error))
-        except Exception:
-            log.exception("%s failed", name)
-            context.abort(grpc.StatusCode.INTERNAL, f"RemoteError: {name} failed in the controller, see its log")
-        raise AssertionError("abort raises")
+        except Exception as error:
+            _refuse(context, name, error)
 
     return grpc.unary_unary_rpc_method_handler(handle)
+
+
+def _attendance(controller: Controller) -> Any:
+    request_type, _ = rpc.STREAMS["Attend"]
+
+    def handle(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        try:
+            for reply in controller.attend(_decode(request_type, data), context.add_callback):
+                yield rpc.encode(reply)
+        except Exception as error:
+            _refuse(context, "Attend", error)
+
+    return grpc.unary_stream_rpc_method_handler(handle)
+
+
+def _refuse(context: grpc.ServicerContext, name: str, error: Exception) -> NoReturn:
+    """End a call with an error."""
+    if isinstance(error, errors.SwitchsumError):
+        code = next(code for kind, code in STATUS_CODES if isinstance(error, kind))
+        context.abort(code, rpc.details_of(error))
+    log.error("%s failed", name, exc_info=error)
+    context.abort(grpc.StatusCode.INTERNAL, f"RemoteError: {name} failed in the controller, see its log")
+    raise AssertionError("abort raises")
 
 
 def _decode(kind: type[Any], data: bytes) -> Any:

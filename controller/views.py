@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from switchsum.controller.jobs import Job, Jobs
 from switchsum.controller.machines import MemberState
@@ -11,15 +12,17 @@ from switchsum.controller.slots import Cell
 from switchsum.protocol import rpc
 from switchsum.protocol.wire import Reason
 
+STALLED: Final = "stalled"
 
-def job_info(job: Job, now: float) -> rpc.JobInfo:
-    """Describe a job by its live incarnation, or else by the one that gathers."""
+
+def job_info(job: Job, now: float, *, is_up: bool) -> rpc.JobInfo:
+    """Describe a job by its live incarnation, or else by the one that gathers; without a switch nothing runs."""
     shown = job.live or job.gathering
     return rpc.JobInfo(
         job=job.name,
         number=job.number,
         epoch=shown.epoch,
-        state=shown.state,
+        state=shown.state if is_up or job.live is None else STALLED,
         workers=job.workers,
         first_slot=job.slots.first,
         slot_count=job.slots.count,

@@ -24,7 +24,7 @@ from switchsum.host.handle import Handle
 from switchsum.host.prepared import Prepared
 from switchsum.host.programs import Programs
 from switchsum.host.statistics import Statistics
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import NotAdmitted, SwitchsumError, UsageError
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -48,6 +48,10 @@ class Holder(Protocol):
 
     on_heartbeat: Callable[[], object]
     """What to call now and then, on a thread of its own; it must not block."""
+
+    def explain(self, error: NotAdmitted) -> SwitchsumError:
+        """Return why the switch refuses contributions, if that is known, or the refusal itself."""
+        ...
 
     def leave(self) -> None:
         """Give the place up; calling it again does nothing."""
@@ -335,7 +339,8 @@ class Communicator(CollectiveCalls):
             return
         for event in events:
             if isinstance(event, Failed):
-                self._fail(event.error)
+                why = event.error
+                self._fail(self._membership.explain(why) if isinstance(why, NotAdmitted) else why)
             else:
                 self._finished += 1
                 if self._driver.trace is not None:

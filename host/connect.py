@@ -19,6 +19,8 @@ from switchsum.protocol.rpc import DEFAULT_CONTROLLER
 from switchsum.protocol.trace import Trace
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, format_ip, padding_bytes, payload_bytes
 
+SWITCH_TIMEOUT_S: Final = 20.0
+"""Ranks may be late by half an hour; a switch that answers nothing is not late."""
 MAX_WINDOW_SLOTS: Final = 256
 """Slots in flight at most, on every rank alike: enough for links that are fast, and not too much for their rings."""
 
@@ -49,10 +51,11 @@ def connect(
     What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port of the
     controller, 127.0.0.1:9560 if not set either), SWITCHSUM_JOB (the job's name), SWITCHSUM_LINK (how to reach the
     switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and WORLD_SIZE, or what `mpirun` and `srun`
-    have in their place.  `timeout_s` is how long to wait
-    for other ranks, here and in collectives; the job's own if not given.  `switch_timeout_s` is how long to wait for a
-    switch that answers nothing; `timeout_s` if not given.  With `checksum` (SWITCHSUM_CHECKSUM=1) contributions carry a
-    UDP checksum over header and lanes, which the switch verifies: for links that do not check whole frames themselves.
+    have in their place.  `timeout_s` is how long to wait for other ranks, here and in collectives; the job's own if not
+    given, which is half an hour unless it was created with another one.  `switch_timeout_s` is how long to wait for a
+    switch that answers nothing; 20 s if not given, and never more than `timeout_s`.  With `checksum`
+    (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which the switch verifies: for
+    links that do not check whole frames themselves.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
@@ -89,6 +92,7 @@ def connect(
         )
         warm_up(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
+        switch_timeout_s = min(SWITCH_TIMEOUT_S if switch_timeout_s is None else switch_timeout_s, timeout_s)
         engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s, checksum)
     except BaseException:
         if transport is not None:

@@ -28,6 +28,7 @@ from switchsum.host.operation import FLOAT_LANES, Operation
 from switchsum.host.prepared import Prepared, prepare
 from switchsum.host.state import CORE, OPERATIONS, Count, Failure, Phase, State, allocate
 from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
     CollectiveTimeout,
     NotAdmitted,
     OperationMismatch,
@@ -291,7 +292,9 @@ class Engine:
         if received != self._received or not self._operations:
             self._received, self._unanswered_s = received, 0.0
         elif limit_s is not None and self._unanswered_s >= limit_s and self._error is None:
-            self._error = SwitchLost(f"no answer from the switch for {limit_s:g} s")
+            self._error = SwitchLost(
+                f"no answer from the switch for {limit_s:g} s (connect(switch_timeout_s=...) changes how long)"
+            )
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
@@ -376,7 +379,9 @@ class Engine:
         seen = int(np.bitwise_and.reduce(held["seen"]))
         missing = [rank for rank in range(self._config.world_size) if not seen >> rank & 1]
         names = ", ".join(map(str, missing))
-        return CollectiveTimeout(f"no progress for {seconds}: the switch waits for rank {names}", missing)
+        return CollectiveTimeout(
+            f"no progress for {seconds}: the switch waits for rank {names}{TIMEOUT_OPTIONS}", missing
+        )
 
 
 def _name(reason: int) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.metadata
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import grpc
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from switchsum.host.transport.base import Indices, Transport
 from switchsum.protocol import rpc, tls
 from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
     CollectiveTimeout,
     ControllerUnreachable,
     NotAdmitted,
@@ -36,10 +37,19 @@ CUT_AFTER: Final = 40
 """So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
 READY_S: Final = 1.0
 """Longest single call of Ready."""
+EXPLAIN_S: Final = 2.0
+"""How long to wait for the reason of what the switch has refused."""
+RETRY_S: Final = 0.2
+"""Pause before a connection that has ended is tried again."""
+ATTEND_S: Final = 2.0
+"""How long to wait for the first news: a controller that answers takes milliseconds."""
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),  # the controller is addressed directly, whatever http_proxy says
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 20_000),  # a controller's machine that is gone ends the connection, too
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 Reply = TypeVar("Reply")
@@ -64,6 +74,11 @@ class ControllerClient:
         except ValueError as error:
             raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
 
+    def stream(self, method: str, request: Any, reply: type[Reply]) -> Stream[Reply]:
+        """Begin a call with many replies, when the controller is there."""
+        call = self._channel.unary_stream(rpc.path(method), request_serializer=None, response_deserializer=None)
+        return Stream(self, method, call(rpc.encode(request), wait_for_ready=True), reply)
+
     def _translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
         details = error.details() or ""
         named = rpc.error_from_details(details)
@@ -80,8 +95,34 @@ class ControllerClient:
         self._channel.close()
 
 
+class Stream(Generic[Reply]):
+    """Replies that come one by one; iterating raises what `ControllerClient.call` does."""
+
+    def __init__(self, client: ControllerClient, method: str, call: Any, reply: type[Reply]) -> None:
+        self._client = client
+        self._method = method
+        self._call = call
+        self._reply = reply
+
+    def __iter__(self) -> Iterator[Reply]:
+        try:
+            for data in self._call:
+                yield rpc.decode(self._reply, data)
+        except grpc.RpcError as error:
+            raise self._client._translate(self._method, error) from None
+        except ValueError as error:
+            raise RemoteError(f"the controller answers {self._method} with nonsense: {error}") from error
+
+    def cancel(self) -> None:
+        """End the call; calling it again does nothing."""
+        self._call.cancel()
+
+
 class Membership:
-    """One rank's place in a job, held by heartbeats until `leave`."""
+    """One rank's place in a job, held by a connection until `leave`.
+
+    The kernel closes that when the process ends, and answers for a process that is stopped, or whose Python is busy.
+    """
 
     def __init__(
         self,
@@ -124,8 +165,11 @@ class Membership:
             raise
         self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
         """Where contributions go to and results come from."""
-        self._thread = threading.Thread(target=self._beat, name=f"switchsum heartbeat {rank}", daemon=True)
+        self._stream: Stream[rpc.HeartbeatReply] | None = None
+        self._has_news = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name=f"switchsum heartbeat {rank}", daemon=True)
         self._thread.start()
+        self._has_news.wait(ATTEND_S)  # before the caller compiles, or does what else keeps Python busy
 
     def admit(self, transport: Transport, timeout_s: float) -> rpc.ReadyReply:
         """Show this member to the switch and wait until all members are admitted.
@@ -187,28 +231,48 @@ class Membership:
             )
         names = ", ".join(map(str, reply.missing)) or "nobody"
         text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: rank {names} missing"
-        return CollectiveTimeout(text, reply.missing)
+        return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing)
 
-    def _beat(self) -> None:
-        """Tell the controller that this member is alive, and hear about the others."""
+    def _attend(self) -> None:
+        """Keep a connection to the controller, and hear on it about the others."""
         request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
-        while not self._stop.wait(self.reply.heartbeat_s):
+        while not self._stop.is_set():
             try:
-                reply = self._client.call("Heartbeat", request, rpc.HeartbeatReply)
+                self._stream = self._client.stream("Attend", request, rpc.HeartbeatReply)
+                if self._stop.is_set():
+                    return
+                for reply in self._stream:
+                    self._note(reply)
+                    self._has_news.set()
             except ControllerUnreachable:
-                continue  # a running job needs no controller
+                pass  # a running job needs no controller
             except SwitchsumError as error:
-                self.error = error
+                if not self._stop.is_set():
+                    self.error = error
+                self._has_news.set()
                 return
             except ValueError:
                 return  # the channel was closed meanwhile
-            self.loads = max(self.loads, reply.loads)
-            self.on_heartbeat()
-            if reply.lost:
-                names = ", ".join(map(str, reply.lost))
-                self.error = WorkerLost(f"rank {names} of job {self.job!r} is gone", reply.lost[0])
-            elif reply.epoch != self.reply.epoch:
-                self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
+            self._stop.wait(min(RETRY_S, self.reply.heartbeat_s))
+
+    def _note(self, reply: rpc.HeartbeatReply) -> None:
+        self.loads = max(self.loads, reply.loads)
+        self.on_heartbeat()
+        if reply.lost:
+            names = ", ".join(map(str, reply.lost))
+            self.error = WorkerLost(
+                f"rank {names} of job {self.job!r} is gone: its process has ended, or its machine cannot be reached",
+                reply.lost[0],
+            )
+        elif reply.epoch != self.reply.epoch:
+            self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
+
+    def explain(self, error: NotAdmitted) -> SwitchsumError:
+        """Return why the switch refuses contributions: the controller says so in the same moment, or not at all."""
+        end = time.monotonic() + EXPLAIN_S
+        while self.error is None and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.error or error
 
     def reform(self, timeout_s: float) -> tuple[int, int]:
         """End the membership so that the job goes on without those that are lost; return the new rank and world size.
@@ -242,5 +306,7 @@ class Membership:
 
     def _stop_beating(self) -> None:
         self._stop.set()
+        if self._stream is not None:
+            self._stream.cancel()
         self._thread.join(READY_S)
         self._client.close()

@@ -8,6 +8,12 @@ switch or the controller did.  Bytes off the wire never raise: they are dropped 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
+
+TIMEOUT_OPTIONS: Final = (
+    " (connect(timeout_s=...), init_process_group(timeout=...) or `switchsum job create --timeout` changes how long)"
+)
+"""What the text of an error says at its end that a time-out has caused."""
 
 
 class SwitchsumError(Exception):

@@ -17,6 +17,8 @@ from switchsum.protocol.wire import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_CONTROLLER: Final = "127.0.0.1:9560"
+DEFAULT_TIMEOUT_S: Final = 1800.0
+"""How long members wait for one another unless the job says otherwise: as long as torch's do."""
 
 Message = TypeVar("Message")
 
@@ -60,10 +62,10 @@ class JoinReply:
     switch_mac: int
     switch_ip: int
     switch_port: int = AGGREGATION_PORT
-    timeout_s: float = 10.0
-    """How long members wait for one another and for the switch."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """How long members wait for one another."""
     heartbeat_s: float = 1.0
-    """How often a member calls Heartbeat."""
+    """How often a member that attends is told how things are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +124,7 @@ class ReformReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRequest:
-    """Leave and Heartbeat: names the membership."""
+    """Leave, Heartbeat and Attend: names the membership."""
 
     job: str
     nonce: int
@@ -148,9 +150,9 @@ class CreateJobRequest:
     """World size, 1 to 32."""
     slots: int = 256
     """Slots to reserve."""
-    timeout_s: float = 10.0
+    timeout_s: float = DEFAULT_TIMEOUT_S
     ephemeral: bool = False
-    """The job ends by itself when nobody has been in it for `timeout_s`."""
+    """The job ends by itself when nobody has been in it for ten seconds, or `timeout_s` if that is less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,11 +162,23 @@ class ResizeJobRequest:
     job: str
     workers: int | None = None
     slots: int | None = None
+    """None: as they are.  Where neither changes nothing happens."""
+    force: bool = False
+    """Even if there are members, who are cut off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveJobRequest:
+    """Forget a job."""
+
+    job: str
+    force: bool = False
+    """Even if there are members, who are cut off."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """Show and Remove: names a job."""
+    """Show: names a job."""
 
     job: str
 
@@ -179,7 +193,7 @@ class MemberInfo:
     address: str = ""
     ingress_port: int = -1
     last_heartbeat_s: float = -1.0
-    """Seconds since the last heartbeat; -1: none yet."""
+    """Seconds since something was heard of it, 0 while its connection lasts; -1: nothing yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,12 +204,12 @@ class JobInfo:
     number: int
     epoch: int
     state: str
-    """`waiting` for members, `running`, or `draining` (some have left)."""
+    """`waiting` for members, `running`, `draining` (some have left), or `stalled`: members wait for the switch."""
     workers: int
     first_slot: int
     slot_count: int
-    timeout_s: float = 10.0
-    """How long members wait for one another; one that is silent for 5/8 of it is lost."""
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """How long members wait for one another."""
     members: list[MemberInfo] = field(default_factory=list)
 
 
@@ -311,7 +325,7 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "CreateJob": (CreateJobRequest, JobInfo),
     "ResizeJob": (ResizeJobRequest, JobInfo),
     "ShowJob": (JobRequest, JobInfo),
-    "RemoveJob": (JobRequest, Empty),
+    "RemoveJob": (RemoveJobRequest, Empty),
     "ListJobs": (Empty, JobList),
     "Slots": (SlotsRequest, SlotList),
     "Statistics": (Empty, Statistics),
@@ -320,6 +334,9 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Info": (Empty, ControllerInfo),
 }
 """Every method with its request and its reply."""
+STREAMS: Final[dict[str, tuple[type, type]]] = {"Attend": (MemberRequest, HeartbeatReply)}
+"""Methods with many replies.  Attend's come when there is news, and each `heartbeat_s`.  A member is alive for as long
+as its connection lasts: its own machine ends that when the process dies, and nothing else has to be done for it."""
 
 
 def path(method: str) -> str:

@@ -199,7 +199,7 @@ class Soak:
             if len({report["digest"] for report in done if report["reformed"] is reformed}) > 1:
                 self.counts["wrong sums"] += 1
                 self.problems.append(f"{job.name}: ranks have different bits")
-        self._client.remove_job(rpc.JobRequest(job=job.name))
+        self._client.remove_job(rpc.RemoveJobRequest(job=job.name, force=True))
         for place in job.places:
             if place.was_killed:
                 self._starting.append(self._world.place(place.index))

@@ -21,8 +21,6 @@ from switchsum.protocol.errors import CollectiveTimeout, RankTaken, SwitchsumErr
 
 GROUP_SLOTS: Final = 64
 """Slots of a sub-group's job: a switch has 1,024, and the job of all ranks 256."""
-SWITCH_TIMEOUT_S: Final = 20.0
-"""torch waits half an hour for a rank that is late; a switch that answers nothing is not late."""
 RETRY_S: Final = 0.2
 LEAVE_S: Final = 5.0
 """How long the others may take to leave before their job, or their switch, ends."""
@@ -98,7 +96,7 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
     if meeting.rank == 0:
         try:
             if place.is_ours:
-                _make_job(place, meeting.size)
+                _make_job(place, meeting)
         except SwitchsumError as error:
             meeting.store.set(key, _as_json(error))
             raise
@@ -115,7 +113,6 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
                 world_size=meeting.size,
                 link=link,
                 timeout_s=meeting.timeout_s,
-                switch_timeout_s=min(SWITCH_TIMEOUT_S, meeting.timeout_s),
             )
         except RankTaken:  # by an incarnation that was killed, until the controller finds it lost
             if time.monotonic() > deadline:
@@ -123,12 +120,14 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
             time.sleep(RETRY_S)
 
 
-def _make_job(place: Place, workers: int) -> None:
+def _make_job(place: Place, meeting: Meeting) -> None:
     """Make a group's own job."""
     slots = 256 if "/" not in place.job else GROUP_SLOTS
     remove_job(place)  # an incarnation that was killed
     # Rank 0 removes it; ephemeral, for rank 0 may be killed.
-    request = rpc.CreateJobRequest(job=place.job, workers=workers, slots=slots, ephemeral=True)
+    request = rpc.CreateJobRequest(
+        job=place.job, workers=meeting.size, slots=slots, timeout_s=meeting.timeout_s, ephemeral=True
+    )
     _call(place, "CreateJob", request, rpc.JobInfo)
 
 
@@ -143,9 +142,9 @@ def await_leaving(place: Place) -> None:
 
 
 def remove_job(place: Place) -> None:
-    """Remove a job, if there is one."""
+    """Remove a job, whoever is still in it, if there is one."""
     try:
-        _call(place, "RemoveJob", rpc.JobRequest(job=place.job), rpc.Empty)
+        _call(place, "RemoveJob", rpc.RemoveJobRequest(job=place.job, force=True), rpc.Empty)
     except UnknownJob:
         pass
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from switchsum.protocol.errors import (
@@ -26,6 +27,10 @@ from switchsum.protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
+
+# gRPC's own default, as it is documented; of late it writes a line whenever a process forks that has a connection.
+# It is read when grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 if TYPE_CHECKING:
     from switchsum.host.communicator import Communicator

@@ -270,10 +270,19 @@ def test_members_are_cut_off_when_their_job_is_removed_or_resized(switch: AnySwi
     create(running)
     workers = join_all(running, switch)
     ready, ready_epoch = admit(workers), workers[0].joined.epoch
+    with pytest.raises(UsageError, match="has 2 members, whom this would cut off; --force"):
+        running.client.remove_job(rpc.RemoveJobRequest(job="a"))
+    with pytest.raises(UsageError, match="has 2 members, whom this would cut off; --force"):
+        running.client.resize_job(rpc.ResizeJobRequest(job="a", workers=3))
+    with pytest.raises(UsageError, match="--workers or --slots"):
+        running.client.resize_job(rpc.ResizeJobRequest(job="a"))
+    same = running.client.resize_job(rpc.ResizeJobRequest(job="a", workers=2))
+    assert (same.epoch, same.state) == (ready_epoch, "running")
+    running.client.heartbeat(workers[0].request)
     if action == "remove":
-        running.client.remove_job(rpc.JobRequest(job="a"))
+        running.client.remove_job(rpc.RemoveJobRequest(job="a", force=True))
     else:
-        resized = running.client.resize_job(rpc.ResizeJobRequest(job="a", workers=3, slots=8))
+        resized = running.client.resize_job(rpc.ResizeJobRequest(job="a", workers=3, slots=8, force=True))
         assert (resized.workers, resized.slot_count, resized.epoch) == (3, 8, following(ready_epoch, 2))
     switch.collect()
     workers[0].contribute(ready.first_number, 1)
@@ -460,7 +469,7 @@ def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
     second = RunningController(switch.address, f"unix:{tmp_path}/second", election_id=1 << 20)
     try:
         assert second.connected.wait(LONG_S)
-        second.client.remove_job(rpc.JobRequest(job="a"))
+        second.client.remove_job(rpc.RemoveJobRequest(job="a"))
         create(second, "b")
         eventually(lambda: not first.controller._link.is_up)
         with pytest.raises(SwitchLost, match=f"controller {1 << 20} is primary"):

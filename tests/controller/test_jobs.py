@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from switchsum.controller.jobs import MAX_FORMER, Job, Jobs
+from switchsum.controller.jobs import MAX_FORMER, RETURN_S, Job, Jobs
 from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
 from switchsum.protocol.errors import (
     NoCapacity,
@@ -98,6 +98,39 @@ def test_silence_loses_a_member_and_a_replacement_moves_everybody_on() -> None:
     jobs.leave(alive)
     with pytest.raises(NotAdmitted, match="declared lost"):
         jobs.heartbeat(dead, 6.0)
+
+
+def test_a_member_lives_as_long_as_its_connection_however_silent_it_is() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    busy, dead = run(jobs)
+    for nonce in (busy, dead):
+        jobs.attend(nonce, 0.0)
+    for now in range(1, 100):
+        assert not jobs.tick(float(now))
+    jobs.depart(dead, 99.0)
+    assert not jobs.tick(99.0 + RETURN_S)
+    assert [member.rank for _, member in jobs.tick(99.5 + RETURN_S)] == [1]
+    assert job.live is not None
+    assert job.live.ranks(MemberState.LOST) == [1]
+    assert jobs.heartbeat(busy, 102.0)[2].state is MemberState.ADMITTED
+
+
+def test_a_connection_that_breaks_and_comes_back_loses_nobody() -> None:
+    jobs = make_jobs()
+    create(jobs)
+    nonce, _ = run(jobs)
+    jobs.attend(nonce, 0.0)
+    jobs.attend(nonce, 1.0)  # the new one before the old one is known to have ended
+    jobs.depart(nonce, 2.0)
+    for now in (2.0, 4.0):
+        assert not jobs.tick(now)
+    jobs.depart(nonce, 4.0)
+    jobs.tick(5.0)
+    jobs.attend(nonce, 5.5)
+    assert 0 not in [member.rank for now in (7.0, 8.0, 9.0) for _, member in jobs.tick(now)]
+    jobs.leave(nonce)
+    jobs.depart(nonce, 9.0)  # what has left is not there any more, and nothing is wrong with that
 
 
 def test_silence_before_admission_frees_the_rank() -> None:

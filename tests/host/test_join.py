@@ -57,12 +57,13 @@ class FakeController:
         self.answers: dict[str, Callable[[Any], Any]] = {
             "Join": lambda _: JOINED,
             "Ready": lambda _: ADMITTED,
-            "Heartbeat": lambda _: rpc.HeartbeatReply(epoch=3),
+            "Attend": lambda _: rpc.HeartbeatReply(epoch=3),
             "Leave": lambda _: rpc.Empty(),
         }
         self.calls: list[tuple[str, Any]] = []
         self.server = grpc.server(ThreadPoolExecutor(4))
-        handlers = {name: self._handler(name) for name in self.answers}
+        handlers = {name: self._handler(name) for name in self.answers if name in rpc.METHODS}
+        handlers["Attend"] = grpc.unary_stream_rpc_method_handler(self._attend)
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
         self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.server.start()
@@ -78,6 +79,17 @@ class FakeController:
             return answer if isinstance(answer, bytes) else rpc.encode(answer)
 
         return grpc.unary_unary_rpc_method_handler(handle)
+
+    def _attend(self, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Answer again and again, as a controller does while a connection lasts."""
+        request: Any = rpc.decode(rpc.STREAMS["Attend"][0], data)
+        self.calls.append(("Attend", request))
+        try:
+            while context.is_active():
+                yield rpc.encode(self.answers["Attend"](request))
+                time.sleep(0.05)
+        except SwitchsumError as error:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc.details_of(error))
 
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
@@ -146,14 +158,14 @@ def test_a_membership_from_joining_to_leaving(
         assert (packet.header.kind, packet.header.rank) == (Kind.HELLO, 1)
         assert rpc.nonce_from_fields(packet.header.number, packet.header.digest) == NONCE
         assert (packet.source, packet.destination) == (transport.address, SWITCH_ADDRESS)
-    wait_until(lambda: controller.names().count("Heartbeat") >= 3)
+    wait_until(lambda: controller.names().count("Attend"))
     assert membership.error is None
     membership.leave()
     assert controller.names()[-1] == "Leave"
     request = controller.calls[0][1]
     assert (request.job, request.rank, request.world_size, request.wire_version) == ("digits", 1, 4, WIRE_VERSION)
     assert request.package_version
-    named = [call for name, call in controller.calls if name in ("Heartbeat", "Leave")]
+    named = [call for name, call in controller.calls if name in ("Attend", "Leave")]
     assert {(call.job, call.nonce) for call in named} == {("digits", NONCE)}
 
 
@@ -231,7 +243,7 @@ def test_heartbeats_bring_bad_news(controller: FakeController, reply: Any, error
         return reply
 
     membership = join(controller)
-    controller.answers["Heartbeat"] = answer
+    controller.answers["Attend"] = answer
     wait_until(lambda: membership.error)
     assert type(membership.error) is error
     if isinstance(membership.error, WorkerLost):

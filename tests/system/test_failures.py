@@ -17,7 +17,7 @@ from switchsum.protocol import rpc
 
 from ..timing import eventually, patience
 from .conftest import NAMESPACES, NEEDS_BMV2
-from .parts import START_S, Parts, pause
+from .parts import JOB, START_S, SWITCHSUM, Parts, pause
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -121,11 +121,14 @@ def test_two_jobs_side_by_side_do_not_disturb_each_other(
     parts.end_well(workers)
 
 
+@pytest.mark.parametrize("forks", ["", "yes"], ids=["alone", "forked"])
 @pytest.mark.parametrize("then", ["reform", "replace"])
-def test_a_killed_worker_is_told_to_the_others_who_go_on(stack: ExitStack, tmp_path: Path, then: str) -> None:
+def test_a_killed_worker_is_told_to_the_others_who_go_on(
+    stack: ExitStack, tmp_path: Path, then: str, forks: str
+) -> None:
     timeout_s, size = patience(4), 3
     parts = Parts(stack, tmp_path, size=size)
-    _, _, workers = parts.start("survivor.py", timeout_s=timeout_s, THEN=then)
+    _, _, workers = parts.start("survivor.py", timeout_s=timeout_s, THEN=then, FORKS=forks)
     epoch = parts.show().epoch
     workers[1].kill()
     survivors = [workers[0], workers[2]]
@@ -153,6 +156,40 @@ def test_a_link_that_is_down_for_five_seconds_goes_on_afterwards(stack: ExitStac
     subprocess.run(["ip", "link", "set", interface, "up"], check=True)
     parts.await_progress()
     parts.end_well(workers)
+
+
+def test_a_job_that_runs_is_resized_by_force_only_and_its_members_learn_why(stack: ExitStack, tmp_path: Path) -> None:
+    parts = Parts(stack, tmp_path, size=SIZE)
+    switch, _, workers = parts.start("joins_again.py")
+    command = [*SWITCHSUM, "job", "resize", JOB, "--slots", "128"]
+    refused = subprocess.run(command, env=parts.environment, capture_output=True, text=True, check=False)
+    assert refused.returncode != 0
+    assert f"has {SIZE} members" in refused.stderr
+    parts.await_progress()
+    subprocess.run([*command, "--force"], env=parts.environment, check=True, stdout=subprocess.DEVNULL)
+    for worker in workers:
+        output, _ = worker.communicate(timeout=START_S)
+        assert "was resized: join again under epoch" in output
+
+    again = [parts.worker(rank, "endless.py") for rank in range(SIZE)]
+    parts.await_progress()
+    switch.kill()
+    assert eventually(lambda: parts.show().state == "stalled")
+    parts.switch()
+    parts.await_progress()
+    assert parts.show().state == "running"
+    parts.end_well(again)
+
+
+def test_a_worker_whose_python_is_busy_is_not_lost(stack: ExitStack, tmp_path: Path) -> None:
+    timeout_s = patience(8)
+    parts = Parts(stack, tmp_path, size=SIZE)
+    parts.switch()
+    parts.controller()
+    create = rpc.CreateJobRequest(job=JOB, workers=SIZE, timeout_s=timeout_s)
+    parts.ask(functools.partial(ControllerClient.create_job, request=create))
+    hold = {"HOLD_S": str(0.8 * timeout_s)}
+    parts.end_well([parts.worker(rank, "busy.py", **hold) for rank in range(SIZE)])
 
 
 def test_a_worker_that_is_stopped_for_three_seconds_goes_on(stack: ExitStack, tmp_path: Path) -> None:

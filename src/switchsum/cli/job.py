@@ -17,6 +17,7 @@ from switchsum.protocol.wire import MAX_WORKERS
 app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the job.", metavar="JOB")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Even if the job has members, whom this cuts off.")]
 
 
 @app.command()
@@ -24,7 +25,9 @@ def create(
     name: NameArgument,
     workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32.")],
     slots: Annotated[int, typer.Option(help="Slots to reserve.")] = 256,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="Seconds that members wait for one another.")] = 10.0,
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", help="Seconds that members wait for one another.")
+    ] = rpc.DEFAULT_TIMEOUT_S,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,20 +73,21 @@ def resize(
     name: NameArgument,
     workers: Annotated[int | None, typer.Option("--workers", "-n", help="New world size.")] = None,
     slots: Annotated[int | None, typer.Option(help="New number of slots.")] = None,
+    force: ForceOption = False,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a job another size; its members are cut off and join again."""
-    request = rpc.ResizeJobRequest(job=name, workers=workers, slots=slots)
+    """Give a job another size; members, if there are any, are cut off and join again."""
+    request = rpc.ResizeJobRequest(job=name, workers=workers, slots=slots, force=force)
     with connect(controller) as client:
         _print_jobs([client.resize_job(request)], as_json=as_json)
 
 
 @app.command()
-def remove(name: NameArgument, controller: ControllerOption = CONTROLLER) -> None:
-    """Remove a job; its members are cut off, and its slots are free."""
+def remove(name: NameArgument, force: ForceOption = False, controller: ControllerOption = CONTROLLER) -> None:
+    """Remove a job, whose slots are free then; members, if there are any, are cut off."""
     with connect(controller) as client:
-        client.remove_job(rpc.JobRequest(job=name))
+        client.remove_job(rpc.RemoveJobRequest(job=name, force=force))
 
 
 def check_workers(workers: int) -> None:

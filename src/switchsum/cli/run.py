@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from switchsum.launch.options import Links, RunOptions
+from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
 
 
 def run(
@@ -21,7 +22,7 @@ def run(
     pcap: Annotated[str | None, typer.Option(help="Write every frame of the switch to this file.")] = None,
     profile: Annotated[str | None, typer.Option(help="Write a trace of switch and workers here, for Perfetto.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Rank 0 keeps the terminal.")] = False,
-    timeout_s: Annotated[float, typer.Option("--timeout", help="The job's time-out in seconds.")] = 10.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", help="The job's time-out in seconds.")] = DEFAULT_TIMEOUT_S,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what switch and controller log.")] = False,
 ) -> None:
     """Start a switch, a controller and N workers; end all of them when one fails."""

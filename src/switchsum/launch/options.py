@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
 from switchsum.protocol.wire import LANE_BUILDS, MAX_WORKERS
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -50,7 +51,7 @@ class RunOptions:
     """File that gets a trace of what switch and workers did, for Perfetto."""
     terminal: bool = False
     """Rank 0 keeps the terminal; the other ranks' lines are prefixed all the same."""
-    timeout_s: float = 10.0
+    timeout_s: float = DEFAULT_TIMEOUT_S
     """The job's time-out."""
     verbose: bool = False
     """Switch and controller log all they do."""

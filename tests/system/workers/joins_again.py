@@ -1,0 +1,14 @@
+"""Allreduces until it is refused; says why."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import switchsum
+
+try:
+    with switchsum.connect() as communicator:
+        while True:
+            communicator.allreduce(np.ones(5000, np.float32))
+except switchsum.NotAdmitted as error:
+    print(error, flush=True)
