@@ -121,6 +121,15 @@ def test_clone_in_egress(load: Load) -> None:
     assert [trace.port for trace in traces(pipeline, 7, 9, 1)] == [2, 4]
 
 
+def test_wide_metadata_is_kept_that_only_the_graph_reads_which_wrote_it(load: Load) -> None:
+    """Native code drops what nobody reads later; the packet's next life is later, too."""
+    pipeline = load("lives")
+    pipeline.clones.set(9, [(2, 11)])
+    assert [trace.wide for trace in traces(pipeline, 8, 0, 5)] == [wide(5) + 1]
+    assert [trace.wide for trace in traces(pipeline, 9, 0, 5)] == [wide(5) + 2]
+    assert [trace.wide for trace in traces(pipeline, 10, 9, 5)] == [0, wide(5) + 3]
+
+
 def test_more_frames_than_find_room_are_dropped_and_counted(load: Load) -> None:
     pipeline = load("lives")
     pipeline.clones.set(9, [(2, 11), (4, 12)])

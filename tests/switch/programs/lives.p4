@@ -31,6 +31,13 @@ struct metadata_t {
     @field_list(2)
     bit<256> wide;
     bit<8> lost;
+    // Each is read only where it has been written, in the packet's next life.
+    @field_list(3)
+    bit<256> resubmitted;
+    @field_list(4)
+    bit<256> recirculated;
+    @field_list(5)
+    bit<256> cloned;
 }
 
 parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
@@ -66,6 +73,14 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         } else if (h.command.operation == 4) {
             standard.mcast_grp = 1;
             clone_preserving_field_list(CloneType.I2E, (bit<32>)h.command.session, 2);
+        } else if (h.command.operation == 8) {
+            if (standard.instance_type == 0) {
+                m.resubmitted = ((bit<256>)h.command.turns << 200) + 1;
+                resubmit_preserving_field_list(3);
+            } else {
+                h.trace.setValid();
+                h.trace.wide = m.resubmitted;
+            }
         }
     }
 }
@@ -84,6 +99,23 @@ control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metad
         } else if (h.command.operation == 7 && standard.instance_type == 0) {
             clone_preserving_field_list(CloneType.E2E, (bit<32>)h.command.session, 1);
             mark_to_drop(standard);
+        } else if (h.command.operation == 9) {
+            again = m.recirculated == 0;
+            if (again) {
+                m.recirculated = ((bit<256>)h.command.turns << 200) + 2;
+                recirculate_preserving_field_list(4);
+            } else {
+                h.trace.setValid();
+                h.trace.wide = m.recirculated;
+            }
+        } else if (h.command.operation == 10) {
+            if (standard.instance_type == 0) {
+                m.cloned = ((bit<256>)h.command.turns << 200) + 3;
+                clone_preserving_field_list(CloneType.E2E, (bit<32>)h.command.session, 5);
+            } else {
+                h.trace.setValid();
+                h.trace.wide = m.cloned;
+            }
         }
         if (!again) {
             h.trace.setValid();
@@ -94,7 +126,9 @@ control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metad
             h.trace.lost = m.lost;
             h.trace.port = (bit<16>)standard.egress_port;
             h.trace.length = standard.packet_length;
-            h.trace.wide = m.wide;
+            if (h.command.operation < 8) {
+                h.trace.wide = m.wide;
+            }
         }
     }
 }
