@@ -46,7 +46,7 @@ needs-mininet:
 	@command -v mn >/dev/null || { echo "Mininet is missing: sudo apt install mininet ethtool python3-setuptools"; exit 1; }
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
-	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m verify $(ARGS)

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from hypothesis import settings
@@ -73,8 +74,19 @@ def pytest_report_header() -> str:
     return f"time-outs: {SLOWNESS:.1f} times those of a quiet machine"
 
 
+LONGEST_FIRST: Final = ("tests/pytorch/", "tests/system/", "tests/mininet/", "tests/host/")
+"""Folders of files that take long: begun last, one of them would keep a single worker of xdist busy in the end."""
+
+
+def _place(item: pytest.Item) -> int:
+    folders = (place for place, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
+    return next(folders, len(LONGEST_FIRST))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give each test longer where the machine is slow: its marker's time, or the one of pyproject.toml."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_place)
     default = config.getoption("timeout")
     default = patience(float(config.getini("timeout"))) if default is None else default
     for item in items:

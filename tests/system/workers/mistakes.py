@@ -1,4 +1,4 @@
-"""Mistakes of a user, each of which every rank must hear of soon: `python mistakes.py KIND`."""
+"""Mistakes of a user, each of which every rank must hear of soon: `python mistakes.py KIND ...`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ REFUSED: dict[str, Callable[[switchsum.Communicator], object]] = {
 }
 
 
-def expect(error: type[Exception], action: Callable[[], object]) -> None:
+def expect(kind: str, error: type[Exception], action: Callable[[], object]) -> None:
     """Check that an action fails with an error soon."""
     started = time.monotonic()
     try:
         action()
     except error as seen:
         assert time.monotonic() - started < SOON_S
-        sys.stdout.write(f"{type(seen).__name__}: {seen}\n")
+        sys.stdout.write(f" {kind}: {type(seen).__name__}: {seen}\n")
         return
     raise AssertionError(f"no {error.__name__}")
 
@@ -42,26 +42,27 @@ def expect(error: type[Exception], action: Callable[[], object]) -> None:
 def main(kind: str) -> None:
     """Make one mistake."""
     if kind == "join":
-        expect(switchsum.UnknownJob, lambda: switchsum.connect(job="no such job"))
-        expect(switchsum.RankTaken, lambda: switchsum.connect(rank=7))
-        expect(switchsum.WorldSizeMismatch, lambda: switchsum.connect(world_size=3))
-        expect(switchsum.ControllerUnreachable, lambda: switchsum.connect(controller="127.0.0.1:9"))
-        expect(switchsum.TransportError, lambda: switchsum.connect(link="shm:nobody"))
+        expect(kind, switchsum.UnknownJob, lambda: switchsum.connect(job="no such job"))
+        expect(kind, switchsum.RankTaken, lambda: switchsum.connect(rank=7))
+        expect(kind, switchsum.WorldSizeMismatch, lambda: switchsum.connect(world_size=3))
+        expect(kind, switchsum.ControllerUnreachable, lambda: switchsum.connect(controller="127.0.0.1:9"))
+        expect(kind, switchsum.TransportError, lambda: switchsum.connect(link="shm:nobody"))
         with switchsum.connect() as comm:  # none of it has spoilt anything
             comm.barrier()
             if RANK == 0:
-                expect(switchsum.RankTaken, lambda: switchsum.connect(rank=1))
+                expect(kind, switchsum.RankTaken, lambda: switchsum.connect(rank=1))
             comm.barrier()
         return
     with switchsum.connect() as comm:
         comm.barrier()
         if kind in REFUSED:
             own = switchsum.UnsupportedDtype if kind == "refused dtype" else switchsum.UsageError
-            expect(own if RANK else switchsum.OperationMismatch, lambda: REFUSED[kind](comm))
+            expect(kind, own if RANK else switchsum.OperationMismatch, lambda: REFUSED[kind](comm))
             return
-        expect(switchsum.OperationMismatch, lambda: MISTAKES[kind](comm))
-        expect(switchsum.OperationMismatch, comm.barrier)  # and from then on
+        expect(kind, switchsum.OperationMismatch, lambda: MISTAKES[kind](comm))
+        expect(kind, switchsum.OperationMismatch, comm.barrier)  # and from then on
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for name in sys.argv[1:]:
+        main(name)
