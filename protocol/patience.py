@@ -58,10 +58,8 @@ def look_until(patience: Patience, now: float) -> float:
 
 
 @kernel
-def give_way(patience: Patience, now: float) -> float:
-    """Let others have the core, between two looks; return the time after that, `now` being the time before."""
-    yield_core()
-    back = monotonic()
+def note_absence(patience: Patience, now: float, back: float) -> float:
+    """Learn from a core that was yielded at `now` and is ours again at `back`; return `back`."""
     if back - now >= STOLEN_S:
         in_a_row = back - patience[_STOLEN_AT] < IN_A_ROW_S
         patience[_STOLEN_AT] = -np.inf if in_a_row else back
@@ -70,6 +68,13 @@ def give_way(patience: Patience, now: float) -> float:
             patience[_AWAY] = min(2 * patience[_AWAY], LONGEST_AWAY_S) if again else SHORTEST_AWAY_S
             patience[_AWAY_UNTIL] = back + patience[_AWAY]
     return back
+
+
+@kernel
+def give_way(patience: Patience, now: float) -> float:
+    """Let others have the core, between two looks; return the time after that, `now` being the time before."""
+    yield_core()
+    return note_absence(patience, now, monotonic())
 
 
 @kernel
