@@ -20,8 +20,8 @@ from switchsum.host import recovery
 from switchsum.host.communicator import Communicator
 from switchsum.host.state import Record, State
 from switchsum.host.transport.shm import ShmTransport
-from switchsum.protocol import kernels
-from switchsum.protocol.kernels import inner
+from switchsum.protocol.cache import open_directory
+from switchsum.protocol.kernels import inner, kept_in
 from switchsum.protocol.memory import Scalar
 
 _ENGINE = import_module("switchsum.host.engine")
@@ -71,12 +71,11 @@ class WithoutRecovery:
     def __init__(self, cache: Path) -> None:
         """Load the modules a second time; what is compiled of them goes to `cache`, not to the ordinary one's place."""
         ordinary = {name: sys.modules.pop(f"switchsum.host.{name}") for name in _MODULES}
-        directory = kernels.kernel_directory
-        kernels.kernel_directory = lambda: cache  # type: ignore[assignment]
+        store = open_directory(cache)
         try:
-            self._modules = {name: self._load(name) for name in _MODULES}
+            with kept_in(lambda: store):
+                self._modules = {name: self._load(name) for name in _MODULES}
         finally:
-            kernels.kernel_directory = directory
             for name, module in ordinary.items():
                 sys.modules[f"switchsum.host.{name}"] = module
                 setattr(switchsum.host, name, module)

@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.extending import intrinsic
 
 from switchsum.host.integers import ALL_ZERO
 from switchsum.host.kernels import item_bytes
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import intrinsic, ir, kernel
 from switchsum.protocol.memory import call
 
 Words = npt.NDArray[np.uint64]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import carray
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
@@ -19,7 +18,7 @@ from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
 from switchsum.protocol.atomics import copy_bytes
 from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.kernels import Outlined, inner
+from switchsum.protocol.kernels import Outlined, carray, inner
 from switchsum.protocol.memory import address_of, floats_at, integers_at, pointer, words_at
 from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, new_patience, note_wait
 from switchsum.protocol.ring import Link

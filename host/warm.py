@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
-
 import numpy as np
 
 from switchsum.host import exact
@@ -14,7 +9,7 @@ from switchsum.host.driver import Driver
 from switchsum.host.engine import Engine, EngineConfig
 from switchsum.host.operation import Operation
 from switchsum.host.transport.base import Transport
-from switchsum.protocol.kernels import kernel_directory
+from switchsum.protocol.compiling import together
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, Address
 
@@ -24,8 +19,7 @@ def warm_up(transport: Transport | None = None) -> None:
 
     With a transport, on which nothing has come yet, those that drive it as well.
     """
-    directory = kernel_directory()
-    with nullcontext() if directory is None else _locked(directory / "warm-up"):
+    with together():
         nowhere = Address(mac=0, ip=0, port=0)
         config = EngineConfig(
             rank=0, world_size=1, job=0, epoch=0, lanes=1, switch=nowhere, own=nowhere, window_slots=1
@@ -39,10 +33,3 @@ def warm_up(transport: Transport | None = None) -> None:
         if transport is not None:
             idle = Engine(config, rows, LEAD_BYTES)
             Driver(idle, transport).step(0.0)
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -8,18 +8,14 @@ into float64); words are 8 bytes and aligned.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
-
-_WORD: Final = ir.IntType(64)
+from switchsum.protocol.kernels import cgutils, intrinsic, ir, types
 
 
 def _load_acquire(_context: Any, address: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
         return builder.load_atomic(pointer, "acquire", 8)
 
     return types.int64(types.int64), generate
@@ -27,7 +23,7 @@ def _load_acquire(_context: Any, address: Any) -> Any:
 
 def _store_release(_context: Any, address: Any, word: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _WORD.as_pointer())
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
         builder.store_atomic(arguments[1], pointer, "release", 8)
         return context.get_dummy_value()
 
@@ -54,7 +50,7 @@ def _copy_bytes(_context: Any, target: Any, source: Any, count: Any) -> Any:
 def _same_bytes(_context: Any, first: Any, second: Any, count: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         pointers = [builder.inttoptr(pointer, cgutils.voidptr_t) for pointer in arguments[:2]]
-        kind = ir.FunctionType(ir.IntType(32), [cgutils.voidptr_t, cgutils.voidptr_t, _WORD])
+        kind = ir.FunctionType(ir.IntType(32), [cgutils.voidptr_t, cgutils.voidptr_t, ir.IntType(64)])
         compare = cgutils.get_or_insert_function(builder.module, kind, "memcmp")
         return builder.icmp_signed(
             "==", builder.call(compare, [*pointers, arguments[2]]), ir.Constant(ir.IntType(32), 0)

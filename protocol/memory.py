@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
 
-import llvmlite.ir as ll
 import numpy as np
 import numpy.typing as npt
-from numba import carray
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-from switchsum.protocol.kernels import inner
+from switchsum.protocol.kernels import address_of, carray, cgutils, inner, intrinsic, ir, types
 
 Scalar = Any
 """A number inside a kernel, of the type that its expression says."""
@@ -69,10 +64,10 @@ def integers_at(address: int, count: int) -> npt.NDArray[np.int64]:
 def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         unpacked = list(cgutils.unpack_tuple(builder, values[1]))
-        kind = ll.FunctionType(ll.IntType(64), [value.type for value in unpacked])
+        kind = ir.FunctionType(ir.IntType(64), [value.type for value in unpacked])
         return builder.call(builder.inttoptr(values[0], kind.as_pointer()), unpacked)
 
-    return types.int64(types.int64, types.Tuple(arguments)), generate  # type: ignore[attr-defined]
+    return types.int64(types.int64, types.Tuple(arguments)), generate
 
 
 call: Callable[..., Any] = intrinsic(_call)
@@ -93,10 +88,10 @@ swap: Callable[[Any], Any] = intrinsic(_byte_swap)
 
 def _prefetch(_context: Any, address: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        word = ll.IntType(32)
-        kind = ll.FunctionType(ll.VoidType(), [cgutils.voidptr_t, word, word, word])
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, word, word, word])
         prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        reading, soon, data = (ll.Constant(word, value) for value in (0, 3, 1))
+        reading, soon, data = (ir.Constant(word, value) for value in (0, 3, 1))
         builder.call(prefetch, [builder.inttoptr(arguments[0], cgutils.voidptr_t), reading, soon, data])
         return context.get_dummy_value()
 
@@ -107,10 +102,18 @@ prefetch: Callable[[int], None] = intrinsic(_prefetch)
 """Have the cache line at an address, which need not be one of ours, brought near."""
 
 
-def address_of(array: npt.NDArray[Any]) -> int:
-    """Return the address of an array's first byte."""
-    try:
-        return ctypes.addressof(ctypes.c_char.from_buffer(array.data))
-    except (ValueError, TypeError, BufferError):  # empty, read-only, or of a dtype that numpy does not have
-        address: int = array.__array_interface__["data"][0]
-        return address
+__all__ = [
+    "Scalar",
+    "address_of",
+    "bytes_at",
+    "call",
+    "carray",
+    "floats_at",
+    "halves_at",
+    "integers_at",
+    "longs_at",
+    "pointer",
+    "prefetch",
+    "swap",
+    "words_at",
+]

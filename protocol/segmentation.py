@@ -18,13 +18,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import types
-from numba.extending import intrinsic
 
 from switchsum.protocol.atomics import copy_bytes, same_bytes
 from switchsum.protocol.batchsocket import MMSGHDR
-from switchsum.protocol.kernels import inner, kernel
+from switchsum.protocol.kernels import inner, intrinsic, ir, kernel, types
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.system import last_error, send_many
 from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
@@ -43,7 +40,6 @@ _EAGAIN: Final = errno.EAGAIN
 _ENOBUFS: Final = errno.ENOBUFS
 _EINVAL: Final = errno.EINVAL
 _EINTR: Final = errno.EINTR
-_HALF: Final = ir.IntType(16)
 _HEAD_BYTES: Final = 64
 _NEEDS_CHECKSUM: Final = 1
 _KIND_PLAIN: Final = 0
@@ -103,7 +99,7 @@ class FrameSender:
 
 def _load16(_context: Any, address: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _HALF.as_pointer())
+        pointer = builder.inttoptr(arguments[0], ir.IntType(16).as_pointer())
         return builder.zext(builder.bswap(builder.load(pointer, align=1)), ir.IntType(64))
 
     return types.int64(types.int64), generate
@@ -111,8 +107,8 @@ def _load16(_context: Any, address: Any) -> Any:
 
 def _store16(_context: Any, address: Any, value: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], _HALF.as_pointer())
-        builder.store(builder.bswap(builder.trunc(arguments[1], _HALF)), pointer, align=1)
+        pointer = builder.inttoptr(arguments[0], ir.IntType(16).as_pointer())
+        builder.store(builder.bswap(builder.trunc(arguments[1], ir.IntType(16))), pointer, align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate

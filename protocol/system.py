@@ -8,18 +8,40 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-_BYTE: Final = ir.IntType(8).as_pointer()
-_INT: Final = ir.IntType(32)
-_LONG: Final = ir.IntType(64)
-_TIMESPEC: Final = ir.ArrayType(_LONG, 2)
+from switchsum.protocol.kernels import cgutils, intrinsic, ir, types
+
+
+class _Types:
+    """LLVM's types, made when a kernel is compiled."""
+
+    @cached_property
+    def byte(self) -> Any:
+        """A pointer to bytes."""
+        return ir.IntType(8).as_pointer()
+
+    @cached_property
+    def int(self) -> Any:
+        """C's int."""
+        return ir.IntType(32)
+
+    @cached_property
+    def long(self) -> Any:
+        """C's long."""
+        return ir.IntType(64)
+
+    @cached_property
+    def timespec(self) -> Any:
+        """Seconds and nanoseconds."""
+        return ir.ArrayType(self.long, 2)
+
+
+_C: Final = _Types()
 _MSG_DONTWAIT: Final = 0x40
 _CLOCK_MONOTONIC: Final = 1
 """Numbers that Linux gives them."""
@@ -44,8 +66,10 @@ def _call(builder: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any
 
 def _monotonic(_context: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        place = cgutils.alloca_once(builder, _TIMESPEC)
-        _call(builder, "clock_gettime", _INT, [ir.Constant(_INT, _CLOCK_MONOTONIC), builder.bitcast(place, _BYTE)])
+        place = cgutils.alloca_once(builder, _C.timespec)
+        _call(
+            builder, "clock_gettime", _C.int, [ir.Constant(_C.int, _CLOCK_MONOTONIC), builder.bitcast(place, _C.byte)]
+        )
         seconds, nanoseconds = (
             builder.sitofp(builder.extract_value(builder.load(place), index), ir.DoubleType()) for index in range(2)
         )
@@ -57,20 +81,20 @@ def _monotonic(_context: Any) -> Any:
 def _poll(_context: Any, watched: Any, count: Any, timeout_ns: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         watched, count, timeout_ns = arguments
-        billion = ir.Constant(_LONG, 1_000_000_000)
-        place = cgutils.alloca_once(builder, _TIMESPEC)
+        billion = ir.Constant(_C.long, 1_000_000_000)
+        place = cgutils.alloca_once(builder, _C.timespec)
         for index, part in enumerate((builder.sdiv(timeout_ns, billion), builder.srem(timeout_ns, billion))):
             builder.store(part, cgutils.gep_inbounds(builder, place, 0, index))
-        pointers = builder.inttoptr(watched, _BYTE), builder.bitcast(place, _BYTE)
-        ready = _call(builder, "ppoll", _INT, [pointers[0], count, pointers[1], ir.Constant(_BYTE, None)])
-        return builder.sext(ready, _LONG)
+        pointers = builder.inttoptr(watched, _C.byte), builder.bitcast(place, _C.byte)
+        ready = _call(builder, "ppoll", _C.int, [pointers[0], count, pointers[1], ir.Constant(_C.byte, None)])
+        return builder.sext(ready, _C.long)
 
     return types.int64(types.int64, types.int64, types.int64), generate
 
 
 def _write_bell(_context: Any, descriptor: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        _call(builder, "eventfd_write", _INT, [builder.trunc(arguments[0], _INT), ir.Constant(_LONG, 1)])
+        _call(builder, "eventfd_write", _C.int, [builder.trunc(arguments[0], _C.int), ir.Constant(_C.long, 1)])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
@@ -78,22 +102,27 @@ def _write_bell(_context: Any, descriptor: Any) -> Any:
 
 def _read_bell(_context: Any, descriptor: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        place = builder.bitcast(cgutils.alloca_once(builder, _LONG), _BYTE)
-        _call(builder, "eventfd_read", _INT, [builder.trunc(arguments[0], _INT), place])
+        place = builder.bitcast(cgutils.alloca_once(builder, _C.long), _C.byte)
+        _call(builder, "eventfd_read", _C.int, [builder.trunc(arguments[0], _C.int), place])
         return context.get_dummy_value()
 
     return types.void(types.int64), generate
 
 
-def _many(name: str, *rest: Any) -> Callable[..., Any]:
-    """Return what declares sendmmsg or recvmmsg; `rest` are arguments behind the flags."""
+def _many(name: str, *, with_timeout: bool = False) -> Callable[..., Any]:
+    """Return what declares sendmmsg or recvmmsg, which has a time-out behind its flags: none."""
 
     def declare(_context: Any, descriptor: Any, messages: Any, count: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             descriptor, messages, count = arguments
-            values = [builder.trunc(descriptor, _INT), builder.inttoptr(messages, _BYTE), builder.trunc(count, _INT)]
-            flags = ir.Constant(_INT, _MSG_DONTWAIT)
-            return builder.sext(_call(builder, name, _INT, [*values, flags, *rest]), _LONG)
+            values = [
+                builder.trunc(descriptor, _C.int),
+                builder.inttoptr(messages, _C.byte),
+                builder.trunc(count, _C.int),
+            ]
+            flags = ir.Constant(_C.int, _MSG_DONTWAIT)
+            rest = [ir.Constant(_C.byte, None)] if with_timeout else []
+            return builder.sext(_call(builder, name, _C.int, [*values, flags, *rest]), _C.long)
 
         return types.int64(types.int64, types.int64, types.int64), generate
 
@@ -102,7 +131,7 @@ def _many(name: str, *rest: Any) -> Callable[..., Any]:
 
 def _yield_core(_context: Any) -> Any:
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        _call(builder, "sched_yield", _INT, [])
+        _call(builder, "sched_yield", _C.int, [])
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -110,8 +139,8 @@ def _yield_core(_context: Any) -> Any:
 
 def _last_error(_context: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
-        place = _call(builder, "__errno_location", _INT.as_pointer(), [])
-        return builder.sext(builder.load(place), _LONG)
+        place = _call(builder, "__errno_location", _C.int.as_pointer(), [])
+        return builder.sext(builder.load(place), _C.long)
 
     return types.int64(), generate
 
@@ -119,7 +148,7 @@ def _last_error(_context: Any) -> Any:
 send_many: Callable[[int, int, int], int] = intrinsic(_many("sendmmsg"))
 """Send messages (address of their headers, how many) to a socket without waiting; return how many went, or -1."""
 
-receive_many: Callable[[int, int, int], int] = intrinsic(_many("recvmmsg", ir.Constant(_BYTE, None)))
+receive_many: Callable[[int, int, int], int] = intrinsic(_many("recvmmsg", with_timeout=True))
 """Receive messages likewise."""
 
 last_error: Callable[[], int] = intrinsic(_last_error)

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.cache import cache_directory
+from switchsum.protocol.cache import open_store
 from switchsum.protocol.errors import UsageError
 from switchsum.switch import ir
 from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Entry, Output
@@ -104,7 +104,7 @@ class Pipeline:
         # Imported late, for it brings LLVM.
         from switchsum.switch.codegen import compile_program  # noqa: PLC0415
 
-        cache = cache_directory("switch")
+        cache = open_store("switch")
         return cls(program, state, compile_program(program, state, cache=cache, debug=debug, sharding=sharding))
 
     def room(self, frame_bytes: int) -> tuple[int, int]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from switchsum.protocol.cache import Store
 from switchsum.switch import ir
 from switchsum.switch.codegen.machine import fingerprint
 
 MAX_FILES: Final = 32
 """Programs that are kept; the one that was not used for longest goes first."""
-_DIGEST_BYTES: Final = 32
 _SUFFIX: Final = ".object"
 _HAVE_A_SAY: Final = ("", "codegen", "lower", "passes")
 """Folders whose modules make code, or tell those that do what they may leave out."""
@@ -28,47 +26,15 @@ def key_of(program: ir.Program, *, debug: bool, shard: int | None = None) -> str
     return digest.hexdigest()
 
 
-class ObjectCache:
-    """A directory of object files; whatever is wrong with it, programs are only compiled again."""
+def load(store: Store | None, key: str) -> bytes | None:
+    """Return the code stored under a key, None where there is none or it is damaged."""
+    return None if store is None else store.load(key + _SUFFIX)
 
-    def __init__(self, directory: Path | None) -> None:
-        """Keep files in `directory`; None keeps nothing."""
-        self._directory = directory
 
-    def load(self, key: str) -> bytes | None:
-        """Return the code stored under a key, None where there is none or it is damaged."""
-        if self._directory is None:
-            return None
-        path = self._directory / (key + _SUFFIX)
-        try:
-            data = path.read_bytes()
-            os.utime(path)
-        except OSError:
-            return None
-        digest, code = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-        return code if hashlib.sha256(code).digest() == digest else None
-
-    def store(self, key: str, code: bytes) -> None:
-        """Keep code under a key; readers see all of it or nothing."""
-        if self._directory is None:
-            return
-        try:
-            with tempfile.NamedTemporaryFile(dir=self._directory, prefix=".", delete=False) as file:
-                try:
-                    file.write(hashlib.sha256(code).digest() + code)
-                    file.close()
-                    os.replace(file.name, self._directory / (key + _SUFFIX))
-                except OSError:
-                    os.unlink(file.name)
-                    raise
-            self._prune(self._directory)
-        except OSError:
-            return
-
-    def _prune(self, directory: Path) -> None:
-        used = {path: path.stat().st_mtime_ns for path in directory.glob("*" + _SUFFIX)}
-        for path in sorted(used, key=used.__getitem__)[:-MAX_FILES]:
-            path.unlink(missing_ok=True)
+def keep(store: Store | None, key: str, code: bytes) -> None:
+    """Keep code under a key, in place of what was not used for longest."""
+    if store is not None and store.store(key + _SUFFIX, code):
+        store.prune(_SUFFIX, MAX_FILES)
 
 
 def sources() -> list[Path]:

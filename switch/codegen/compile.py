@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import llvmlite.ir as ll
 
+from switchsum.protocol.cache import Store
+from switchsum.protocol.compiling import compiling
 from switchsum.switch import ir
-from switchsum.switch.codegen.cache import ObjectCache, key_of
+from switchsum.switch.codegen.cache import keep, key_of, load
 from switchsum.switch.codegen.driver import ENTRY, SHARDS, Driver
 from switchsum.switch.codegen.emitter import Unit
 from switchsum.switch.codegen.engine import Native
@@ -22,18 +23,20 @@ from switchsum.switch.verify import verify
 
 
 def compile_program(
-    program: ir.Program, state: State, *, cache: Path | None, debug: bool = False, sharding: Sharding | None = None
+    program: ir.Program, state: State, *, cache: Store | None, debug: bool = False, sharding: Sharding | None = None
 ) -> Native:
-    """Compile a program, or take its code from the directory `cache`, and tie it to its state.
+    """Compile a program, or take its code from `cache`, and tie it to its state.
 
     Raises ProgramError where it cannot be shared out to cores as `sharding` says.
     """
     program, layout, shard, key = _prepared(program, debug, sharding)
-    kept = ObjectCache(cache)
-    code = kept.load(key)
+    code = load(cache, key)
     if code is None:
-        code = compile_object(module_text(program, layout, debug=debug, shard=shard))
-        kept.store(key, code)
+        with compiling(cache, "the switch's program"):
+            code = load(cache, key)  # others may have compiled it meanwhile
+            if code is None:
+                code = compile_object(module_text(program, layout, debug=debug, shard=shard))
+                keep(cache, key, code)
     if sharding is None:
         return Native(program, layout, state, Library(code, (ENTRY,)))
     return Sharded(program, layout, state, Library(code, (ENTRY, SHARDS)), sharding.shards)

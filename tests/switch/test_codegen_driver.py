@@ -17,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from switchsum.protocol.cache import Store, open_directory
 from switchsum.switch import ir
 from switchsum.switch.batch import Output
 from switchsum.switch.codegen import compile, compile_program, machine
-from switchsum.switch.codegen.cache import MAX_FILES, ObjectCache, key_of
+from switchsum.switch.codegen.cache import MAX_FILES, keep, key_of
+from switchsum.switch.codegen.cache import load as load_kept
 from switchsum.switch.pipeline import Pipeline, make_state
 from switchsum.switch.tables import (
     ActionSpec,
@@ -305,9 +307,13 @@ def some_program() -> ir.Program:
     return draft.program(ingress=straight([ir.SetValid(answer), set_it]), deparser=[answer])
 
 
-def load(program: ir.Program, cache: Path) -> list[tuple[int, bytes]]:
+def load(program: ir.Program, cache: Store | None) -> list[tuple[int, bytes]]:
     state = make_state(program)
     return Pipeline(program, state, compile_program(program, state, cache=cache)).process(0, b"")
+
+
+def kept_in(folder: Path) -> list[Path]:
+    return list(folder.glob("*.object"))
 
 
 @pytest.fixture
@@ -326,43 +332,44 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_code_is_compiled_once_and_kept(tmp_path: Path, compilations: list[int]) -> None:
     expected = [(0, bytes([0, 0, 0xAB, 0xCD]))]
     for _ in range(3):
-        assert load(some_program(), tmp_path) == expected
+        assert load(some_program(), open_directory(tmp_path)) == expected
     assert len(compilations) == 1
     _, other = flood(128)
-    load(other, tmp_path)
+    load(other, open_directory(tmp_path))
     assert len(compilations) == 2
-    assert len(list(tmp_path.iterdir())) == 2
+    assert len(kept_in(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"\0", b"x" * 40, b"x" * 4000])
 def test_damaged_code_is_compiled_again(tmp_path: Path, compilations: list[int], damage: bytes) -> None:
-    load(some_program(), tmp_path)
-    [path] = tmp_path.iterdir()
+    load(some_program(), open_directory(tmp_path))
+    [path] = kept_in(tmp_path)
     whole = path.read_bytes()
     for broken in (damage, damage + whole[len(damage) :], whole[: len(whole) // 2] + damage):
         path.write_bytes(broken)
-        assert load(some_program(), tmp_path) == [(0, bytes([0, 0, 0xAB, 0xCD]))]
+        assert load(some_program(), open_directory(tmp_path)) == [(0, bytes([0, 0, 0xAB, 0xCD]))]
         assert path.read_bytes() == whole
     assert len(compilations) == 4 - (not damage)
 
 
 def test_a_cache_that_cannot_be_written_costs_only_time(tmp_path: Path, compilations: list[int]) -> None:
-    nowhere = tmp_path / "missing"
-    for _ in range(2):
+    gone = open_directory(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for nowhere in (gone, gone, None):
         assert load(some_program(), nowhere) == [(0, bytes([0, 0, 0xAB, 0xCD]))]
-    assert len(compilations) == 2
+    assert len(compilations) == 3
 
 
 def test_the_cache_keeps_what_was_used_last(tmp_path: Path) -> None:
-    kept = ObjectCache(tmp_path)
+    store = open_directory(tmp_path)
     for number in range(MAX_FILES + 5):
-        kept.store(f"{number:03}", bytes([number]))
+        keep(store, f"{number:03}", bytes([number]))
         os.utime(tmp_path / f"{number:03}.object", (number, number))
-    kept.store("last", b"code")
-    assert kept.load("000") is None
-    assert kept.load(f"{MAX_FILES + 4:03}") == bytes([MAX_FILES + 4])
-    assert kept.load("last") == b"code"
-    assert len(list(tmp_path.iterdir())) == MAX_FILES
+    keep(store, "last", b"code")
+    assert load_kept(store, "000") is None
+    assert load_kept(store, f"{MAX_FILES + 4:03}") == bytes([MAX_FILES + 4])
+    assert load_kept(store, "last") == b"code"
+    assert len(kept_in(tmp_path)) == MAX_FILES
 
 
 def test_debug_builds_and_others_are_kept_apart() -> None:
