@@ -83,7 +83,8 @@ class Controller:
         self._former: Former = {}
         config = self._config
         self._is_fresh = True
-        self._jobs = Jobs(config.program.total_slots, partial(secrets.randbits, 64), partial(secrets.randbits, 16))
+        draw_nonce, draw_cookie, draw_epoch = (partial(secrets.randbits, bits) for bits in (64, 64, 16))
+        self._jobs = Jobs(config.program.total_slots, draw_nonce, draw_cookie, draw_epoch)
         self._settings = Settings(
             identity=Identity(address=config.address, growth_bytes=self._config.limits(self._link.limits).growth_bytes),
             stations=dict(config.stations),
@@ -259,6 +260,7 @@ class Controller:
                 nonce=member.nonce,
                 job_number=job.number,
                 epoch=job.gathering.epoch,
+                cookie=member.cookie,
                 lanes=config.program.lanes,
                 growth_bytes=growth_bytes if growth_bytes < UNLIMITED_GROWTH_BYTES else None,
                 switch_mac=config.address.mac,

@@ -115,12 +115,17 @@ class Jobs:
     """
 
     def __init__(
-        self, total_slots: int, draw_nonce: Callable[[], int], draw_epoch: Callable[[], int] = lambda: 1
+        self,
+        total_slots: int,
+        draw_nonce: Callable[[], int],
+        draw_cookie: Callable[[], int],
+        draw_epoch: Callable[[], int] = lambda: 1,
     ) -> None:
         self.total_slots = total_slots
         self.last_number = 0
         """Of the latest job, so that numbers of removed jobs are not used again soon."""
         self._draw_nonce = draw_nonce
+        self._draw_cookie = draw_cookie
         self._draw_epoch = draw_epoch
         """For a job's first incarnation: frames of one that nobody remembers must not pass for its own."""
         self._jobs: dict[str, Job] = {}
@@ -254,6 +259,9 @@ class Jobs:
         while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:
             pass
         member.nonce = nonce
+        while (cookie := self._draw_cookie()) == 0:
+            pass
+        member.cookie = cookie
         member.receive_bytes = receive_bytes
         member.window_bytes = window_bytes
         self._members[nonce] = job, job.gathering, member
@@ -405,7 +413,7 @@ class Jobs:
         if len(self._former) > MAX_FORMER:
             del self._former[next(iter(self._former))]
         if member.state is MemberState.EXPECTED:
-            member.nonce, member.address, member.ingress_port = 0, None, -1
+            member.nonce, member.cookie, member.address, member.ingress_port = 0, 0, None, -1
             member.connections, member.has_attended = 0, False
 
     def _check_size(self, workers: int, slots: int) -> None:

@@ -105,6 +105,8 @@ class Member:
     state: MemberState = MemberState.EXPECTED
     nonce: int = 0
     """64 bits; 0: none yet."""
+    cookie: int = 0
+    """64 bits that this member's frames bear; 0: none yet."""
     address: Address | None = None
     """As the switch saw it; known from SEEN on."""
     ingress_port: int = -1

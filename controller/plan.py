@@ -190,7 +190,12 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
         table=EGRESS_MEMBERS,
         match={"job": job.number, "rank": member.rank},
         action="SwitchEgress.address",
-        params={"mac": member.address.mac, "ip": member.address.ip, "port": member.address.port},
+        params={
+            "mac": member.address.mac,
+            "ip": member.address.ip,
+            "port": member.address.port,
+            "cookie": member.cookie,
+        },
         metadata=_pack(job=job.name, epoch=live.epoch),
     )
     yield Entry(
@@ -211,6 +216,7 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
             "first_slot": job.slots.first,
             "slot_count": job.slots.count,
             "group": job.group,
+            "cookie": member.cookie,
         },
         metadata=_pack(
             job=job.name,
@@ -297,6 +303,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) ->
                 rank=rank,
                 state=gone or MemberState.ADMITTED,
                 nonce=int(known["nonce"]),
+                cookie=entry.params["cookie"],
                 receive_bytes=int(known["receive_bytes"]),
                 window_bytes=int(known["window_bytes"]),
                 address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),

@@ -84,7 +84,7 @@ class Target:
 
     def _other(self, packet: Packet, choices: Choices) -> bytes:
         """Return the other member's contribution to the same round."""
-        header = replace(packet.header, rank=1)
+        header = replace(packet.header, rank=1, cookie=self._config.cookie(1))
         if choices.below(4) == 0:
             header = replace(header, next_block=choices.pick((0, 1, 2, 3, 5, 6, 1 << 31, NO_BLOCK)))
             header = replace(header, next_exponent=choices.number(1), flags=header.flags & Flag.PAYLOAD)

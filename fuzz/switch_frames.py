@@ -13,11 +13,14 @@ from switchsum.protocol import wire
 from switchsum.protocol.wire import Flag, Header, Kind
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SWITCH, Rig, worker
+from switchsum.testing.encapsulations import encapsulations
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SWITCH, Rig, cookie, worker
 
 LANES: Final = 128
 WORKERS: Final = 3
 FRAMES: Final = 6
+ENCAPSULATIONS: Final = 46
+"""As many are there to choose from."""
 REGISTERS: Final = ("tags", "seen_members", "outcomes")
 
 
@@ -29,6 +32,8 @@ class Target:
         self._interpreted = Embedded(LANES, "interpreter")
         for engine in (self._native, self._interpreted):
             Rig(engine, workers=WORKERS, lanes=LANES)
+            control = "SwitchIngress.forwarding"
+            engine.set_default(f"{control}.stations", f"{control}.flood", (FLOOD_GROUP,))
         self._memory = Guarded(65536)
         frames, size = self._native.pipeline.room(65536)
         self._output = Output(frames, size)
@@ -65,6 +70,8 @@ class Target:
         how = choices.below(8)
         if how == 0:
             return choices.below(512), choices.rest()[:2048] or b"\0"
+        if how == 7:
+            return self._encapsulated(choices)
         rank = choices.below(WORKERS)
         from_controller = how == 1
         kind = choices.pick((Kind.QUERY, Kind.SET)) if from_controller else Kind.CONTRIBUTION
@@ -80,12 +87,19 @@ class Target:
             format=1 + choices.below(3),
             next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
             bitmap=choices.number(1),
+            cookie=choices.pick((cookie(rank), cookie(rank), cookie(rank), 0)) if kind is Kind.CONTRIBUTION else 0,
         )
         source = SWITCH if from_controller else worker(rank)
         frame = wire.build_frame(source, SWITCH, header, self._lanes if has_payload else b"")
         if choices.below(2):
             frame = damage(frame, choices)
         return (CPU_PORT, bytes(2) + frame) if from_controller else (rank + 1, frame or b"\0")
+
+    def _encapsulated(self, choices: Choices) -> tuple[int, bytes]:
+        """Make up ordinary traffic that carries a result, by the switch or by a worker, in something; or nearly so."""
+        frame = wire.build_frame(choices.pick((SWITCH, worker(0))), worker(1), Header(kind=Kind.RESULT))
+        frame = choices.pick([around for _, around, _ in encapsulations(frame, worker(2), worker(1))])
+        return 1 + choices.below(WORKERS), (damage(frame, choices, 2) if choices.below(2) else frame) or b"\0"
 
 
 def seeds() -> Iterator[bytes]:
@@ -94,4 +108,6 @@ def seeds() -> Iterator[bytes]:
         yield bytes([2, rank, 1, 0, 1, 0, 2, 0, 0] * FRAMES)
     yield bytes([2, 0, 1, 0, 1, 0, 2, 0, 0, 2, 1, 1, 0, 1, 0, 2, 0, 0, 2, 2, 1, 0, 1, 0, 2, 0, 0])
     yield bytes([1, 0, 0, 0, 1, 0, 0, 3, 0])
+    for around in range(ENCAPSULATIONS):
+        yield b"".join(bytes([7, sender, around, 0, 0]) for sender in (0, 1))
     yield bytes(range(100))

@@ -135,6 +135,7 @@ def _admit(
         job=reply.job_number,
         epoch=reply.epoch,
         lanes=reply.lanes,
+        cookie=reply.cookie,
         switch=membership.switch,
         own=transport.address,
         first_slot=ready.first_slot,

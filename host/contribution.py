@@ -187,6 +187,8 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put32(frame, header.NEXT_BLOCK, slot.next_block)
     put32(frame, header.DIGEST, operation.digest)
     put32(frame, header.BITMAP, 0)
+    put32(frame, header.COOKIE, core.cookie[0])
+    put32(frame, header.COOKIE + 4, core.cookie[1])
     if slot.payload:
         _write_lanes(core, slot, operation, start + FRAME_BYTES)
     else:

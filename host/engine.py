@@ -84,6 +84,8 @@ class EngineConfig:
     """Incarnation of the job."""
     lanes: int
     """32-bit lanes in a frame."""
+    cookie: int
+    """64 bits that this member's frames bear, both ways; nobody else knows them."""
     switch: Address
     """Where results come from and contributions go to."""
     own: Address
@@ -152,6 +154,8 @@ class Engine:
             "padding": padding_bytes(config.lanes, config.growth_bytes),
             "window": config.window_slots,
             "first_slot": config.first_slot,
+            "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
+            "switch_mac": config.switch.mac,
             "switch_ip": config.switch.ip,
             "switch_port": config.switch.port,
             "own_ip": config.own.ip,

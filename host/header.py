@@ -43,8 +43,10 @@ BLOCK: Final = _AT + FIELD_OFFSET["block"]
 NEXT_BLOCK: Final = _AT + FIELD_OFFSET["next_block"]
 DIGEST: Final = _AT + FIELD_OFFSET["digest"]
 BITMAP: Final = _AT + FIELD_OFFSET["bitmap"]
+COOKIE: Final = _AT + FIELD_OFFSET["cookie"]
 """Offset of each field of the aggregation header within a frame."""
 
+_MAC_SOURCE: Final = 6
 _ETHERTYPE: Final = 12
 _IP_FIRST: Final = ETHERNET_BYTES
 _IP_FRAGMENT: Final = ETHERNET_BYTES + 6
@@ -64,6 +66,7 @@ _HELD: Final = int(Kind.HELD)
 _REJECT: Final = int(Kind.REJECT)
 _BROKEN: Final = int(Count.BROKEN)
 _FOREIGN: Final = int(Count.FOREIGN)
+_FORGED: Final = int(Count.FORGED)
 
 
 @kernel(inline="always")
@@ -110,6 +113,7 @@ def fault(core: Record, frame: Frame) -> int:
         or get32(frame, _IP_DESTINATION) != core.own_ip
         or get16(frame, _UDP_SOURCE) != core.switch_port
         or get16(frame, _UDP_DESTINATION) != core.own_port
+        or get16(frame, _MAC_SOURCE) << 32 | get32(frame, _MAC_SOURCE + 2) != core.switch_mac
     ):
         return _FOREIGN
     if frame[VERSION] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
@@ -125,6 +129,8 @@ def fault(core: Record, frame: Frame) -> int:
         or get16(frame, TREE) != 0
     ):
         return _FOREIGN
+    if get32(frame, COOKIE) != core.cookie[0] or get32(frame, COOKIE + 4) != core.cookie[1]:
+        return _FORGED
     return 0
 
 

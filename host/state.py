@@ -56,7 +56,7 @@ class Failure(IntEnum):
 
 
 class Count(IntEnum):
-    """Index of each counter; what happened to a frame that came is one of the first eight."""
+    """Index of each counter; what happened to a frame that came is one of the first nine."""
 
     ROUNDS = 0
     """A result that was waited for."""
@@ -74,19 +74,21 @@ class Count(IntEnum):
     """Lengths, version or kind are wrong."""
     UNEXPECTED = 7
     """A result that contradicts what was contributed; also everything after a failure."""
-    FRAMES_RECEIVED = 8
-    BYTES_RECEIVED = 9
-    FRAMES_SENT = 10
-    BYTES_SENT = 11
-    OVERTAKEN = 12
+    FORGED = 8
+    """With another cookie than this member's."""
+    FRAMES_RECEIVED = 9
+    BYTES_RECEIVED = 10
+    FRAMES_SENT = 11
+    BYTES_SENT = 12
+    OVERTAKEN = 13
     """Repeats because results of later frames have passed."""
-    PROBES = 13
+    PROBES = 14
     """Repeats because nothing came for a while."""
-    BLOCKED = 14
+    BLOCKED = 15
     """Contributions that had to wait for their row."""
-    OVERFLOWS = 15
+    OVERFLOWS = 16
     """Rounds whose integer sums overflowed on the way and were added again in halves."""
-    RECALLED = 16
+    RECALLED = 17
     """Repeats of a round that is over here, for a switch that may have been restarted."""
 
 
@@ -116,6 +118,8 @@ CORE: Final = np.dtype(
         ("padding", "i8"),  # bytes behind the header of a frame without payload
         ("window", "i8"),  # slots in use
         ("first_slot", "i8"),  # what the first of them is called in frames
+        ("cookie", "i8", (2,)),  # its high and its low 32 bits
+        ("switch_mac", "i8"),
         ("switch_ip", "i8"),
         ("switch_port", "i8"),
         ("own_ip", "i8"),

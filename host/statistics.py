@@ -37,6 +37,8 @@ class Statistics:
     """Frames that were not for this member, not from its switch, or about no round of its own."""
     broken_frames: int
     """Frames whose lengths, version or kind were wrong."""
+    forged_frames: int
+    """Frames with another cookie than this member's."""
     unexpected_frames: int
     """Results that contradict what was contributed."""
     blocked: int
@@ -71,6 +73,7 @@ class Statistics:
             stale_frames=values[Count.STALE],
             foreign_frames=values[Count.FOREIGN],
             broken_frames=values[Count.BROKEN],
+            forged_frames=values[Count.FORGED],
             unexpected_frames=values[Count.UNEXPECTED],
             blocked=values[Count.BLOCKED],
             overflows=values[Count.OVERFLOWS],

@@ -22,7 +22,7 @@ def warm_up(transport: Transport | None = None) -> None:
     with together():
         nowhere = Address(mac=0, ip=0, port=0)
         config = EngineConfig(
-            rank=0, world_size=1, job=0, epoch=0, lanes=1, switch=nowhere, own=nowhere, window_slots=1
+            rank=0, world_size=1, job=0, epoch=0, lanes=1, cookie=0, switch=nowhere, own=nowhere, window_slots=1
         )
         rows = allocate_rows(2, FRAME_BYTES + LANE_BYTES)
         engine = Engine(config, rows, LEAD_BYTES)

@@ -9,12 +9,16 @@
 control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     // member: this rank's bit. everybody: the bits of all members. first_slot, slot_count: the job's share of the
     // switch; a slot in front of it is far behind it, as numbers without sign are. group: multicast group of the
-    // members, one replica each with the rank as its instance.
-    action admit(bit<32> member, bit<32> everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group) {
+    // members, one replica each with the rank as its instance. cookie: what this member alone writes into its frames;
+    // no part of the key, so that a wrong one is told from an unknown sender, in the counters alone.
+    action admit(bit<32> member, bit<32> everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
+            cookie_t cookie) {
         m.member = member;
         m.everybody = everybody;
         m.group = group;
-        if (h.agg.slot - first_slot >= slot_count) {
+        if (h.agg.cookie != cookie) {
+            m.reason = REASON_COOKIE;
+        } else if (h.agg.slot - first_slot >= slot_count) {
             m.reason = REASON_SLOT;
         }
     }
@@ -41,7 +45,7 @@ control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata
 
     apply {
         members.apply();
-        if (m.reason == REASON_NOT_ADMITTED) {
+        if (m.reason == REASON_NOT_ADMITTED || m.reason == REASON_COOKIE) {
             return;
         }
         if (h.agg.operator == 0 || h.agg.operator > OPERATOR_LAST) {

@@ -66,8 +66,17 @@ control Forwarding(inout headers_t h, inout metadata_t m, inout standard_metadat
     }
 
     apply {
-        if (h.ipv4.isValid() && h.ipv4.source == m.own_ip || h.ethernet.source == m.own_mac) {
-            m.reason = REASON_SPOOFED;
+        // A receiver takes tags and tunnels off before it looks who sent what they carry.
+        if (h.ethernet.source == m.own_mac || h.ipv4.isValid() && h.ipv4.source == m.own_ip
+                || h.arp.isValid() && h.arp.sender_ip == m.own_ip) {
+            if (h.vlan_tag.isValid()) {
+                m.reason = REASON_SPOOFED_INSIDE;
+            } else {
+                m.reason = REASON_SPOOFED;
+            }
+        } else if (h.inner_ipv4.isValid() && h.inner_ipv4.source == m.own_ip
+                || h.inner_ethernet.isValid() && h.inner_ethernet.source == m.own_mac) {
+            m.reason = REASON_SPOOFED_INSIDE;
         } else {
             stations.apply();
         }

@@ -11,6 +11,12 @@ header ethernet_t {
     bit<16> ethertype;
 }
 
+// 802.1Q or 802.1ad. A receiver takes priority tags (VLAN 0) off by itself, as many as there are.
+header vlan_tag_t {
+    bit<16> priority_and_id;
+    bit<16> ethertype;
+}
+
 header arp_t {
     bit<16> hardware_type;
     bit<16> protocol_type;
@@ -38,6 +44,29 @@ header ipv4_t {
     ip_t destination;
 }
 
+header ipv6_t {
+    bit<48> version_to_length;
+    bit<8> next_header;
+    bit<8> hop_limit;
+    bit<128> source;
+    bit<128> destination;
+}
+
+// RFC 2784 and 2890. Each of the three flags stands for an option of 4 bytes behind the header.
+header gre_t {
+    bit<1> has_checksum;
+    bit<1> has_routing;
+    bit<1> has_key;
+    bit<1> has_sequence;
+    bit<9> reserved;
+    bit<3> version;
+    bit<16> ethertype;
+}
+
+header gre_option_t {
+    bit<32> value;
+}
+
 header icmp_t {
     bit<16> type_code;
     bit<16> checksum;
@@ -50,7 +79,7 @@ header udp_t {
     bit<16> checksum;
 }
 
-// The aggregation header, 40 bytes; protocol/wire.py documents each field.
+// The aggregation header, 48 bytes; protocol/wire.py documents each field.
 header aggregation_t {
     bit<8> version;
     kind_t kind;
@@ -70,6 +99,7 @@ header aggregation_t {
     bit<32> next_block;
     bit<32> digest;
     bit<32> bitmap;
+    cookie_t cookie;
 }
 
 // The payload: LANES lanes of 32 bits, 64 to a chunk.
@@ -99,8 +129,17 @@ struct headers_t {
     packet_in_t packet_in;
     packet_out_t packet_out;
     ethernet_t ethernet;
+    vlan_tag_t vlan_tag;
+    vlan_tag_t second_vlan_tag;
     arp_t arp;
     ipv4_t ipv4;
+    ipv6_t ipv6;
+    gre_t gre;
+    gre_option_t gre_option_1;
+    gre_option_t gre_option_2;
+    gre_option_t gre_option_3;
+    ethernet_t inner_ethernet;
+    ipv4_t inner_ipv4;
     icmp_t icmp;
     udp_t udp;
     aggregation_t agg;

@@ -106,7 +106,8 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
                 }
             } else if (h.agg.kind == KIND_CONTRIBUTION) {
                 admission.apply(h, m, standard);
-                if (m.reason != 0) {
+                // Whoever tries cookies learns nothing.
+                if (m.reason != 0 && m.reason != REASON_COOKIE) {
                     reject();
                 }
             } else if (h.agg.kind != KIND_HELLO) {
@@ -119,11 +120,13 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
                     slot.apply(h, m);
                 }
             }
+        } else if (standard.parser_error == error.Opaque) {
+            m.reason = REASON_OPAQUE;
         } else if (standard.parser_error != error.NoError && standard.parser_error != error.WrongLengths) {
             m.reason = REASON_TRUNCATED;
         } else if (h.packet_out.isValid()) {
             standard.egress_spec = h.packet_out.egress_port;
-        } else if (h.arp.isValid() && h.arp.operation == ARP_REQUEST && h.arp.target_ip == m.own_ip
+        } else if (h.arp.isValid() && !h.vlan_tag.isValid() && h.arp.operation == ARP_REQUEST && h.arp.target_ip == m.own_ip
                 || h.icmp.isValid() && h.icmp.type_code == ICMP_ECHO_REQUEST && h.ipv4.destination == m.own_ip) {
             own_address.apply(h, m, standard);
         } else {
@@ -155,11 +158,12 @@ control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metad
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
     Loss(REASON_LOST_EGRESS) loss;
 
-    action address(mac_t mac, ip_t ip, bit<16> port) {
+    action address(mac_t mac, ip_t ip, bit<16> port, cookie_t cookie) {
         h.ethernet.destination = mac;
         h.ipv4.destination = ip;
         h.udp.destination = port;
         h.agg.rank = standard.egress_rid;
+        h.agg.cookie = cookie;
     }
 
     action drop() {

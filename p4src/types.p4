@@ -33,17 +33,17 @@
 #error "LANES must be 128, 256 or 2048"
 #endif
 
-const bit<8> WIRE_VERSION = 2;
+const bit<8> WIRE_VERSION = 3;
 const bit<16> AGGREGATION_PORT = 21333;
 
 // Slots of the switch. Each has two versions (cells): while a round may still be repeated, the next one fills.
 const bit<32> SLOTS = 1024;
 const bit<32> CELLS = 2 * SLOTS;
 
-// Lengths in bytes: lower headers are Ethernet 14, IPv4 20, UDP 8; the aggregation header has 40.
+// Lengths in bytes: lower headers are Ethernet 14, IPv4 20, UDP 8; the aggregation header has 48.
 const bit<16> PAYLOAD_BYTES = CHUNKS * 256;
 const bit<16> PADDING_BYTES = PAYLOAD_BYTES - 512;
-const bit<16> UDP_EMPTY = 8 + 40;
+const bit<16> UDP_EMPTY = 8 + 48;
 const bit<16> UDP_PAYLOAD = UDP_EMPTY + PAYLOAD_BYTES;
 const bit<16> UDP_PADDED = UDP_EMPTY + PADDING_BYTES;
 const bit<16> IPV4_BYTES = 20;
@@ -53,14 +53,22 @@ const bit<32> PACKET_OUT_BYTES = 2;
 typedef bit<9> port_t;
 typedef bit<48> mac_t;
 typedef bit<32> ip_t;
+typedef bit<64> cookie_t;
 typedef bit<2048> chunk_t;
 
 const port_t CPU_PORT = 255;
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP = 0x0806;
+const bit<16> ETHERTYPE_TAG = 0x8100;            // 802.1Q
+const bit<16> ETHERTYPE_SERVICE_TAG = 0x88A8;    // 802.1ad
+const bit<16> ETHERTYPE_IPV6 = 0x86DD;
+const bit<16> ETHERTYPE_BRIDGED = 0x6558;        // in GRE: a whole Ethernet frame
 const bit<8> PROTOCOL_ICMP = 1;
+const bit<8> PROTOCOL_IPV4 = 4;               // a packet in a packet
 const bit<8> PROTOCOL_UDP = 17;
+const bit<8> PROTOCOL_IPV6 = 41;
+const bit<8> PROTOCOL_GRE = 47;
 const bit<3> MORE_FRAGMENTS = 1;
 const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY = 2;
@@ -128,5 +136,8 @@ const reason_t REASON_LOST_INGRESS = 18;
 const reason_t REASON_LOST_EGRESS = 19;
 const reason_t REASON_CONTRIBUTED = 20;
 const reason_t REASON_COMPLETED = 21;
+const reason_t REASON_COOKIE = 22;
+const reason_t REASON_SPOOFED_INSIDE = 23;
+const reason_t REASON_OPAQUE = 24;
 
 #endif

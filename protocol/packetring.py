@@ -1,7 +1,7 @@
 """The frames that an AF_PACKET socket receives, in memory that the kernel fills and we read: a ring of TPACKET_V2.
 
     slot | tpacket2_hdr | sockaddr_ll | unused | virtio_net_hdr | frame
-         0              32            52       100              110
+         0              32            52       92               102
 
 The kernel puts a frame into the next slot and hands the slot over by its status; we give it back.  Nobody calls anybody
 while frames come, and each is there at once, which TPACKET_V3's blocks, filled for at least a millisecond, do not
@@ -27,8 +27,6 @@ from switchsum.protocol.batchsocket import MMSGHDR, Indices
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.packetsocket import (
-    ETH_P_ALL,
-    ETH_P_IP,
     PACKET_VNET_HDR,
     SOL_PACKET,
     Program,
@@ -48,7 +46,7 @@ from switchsum.protocol.segmentation import (
 from switchsum.protocol.system import receive_many
 from switchsum.protocol.wire import LOWER_BYTES
 
-FRAME_AT: Final = 110
+FRAME_AT: Final = 102
 """Column of a slot where the frame starts; its lanes are then on a cache line."""
 FEWEST_SLOTS: Final = 32
 MOST_TAKEN: Final = 128
@@ -73,8 +71,8 @@ _USER: Final = 1 << 0
 _COPY: Final = 1 << 1
 _LOSING: Final = 1 << 2
 _UNFINISHED: Final = 1 << 3
-_VNET_WORD: Final = 96
-"""Column of the word of a slot that holds the first half of the virtio header."""
+_VNET_WORD: Final = (FRAME_AT - VNET_BYTES) // 8 * 8
+"""Column of the word of a slot that holds the start of the virtio header."""
 _KIND_SHIFT: Final = 8 * (FRAME_AT - VNET_BYTES + 1 - _VNET_WORD)
 VLAN_TAG: Final = 1 << 4
 """Bit of a slot's status: the kernel has taken a tag off the frame."""
@@ -126,7 +124,7 @@ class PacketRing:
         promiscuous: bool = False,
         ring: Ring | None = None,
     ) -> None:
-        """Receive the interface's incoming frames, IPv4 only if there is a `program` to filter them.
+        """Receive the interface's incoming frames, or those that `program` accepts.
 
         There are slots for frames of up to `frame_bytes`; fewer than asked for where memory is short.  Single frames,
         and pieces of super-frames, may be `longest`.  A promiscuous socket hears what is meant for others, too.  What
@@ -164,7 +162,7 @@ class PacketRing:
         if self.slots < slots:
             self.shortage = f"interface {interface}: memory for a ring of {self.slots} frames, not of {slots}"
         try:
-            bind_packet_socket(self.link, interface, ETH_P_IP if program else ETH_P_ALL)
+            bind_packet_socket(self.link, interface)
         except TransportError:
             self._map.close()
             raise

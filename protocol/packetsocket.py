@@ -37,6 +37,8 @@ _JUMP_EQUAL: Final = 0x15
 _JUMP_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 _WHOLE_FRAME: Final = 0x40000
+_HAS_TAG: Final = 0xFFFF_F000 + 48
+"""Where a program reads whether the kernel has taken a VLAN tag off the frame (SKF_AD_VLAN_TAG_PRESENT)."""
 _MISSING: Final = "no such interface"
 NOTHING: Final[Program] = ((_RETURN, 0, 0, 0),)
 """Lets no packet through."""
@@ -74,10 +76,10 @@ def make_packet_socket(interface: str, *, program: Program = (), promiscuous: bo
     return link
 
 
-def bind_packet_socket(link: socket.socket, interface: str, kind: int = ETH_P_ALL) -> None:
-    """Let frames of one EtherType, or of all, come in; raises TransportError and closes the socket."""
+def bind_packet_socket(link: socket.socket, interface: str) -> None:
+    """Let frames come in, of all EtherTypes; raises TransportError and closes the socket."""
     try:
-        link.bind((interface, kind))
+        link.bind((interface, ETH_P_ALL))
     except OSError as error:
         link.close()
         raise TransportError(f"interface {interface}: {error.strerror or error}") from error
@@ -105,8 +107,15 @@ def attach_filter(link: socket.socket, program: Program) -> None:
 
 
 def udp_filter(source: Address, destination: Address) -> Program:
-    """Return a program that accepts whole UDP datagrams between these IPv4 addresses and ports, nothing else."""
+    """Return a program that accepts whole UDP datagrams between these addresses and ports, without tags, nothing else.
+
+    Only a socket for all protocols sees tags: the kernel has forgotten them when it hands IPv4 on.
+    """
     tests = (
+        (_LOAD_BYTE, _HAS_TAG, 0),
+        (_LOAD_WORD, 6, source.mac >> 16),
+        (_LOAD_HALF, 10, source.mac & 0xFFFF),
+        (_LOAD_HALF, 12, ETH_P_IP),
         (_LOAD_BYTE, ETHERNET_BYTES, 0x45),
         (_LOAD_BYTE, 23, socket.IPPROTO_UDP),
         (_LOAD_WORD, 26, source.ip),

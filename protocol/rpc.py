@@ -55,6 +55,8 @@ class JoinReply:
     """The header's `job`."""
     epoch: int
     """The header's `epoch`."""
+    cookie: int
+    """64 bits, which the header of each of this member's frames bears; nobody else is to know them."""
     lanes: int
     """32-bit lanes in one packet of the switch's program."""
     growth_bytes: int | None

@@ -1,6 +1,6 @@
 """The wire format: Ethernet / IPv4 / UDP / aggregation header / lanes, in network byte order.
 
-The aggregation header, 40 bytes::
+The aggregation header, 48 bytes::
 
      0        1        2        3        4        5        6        7
     +--------+--------+--------+--------+--------+--------+--------+--------+
@@ -14,6 +14,8 @@ The aggregation header, 40 bytes::
     +-----------------------------------+-----------------------------------+
     |digest                             |bitmap                             |
     +-----------------------------------+-----------------------------------+
+    |cookie                                                                 |
+    +-----------------------------------------------------------------------+
 
 `p4src/types.p4` and `p4src/headers.p4` hold the same widths and numbers for the switch; a test compares them.
 The meaning of each field is documented on `Header`; docs/wire.md tells the whole story.
@@ -27,7 +29,7 @@ from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from typing import Final
 
-WIRE_VERSION: Final = 2
+WIRE_VERSION: Final = 3
 AGGREGATION_PORT: Final = 21333
 """UDP destination port of everything that is addressed to the switch's aggregation service."""
 
@@ -44,7 +46,7 @@ MAX_WORKERS: Final = 32
 ETHERNET_BYTES: Final = 14
 IPV4_BYTES: Final = 20
 UDP_BYTES: Final = 8
-HEADER_BYTES: Final = 40
+HEADER_BYTES: Final = 48
 LOWER_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
 """Bytes in front of the aggregation header."""
 FRAME_BYTES: Final = LOWER_BYTES + HEADER_BYTES
@@ -53,7 +55,7 @@ FRAME_BYTES: Final = LOWER_BYTES + HEADER_BYTES
 PADDING_LESS_BYTES: Final = 512
 """BMv2 aborts when a frame grows by more than this, so padding makes up the rest of a result's payload."""
 
-_LAYOUT: Final = struct.Struct("!8B4H6I")
+_LAYOUT: Final = struct.Struct("!8B4H6IQ")
 _ETHERNET: Final = struct.Struct("!6s6sH")
 _IPV4: Final = struct.Struct("!BBHHHBBHII")
 _UDP: Final = struct.Struct("!HHHH")
@@ -159,6 +161,12 @@ class Reason(IntEnum):
     """Taken into a round."""
     COMPLETED = 21
     """Completed a round, whose result went to every member."""
+    COOKIE = 22
+    """A contribution with another cookie than its member's; it gets no answer."""
+    SPOOFED_INSIDE = 23
+    """Within a tag or a tunnel, traffic that bears the switch's own address as its source."""
+    OPAQUE = 24
+    """Tags or a tunnel in which this program cannot look for such an address."""
 
 
 REASONS: Final = 32
@@ -182,7 +190,8 @@ class Header:
     reason: Reason | int = 0
     """Of a REJECT: why, 8 bits."""
     exponent: int = 0
-    """Biased exponent, 0 to 255, that the payload was scaled by (0 for integers)."""
+    """Of floats: biased exponent, 0 to 255, that the payload was scaled by.  Of integers: 0, or 1 and up, which part of
+    them the lanes hold."""
     next_exponent: int = 0
     """Biased exponent of the block `next_block`, 0 to 255; of a result: the largest among those who named it."""
     job: int = 0
@@ -205,6 +214,8 @@ class Header:
     """Digest of the operation (dtype, shape, operation counter), 32 bits."""
     bitmap: int = 0
     """Which members have contributed, 32 bits."""
+    cookie: int = 0
+    """What the member, the switch and the controller alone know, 64 bits; 0 in hellos and to and from the CPU port."""
 
     def pack(self) -> bytes:
         """Encode; raises `struct.error` when a field does not fit its width."""
@@ -227,11 +238,12 @@ class Header:
             self.next_block,
             self.digest,
             self.bitmap,
+            self.cookie,
         )
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> Header | None:
-        """Decode the first 40 bytes; None when they are too few.  Field values are not judged here."""
+        """Decode the first 48 bytes; None when they are too few.  Field values are not judged here."""
         if len(data) < HEADER_BYTES:
             return None
         values = _LAYOUT.unpack_from(data)
@@ -257,8 +269,9 @@ FIELD_ORDER: Final = (
     "next_block",
     "digest",
     "bitmap",
+    "cookie",
 )
-FIELD_BYTES: Final = dict(zip(FIELD_ORDER, (1,) * 8 + (2,) * 4 + (4,) * 6, strict=True))
+FIELD_BYTES: Final = dict(zip(FIELD_ORDER, (1,) * 8 + (2,) * 4 + (4,) * 6 + (8,), strict=True))
 FIELD_OFFSET: Final = {name: sum(list(FIELD_BYTES.values())[:i]) for i, name in enumerate(FIELD_ORDER)}
 """Byte offset of each field within the aggregation header, for code that reads frames in place."""
 

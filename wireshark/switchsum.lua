@@ -4,7 +4,7 @@
 -- refusal) and what does not fit is expert information, `switchsum.expert.NAME`.
 
 -- Generated from protocol/wire.py by tools/wireshark_tables.py
-local WIRE_VERSION, AGGREGATION_PORT = 2, 21333
+local WIRE_VERSION, AGGREGATION_PORT = 3, 21333
 local NO_BLOCK = 4294967295
 local HEADER = { -- name, offset, bytes
   { "version", 0, 1 },
@@ -25,6 +25,7 @@ local HEADER = { -- name, offset, bytes
   { "next_block", 28, 4 },
   { "digest", 32, 4 },
   { "bitmap", 36, 4 },
+  { "cookie", 40, 8 },
 }
 local KINDS = {
   [1] = "contribution",
@@ -78,6 +79,9 @@ local REASONS = {
   [19] = "lost_egress",
   [20] = "contributed",
   [21] = "completed",
+  [22] = "cookie",
+  [23] = "spoofed_inside",
+  [24] = "opaque",
 }
 local PAYLOADS = { [512] = true, [1024] = true, [8192] = true }
 local PADDINGS = { [512] = true, [7680] = true }
@@ -85,10 +89,10 @@ local PADDINGS = { [512] = true, [7680] = true }
 
 local switchsum = Proto("switchsum", "switchsum in-network allreduce")
 
-local HEADER_BYTES = 40
-local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32 }
+local HEADER_BYTES = 48
+local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32, [8] = ftypes.UINT64 }
 local NAMES = { kind = KINDS, operator = OPERATORS, format = FORMATS, reason = REASONS }
-local HEXADECIMAL = { flags = true, digest = true, bitmap = true }
+local HEXADECIMAL = { flags = true, digest = true, bitmap = true, cookie = true }
 local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 },
   int64 = { ftypes.INT64, 8 } }
 
@@ -128,7 +132,7 @@ local function add_header(tree, buffer)
   local values = {}
   for _, row in ipairs(HEADER) do
     local name, range = row[1], buffer(row[2], row[3])
-    values[name] = range:uint()
+    values[name] = row[3] <= 4 and range:uint() or range:uint64()
     local item = tree:add(fields[name], range)
     if name == "flags" then
       for _, flag in ipairs(FLAGS) do

@@ -18,6 +18,7 @@ from scapy.fields import (
     IntField,
     ShortField,
     XIntField,
+    XLongField,
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
@@ -116,6 +117,7 @@ class Aggregation(Packet):
         XIntField("next_block", NO_BLOCK),
         XIntField("digest", 0),
         XIntField("bitmap", 0),
+        XLongField("cookie", 0),
     ]
 
     def guess_payload_class(self, payload: bytes) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import select
+import socket
 
 import numpy as np
 from scapy.config import conf
@@ -18,7 +19,7 @@ from switchsum.host.transport.base import Frames, Indices, Received, millisecond
 from switchsum.host.transport.packet import take_address
 from switchsum.protocol.batchsocket import grow_buffers
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.packetsocket import PACKET_VNET_HDR, SOL_PACKET
+from switchsum.protocol.packetsocket import PACKET_VNET_HDR, SOL_PACKET, attach_filter, udp_filter
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.wire import Address, parse_frame
@@ -44,6 +45,8 @@ class ScapyTransport:
             raise TransportError(f"Scapy on interface {interface}: {error.strerror}") from error
         grow_buffers(self._socket.ins)
         self._socket.ins.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
+        attach_filter(self._socket.ins, udp_filter(switch, self.address))
+        self._forget_waiting()
         self._frames: list[bytes] = []
         self._poll = select.poll()
         self._poll.register(self._socket.fileno(), select.POLLIN)
@@ -53,6 +56,14 @@ class ScapyTransport:
         self.max_frame_bytes = frame_bytes
         self.pushed = 0
         self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
+
+    def _forget_waiting(self) -> None:
+        """Forget what came before there was a filter."""
+        try:
+            while True:
+                self._socket.ins.recv(1, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            pass
 
     @property
     def consumed(self) -> int:

@@ -266,6 +266,8 @@ class Worker:
     def frame(self, kind: Kind, payload: bytes = b"", **fields: int) -> bytes:
         """Build a frame of this member."""
         values = {"job": self.joined.job_number, "epoch": self.joined.epoch, "rank": self.rank, **fields}
+        if kind is Kind.CONTRIBUTION:
+            values = {"cookie": self.joined.cookie, **values}
         if kind is Kind.CONTRIBUTION and not payload:
             payload = bytes(wire.padding_bytes(LANES, self.joined.growth_bytes))
         return wire.build_frame(self.address, SWITCH, Header(kind=kind, **values), payload)

@@ -23,7 +23,7 @@ TIMEOUT_S = 8.0
 
 
 def make_jobs(total_slots: int = 16) -> Jobs:
-    return Jobs(total_slots, itertools.count(1).__next__)
+    return Jobs(total_slots, itertools.count(1).__next__, itertools.count(0).__next__)
 
 
 def create(jobs: Jobs, name: str = "a", workers: int = 2, slots: int = 4) -> Job:
@@ -295,11 +295,23 @@ def test_former_members_are_forgotten_in_the_end() -> None:
 
 def test_nonces_are_never_0_and_never_the_same() -> None:
     drawn = iter([0, 7, 7, 0, 8, 7, 8, 9])
-    jobs = Jobs(16, drawn.__next__)
+    jobs = Jobs(16, drawn.__next__, itertools.count().__next__)
     create(jobs, workers=3)
     assert [join(jobs, rank) for rank in (0, 1)] == [7, 8]
     jobs.leave(7)
     assert join(jobs, 0) == 9  # 7 is remembered as one that has left
+
+
+def test_every_membership_has_a_cookie_of_its_own() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    run(jobs)
+    first = [member.cookie for member in job.live.members] if job.live else []
+    jobs.resize("a", workers=2, slots=None)
+    run(jobs)
+    second = [member.cookie for member in job.live.members] if job.live else []
+    assert len({*first, *second}) == 4
+    assert 0 not in {*first, *second}
 
 
 def test_those_who_are_left_go_on_when_all_of_them_want_to() -> None:

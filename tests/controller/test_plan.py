@@ -45,7 +45,7 @@ def make_settings(**fields: Any) -> Settings:
 
 
 def make_jobs() -> Jobs:
-    return Jobs(SLOTS, itertools.count(1000).__next__)
+    return Jobs(SLOTS, itertools.count(1000).__next__, itertools.count(1 << 60).__next__)
 
 
 def address(rank: int) -> Address:
@@ -105,9 +105,11 @@ def test_a_running_job_admits_each_member_with_its_bit_and_knows_where_it_is() -
             "first_slot": 3,
             "slot_count": 4,
             "group": job.group,
+            "cookie": (1 << 60) + rank,
         }
         egress = find(state, EGRESS_MEMBERS, job=2, rank=rank)
-        assert egress.params == {"mac": address(rank).mac, "ip": address(rank).ip, "port": address(rank).port}
+        here = address(rank)
+        assert egress.params == {"mac": here.mac, "ip": here.ip, "port": here.port, "cookie": (1 << 60) + rank}
         assert find(state, STATIONS, mac=address(rank).mac).params == {"port": rank + 1}
     assert state.groups[job.group].replicas == {Replica(port=rank + 1, instance=rank) for rank in range(3)}
     assert state.groups[FLOOD_GROUP].replicas == {Replica(port=port, instance=0) for port in (1, 2, 3)}

@@ -23,7 +23,7 @@ from switchsum.protocol.errors import (
     UsageError,
 )
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.wire import FRAME_BYTES, Flag, Header, Kind, Packet, Reason, parse_frame
+from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Packet, Reason, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
 from switchsum.testing.switch import ReferenceSwitch
@@ -35,6 +35,7 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16, np.dtype(np.int32)]
 RNG = np.random.default_rng(11)
 FIRST = ClusterConfig().first_slot
+COOKIE = ClusterConfig().cookie(0)
 
 
 def draw(size: int, dtype: np.dtype[Any], workers: int, scale: float = 100.0) -> list[Array]:
@@ -556,7 +557,7 @@ class Fed:
         self.rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
         row, length = np.zeros(1, np.int32), np.full(1, len(frame), np.int32)
         self.engine.receive(self.rows, row, length, self.cluster.clock.now_s)
-        changed = [Count(i) for i in np.flatnonzero(self.engine.counts[:8] != before[:8]).tolist()]
+        changed = [Count(i) for i in np.flatnonzero(self.engine.counts[:9] != before[:9]).tolist()]
         assert len(changed) == 1
         return changed[0]
 
@@ -566,7 +567,7 @@ def patch(frame: bytes, field: str, value: int) -> bytes:
     header = Header.unpack(frame[42:])
     assert header is not None
     setattr_values = {name: getattr(header, name) for name in Header.__dataclass_fields__} | {field: value}
-    return frame[:42] + Header(**setattr_values).pack() + frame[82:]
+    return frame[:LOWER_BYTES] + Header(**setattr_values).pack() + frame[FRAME_BYTES:]
 
 
 @pytest.mark.parametrize(
@@ -580,6 +581,12 @@ def patch(frame: bytes, field: str, value: int) -> bytes:
         ("epoch", 2, Count.FOREIGN),
         ("rank", 1, Count.FOREIGN),
         ("tree", 1, Count.FOREIGN),
+        ("cookie", 0, Count.FORGED),
+        ("cookie", COOKIE ^ 1, Count.FORGED),
+        ("cookie", COOKIE ^ 1 << 31, Count.FORGED),
+        ("cookie", COOKIE ^ 1 << 32, Count.FORGED),
+        ("cookie", COOKIE ^ 1 << 63, Count.FORGED),
+        ("cookie", ClusterConfig().cookie(1), Count.FORGED),
         ("slot", FIRST + 2, Count.FOREIGN),
         ("slot", FIRST - 1, Count.FOREIGN),
         ("slot", 0, Count.FOREIGN),
@@ -609,7 +616,16 @@ def test_results_that_do_not_fit_are_dropped_under_their_reason(field: str, valu
         assert fed.feed(fed.result) == Count.ROUNDS
 
 
-@pytest.mark.parametrize("at", [12, 14, 20, 23, 26, 29, 30, 33, 34, 36, 38])
+@pytest.mark.parametrize("kind", [Kind.RESULT, Kind.HELD, Kind.REJECT])
+def test_no_answer_of_any_kind_passes_without_the_cookie(kind: Kind) -> None:
+    fed = Fed()
+    answer = patch(fed.result, "kind", kind)
+    assert fed.feed(patch(answer, "cookie", COOKIE + 1)) == Count.FORGED
+    assert fed.engine.events() == []
+    assert fed.feed(answer) == {Kind.RESULT: Count.ROUNDS, Kind.HELD: Count.HELD, Kind.REJECT: Count.REJECTED}[kind]
+
+
+@pytest.mark.parametrize("at", [6, 7, 8, 9, 10, 11, 12, 14, 20, 23, 26, 29, 30, 33, 34, 36, 38])
 def test_frames_from_elsewhere_are_dropped(at: int) -> None:
     fed = Fed()
     frame = bytearray(fed.result)

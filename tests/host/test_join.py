@@ -41,6 +41,7 @@ JOINED = rpc.JoinReply(
     nonce=NONCE,
     job_number=7,
     epoch=3,
+    cookie=0xFEDC_BA98_7654_3210,
     lanes=256,
     growth_bytes=None,
     switch_mac=SWITCH_ADDRESS.mac,
@@ -120,7 +121,7 @@ def switch() -> Recorder:
 
 @pytest.fixture
 def transport(switch: Recorder) -> LocalTransport:
-    return LocalTransport(LocalNetwork(switch), 1, ClusterConfig().address(0), rows=4, frame_bytes=1106)
+    return LocalTransport(LocalNetwork(switch), 1, ClusterConfig().address(0), rows=4, frame_bytes=1114)
 
 
 def join(controller: FakeController, **changes: Any) -> Membership:
@@ -218,13 +219,13 @@ def test_a_link_that_loses_long_frames_is_reported(
 ) -> None:
     monkeypatch.setattr("switchsum.host.join.HELLO_S", 0.001)
     controller.answers["Ready"] = lambda _: rpc.ReadyReply(
-        admitted=False, hello_seen=False, hello_cut=min(map(len, switch.frames)) < 1106
+        admitted=False, hello_seen=False, hello_cut=min(map(len, switch.frames)) < 1114
     )
     membership = join(controller)
-    with pytest.raises(TransportError, match=r"frames of 1106 bytes get lost.*mtu 1092"):
+    with pytest.raises(TransportError, match=r"frames of 1114 bytes get lost.*mtu 1100"):
         membership.admit(transport, patience(30))
-    assert [len(frame) for frame in switch.frames[:10]] == [1106] * 10
-    assert {len(frame) for frame in switch.frames[10:]} == {1106, 82}
+    assert [len(frame) for frame in switch.frames[:10]] == [1114] * 10
+    assert {len(frame) for frame in switch.frames[10:]} == {1114, 90}
     membership.leave()
 
 

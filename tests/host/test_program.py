@@ -49,14 +49,13 @@ def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
     for rank in range(config.workers):
         member = config.member(rank)
         address = member.address
-        insert(
-            "SwitchEgress.members", [member.job, rank], "SwitchEgress.address", [address.mac, address.ip, address.port]
-        )
+        place = [address.mac, address.ip, address.port, member.cookie]
+        insert("SwitchEgress.members", [member.job, rank], "SwitchEgress.address", place)
         insert(
             "SwitchIngress.admission.members",
             [member.job, 0, rank, member.epoch, address.ip, address.port, member.port],
             "SwitchIngress.admission.admit",
-            [member.bit, member.everybody, member.first_slot, member.slot_count, GROUP],
+            [member.bit, member.everybody, member.first_slot, member.slot_count, GROUP, member.cookie],
         )
     return pipeline
 
@@ -95,6 +94,7 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
         job=config.job,
         epoch=config.epoch,
         rank=rank,
+        cookie=config.cookie(rank),
         slot=config.first_slot + int(random.integers(2)),
         number=(base + int(random.integers(-1, 3))) & 0xFFFF_FFFF,
         block=3,
@@ -115,6 +115,7 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
             "epoch": 2,
             "rank": 30,
             "tree": 1,
+            "cookie": 0,
             "slot": 1024,
             "block": 4,
             "digest": 78,
@@ -147,7 +148,7 @@ def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int
     for step in range(6000):
         base = (base + (step % 7 == 0)) & 0xFFFF_FFFF
         port, frame = random_frame(random, config, base)
-        assert sorted(reference.process(port, frame)) == sorted(program.process(port, frame)), frame[:82].hex()
+        assert sorted(reference.process(port, frame)) == sorted(program.process(port, frame)), frame[:90].hex()
     counter = program.counters["SwitchIngress.events"]
     counted = {reason: counter.read(reason)[0] for reason in Reason}
     assert counted == {reason: reference.events[reason] for reason in Reason}

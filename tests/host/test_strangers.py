@@ -11,6 +11,7 @@ from switchsum.host.state import Count
 from switchsum.protocol.wire import Address, Flag, Header, Kind, Reason, build_frame, payload_bytes
 from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.network import Link
 from switchsum.testing.switch import SWITCH_ADDRESS
 
@@ -25,7 +26,10 @@ LANES_OF_EVIL = b"\x7f" * payload_bytes(LANES)
 
 
 def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
-    """Yield frames that would do harm if anybody believed them, and the port that each comes in at."""
+    """Yield frames that would do harm if anybody believed them, and the port that each comes in at.
+
+    Those that claim to be the victim's from where it is not know its cookie; those from where it is do not.
+    """
     victim = CONFIG.address(0)
     claim = Header(
         kind=Kind.CONTRIBUTION,
@@ -33,6 +37,7 @@ def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
         job=CONFIG.job,
         epoch=CONFIG.epoch,
         rank=0,
+        cookie=CONFIG.cookie(0),
         slot=CONFIG.first_slot + int(random.integers(4)),
         number=int(random.integers(1, 60)),
         exponent=int(random.integers(256)),
@@ -47,6 +52,9 @@ def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
         yield 1, build_frame(STRANGER, SWITCH_ADDRESS, header, payload)
         yield 1, build_frame(replace(victim, port=victim.port + 1), SWITCH_ADDRESS, header, payload)
         yield 2, build_frame(CONFIG.address(1), SWITCH_ADDRESS, header, payload)
+        # The victim itself, but for the cookie.
+        for cookie in (0, CONFIG.cookie(1), CONFIG.cookie(0) ^ 1 << int(random.integers(64))):
+            yield 1, build_frame(victim, SWITCH_ADDRESS, replace(header, cookie=cookie), payload)
         # The victim under another job, an older or a newer epoch, in another tree, outside its slots.
         for wrong in ({"job": 8}, {"epoch": 0}, {"epoch": 2}, {"tree": 1}, {"slot": 1024}, {"slot": 0}, {"rank": 31}):
             yield 1, build_frame(victim, SWITCH_ADDRESS, replace(header, **wrong), payload)
@@ -55,6 +63,9 @@ def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
     for source in (STRANGER, SWITCH_ADDRESS, CONFIG.address(1)):
         for destination in (victim, SWITCH_ADDRESS):
             yield STRANGERS_PORT, build_frame(source, destination, result, LANES_OF_EVIL)
+    # What a receiver unpacks by itself.
+    for _, frame, _ in encapsulations(build_frame(SWITCH_ADDRESS, victim, result, LANES_OF_EVIL), STRANGER, victim):
+        yield STRANGERS_PORT, frame
     for kind in (Kind.QUERY, Kind.SET, Kind.STATE, Kind.HELD, Kind.REJECT):
         yield STRANGERS_PORT, build_frame(STRANGER, SWITCH_ADDRESS, replace(far, kind=kind, flags=Flag(0)))
 
@@ -82,11 +93,18 @@ def test_no_stranger_changes_a_sum_or_stops_a_slot() -> None:
             attacks += 1
             for port, frame in evil_frames(random):
                 cluster.network.send(port, frame)
-            # And on the last wire, where no switch looks: only frames from the switch's address are taken.
-            forged = replace(SWITCH_ADDRESS, ip=STRANGER.ip)
+            # And on the last wire, where no switch looks: only frames from the switch's addresses are taken, and of
+            # those only what bears the cookie.
+            header = Header(kind=Kind.RESULT, job=CONFIG.job, epoch=CONFIG.epoch, flags=Flag.PAYLOAD, bitmap=7)
             for number in range(60):
-                header = Header(kind=Kind.RESULT, job=CONFIG.job, epoch=CONFIG.epoch, number=number, bitmap=7)
-                cluster.workers[0].take(build_frame(forged, CONFIG.address(0), header))
+                known = replace(header, number=number, slot=CONFIG.first_slot + number % 4, cookie=CONFIG.cookie(0))
+                for wrong in ({"ip": STRANGER.ip}, {"mac": STRANGER.mac}):
+                    forged = replace(SWITCH_ADDRESS, **wrong)
+                    cluster.workers[0].take(build_frame(forged, CONFIG.address(0), known, LANES_OF_EVIL))
+                for kind in (Kind.RESULT, Kind.HELD, Kind.REJECT):
+                    guess = replace(known, kind=kind, cookie=CONFIG.cookie(1))
+                    payload = LANES_OF_EVIL if kind is Kind.RESULT else b""
+                    cluster.workers[0].take(build_frame(SWITCH_ADDRESS, CONFIG.address(0), guess, payload))
         return all(len(worker.finished) == 2 for worker in cluster.workers)
 
     cluster.run(done)
@@ -94,10 +112,12 @@ def test_no_stranger_changes_a_sum_or_stops_a_slot() -> None:
     for arrays, results in zip(inputs, outputs, strict=True):
         check_sums(arrays, results, LANES)
     events = pipeline.counters["SwitchIngress.events"]
-    for reason in (Reason.NOT_ADMITTED, Reason.SLOT, Reason.KIND, Reason.SPOOFED):
+    spoofed = Reason.SPOOFED, Reason.SPOOFED_INSIDE, Reason.OPAQUE
+    for reason in (Reason.NOT_ADMITTED, Reason.COOKIE, Reason.SLOT, Reason.KIND, *spoofed):
         assert events.read(reason)[0] > 10, reason
     assert events.read(Reason.MISMATCH)[0] == 0
     assert cluster.workers[0].engine.counts[Count.FOREIGN] > 100
+    assert cluster.workers[0].engine.counts[Count.FORGED] >= 180 * (attacks - 1)
     assert all(worker.engine.counts[Count.UNEXPECTED] == 0 for worker in cluster.workers)
     # What strangers are told goes back to where they are, whoever they claim to be, and is no result.
     assert came

@@ -169,6 +169,17 @@ def test_frames_travel_whole_in_both_directions(kind: str, wire: Wire, caplog: p
         assert "switchsum result" in caplog.text
 
 
+TAGS = [
+    b"\x81\x00\x00\x00",  # a priority tag, which every receiver takes off by itself
+    b"\x81\x00\xe0\x00",
+    b"\x81\x00\x00\x2a",
+    b"\x88\xa8\x00\x00",
+    b"\x81\x00\x00\x00" * 2,
+    b"\x88\xa8\x00\x00\x81\x00\x00\x00",
+    b"\x81\x00\x00\x00" * 3,
+]
+
+
 @pytest.mark.parametrize("kind", ["packet", "scapy"])
 def test_only_the_switchs_frames_to_this_worker_come_in(kind: str, wire: Wire) -> None:
     link = wire.worker(kind)
@@ -177,6 +188,8 @@ def test_only_the_switchs_frames_to_this_worker_come_in(kind: str, wire: Wire) -
     wire.transmit(
         result(me, 2, source=STRANGER),
         result(me, 3, source=Address(mac=SWITCH.mac, ip=SWITCH.ip, port=53)),
+        result(me, 6, source=Address(mac=STRANGER.mac, ip=SWITCH.ip, port=SWITCH.port)),
+        *(good[:12] + tags + good[12:] for tags in TAGS),
         result(Address(mac=me.mac, ip=me.ip, port=me.port ^ 1), 4),
         result(Address(mac=me.mac, ip=me.ip + 1, port=me.port), 5),
         good[:20] + b"\x20\x00" + good[22:],  # more fragments

@@ -11,7 +11,20 @@ import pytest
 
 from switchsum.protocol import wire
 from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason
-from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SLOT_COUNT, SWITCH, Rig, sums, worker
+from switchsum.testing.encapsulations import TAG, encapsulations
+from switchsum.testing.rig import (
+    CPU_PORT,
+    EPOCH,
+    FIRST_SLOT,
+    FLOOD_GROUP,
+    JOB,
+    SLOT_COUNT,
+    SWITCH,
+    Rig,
+    cookie,
+    sums,
+    worker,
+)
 
 SLOTS = 1024
 """Of the switch, see p4src/types.p4."""
@@ -36,6 +49,7 @@ def run_round(rig: Rig, number: int, **fields: int) -> Sums:
     for port, [packet] in answers.items():
         assert packet.header.kind == Kind.RESULT
         assert packet.header.rank == port - 1
+        assert packet.header.cookie == cookie(port - 1)
         assert (packet.source, packet.destination) == (SWITCH, worker(port - 1))
         assert packet.header.number == number
         np.testing.assert_array_equal(sums(packet), total)
@@ -97,6 +111,7 @@ def test_a_repeat_in_an_open_round_is_held(rig: Rig) -> None:
     assert held.header.bitmap == 0b0100
     assert held.payload == b""
     assert held.destination == worker(2)
+    assert held.header.cookie == cookie(2)
     assert rig.events(Reason.HELD) == 1
     assert run_rest(rig, 1, {2: block}) is not None
 
@@ -123,6 +138,7 @@ def test_a_repeat_in_a_complete_round_gets_the_stored_result_alone(rig: Rig) -> 
         assert packet.header.kind == Kind.RESULT
         assert packet.header.next_block == 77
         assert packet.destination == worker(1)
+        assert packet.header.cookie == cookie(1)
         np.testing.assert_array_equal(sums(packet), total)
     assert rig.events(Reason.REPEATED) == 2
     run_round(rig, 2)
@@ -264,8 +280,31 @@ def test_a_refused_contribution_is_rejected_with_its_reason(rig: Rig, name: str)
     assert (reject.header.kind, reject.header.reason) == (Kind.REJECT, reason)
     assert reject.payload == b""
     assert reject.destination == worker(0)
+    assert reject.header.cookie == cookie(0)
     assert rig.events(reason) == 1
     run_round(rig, 1)
+
+
+WRONG_COOKIES = [0, cookie(1), *(cookie(0) ^ 1 << bit for bit in (0, 7, 31, 32, 63))]
+
+
+def test_a_contribution_with_another_cookie_is_dropped_without_an_answer(rig: Rig) -> None:
+    for tries, wrong in enumerate(WRONG_COOKIES, 1):
+        assert rig.contribute(0, 1, some_lanes(rig), cookie=wrong) == {}
+        assert rig.events(Reason.COOKIE) == tries
+    assert rig.query(FIRST_SLOT, 1).bitmap == 0
+    block = some_lanes(rig)
+    assert rig.contribute(0, 1, block) == {}
+    # Nor does who tries it learn whether the member has contributed, or what would be refused besides.
+    for fields in ({}, {"slot": 0}, {"operator": 9}, {"format": 9}):
+        assert rig.contribute(0, 1, block, cookie=cookie(1), **fields) == {}
+    assert rig.events(Reason.COOKIE) == len(WRONG_COOKIES) + 4
+    run_rest(rig, 1, {0: block})
+    assert rig.contribute(0, 1, block, cookie=cookie(1)) == {}
+
+
+def test_the_controllers_frames_need_no_cookie(rig: Rig) -> None:
+    assert rig.query(FIRST_SLOT, 0).cookie == 0
 
 
 def cut(rig: Rig) -> bytes:
@@ -304,7 +343,7 @@ def wrong_udp_checksum(rig: Rig) -> bytes:
     frame = wire.build_frame(
         worker(0), SWITCH, Header(kind=Kind.CONTRIBUTION, job=JOB, epoch=EPOCH, number=1), rig.padding, checksum=True
     )
-    return frame[:-1] + bytes([frame[-1] ^ 1]) if rig.padding else frame[: wire.LOWER_BYTES + 39] + b"\x55"
+    return frame[:-1] + bytes([frame[-1] ^ 1]) if rig.padding else frame[: wire.FRAME_BYTES - 1] + b"\x55"
 
 
 def wrong_ip_checksum(rig: Rig) -> bytes:
@@ -337,6 +376,7 @@ def test_a_right_udp_checksum_passes(rig: Rig) -> None:
     for number, rank in itertools.product(range(1, 30), range(rig.workers)):
         lanes = some_lanes(rig)
         values = {"job": JOB, "epoch": EPOCH, "rank": rank, "slot": FIRST_SLOT, "number": number, "digest": number}
+        values["cookie"] = cookie(rank)
         header = Header(kind=Kind.CONTRIBUTION, flags=Flag.PAYLOAD, **values)
         rig.send(rank, wire.build_frame(worker(rank), SWITCH, header, lanes.astype(">i4").tobytes(), checksum=True))
     assert rig.events(Reason.CHECKSUM) == 0
@@ -443,6 +483,68 @@ def test_nobody_else_may_bear_the_switchs_address(rig: Rig) -> None:
     own_mac = ethernet(worker(1).mac, SWITCH.mac, 0x88B5, bytes(50))
     assert rig.engine.process(1, own_mac) == []
     assert rig.events(Reason.SPOOFED) == 2
+
+
+STRANGER = wire.Address(mac=0x02_00_00_00_09_09, ip=wire.parse_ip("10.0.0.99"), port=wire.AGGREGATION_PORT)
+
+
+def result_from(source: wire.Address) -> bytes:
+    header = Header(kind=Kind.RESULT, job=JOB, epoch=EPOCH, flags=Flag.PAYLOAD, cookie=cookie(0))
+    return wire.build_frame(source, worker(0), header, bytes(512))
+
+
+FORGED = {name: (frame, why) for name, frame, why in encapsulations(result_from(SWITCH), STRANGER, worker(0))}
+ORDINARY = {name: frame for name, frame, _ in encapsulations(result_from(STRANGER), STRANGER, worker(0))}
+
+
+def test_nobody_bears_the_switchs_ip_whatever_is_around_it(rig: Rig) -> None:
+    control = "SwitchIngress.forwarding"
+    rig.engine.insert(f"{control}.stations", (worker(0).mac,), f"{control}.forward", (1,))
+    counted = dict.fromkeys((Reason.SPOOFED, Reason.SPOOFED_INSIDE, Reason.OPAQUE), 0)
+    for name, (frame, reason) in FORGED.items():
+        counted[reason] += 1
+        assert rig.engine.process(3, frame) == [], name
+        assert rig.events(reason) == counted[reason], name
+    for name, frame in ORDINARY.items():
+        hidden = FORGED[name][1] is Reason.OPAQUE
+        assert rig.engine.process(3, frame) == ([] if hidden else [(1, frame)]), name
+    assert rig.events(Reason.OPAQUE) == 2 * counted[Reason.OPAQUE]
+    assert rig.events(Reason.TRUNCATED) == 0
+
+
+def test_nobody_bears_the_switchs_mac_whatever_is_around_it(rig: Rig) -> None:
+    rig.engine.set_default("SwitchIngress.forwarding.stations", "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
+    for name, frame in ORDINARY.items():
+        forged = frame[:6] + SWITCH.mac.to_bytes(6) + frame[12:]
+        assert rig.engine.process(3, forged) == [], name
+    in_gre = ORDINARY["a frame in GRE"]
+    at = in_gre.rindex(STRANGER.mac.to_bytes(6))
+    assert rig.engine.process(3, in_gre[:at] + SWITCH.mac.to_bytes(6) + in_gre[at + 6 :]) == []
+
+
+def test_nobody_says_in_arp_that_the_switchs_ip_is_his(rig: Rig) -> None:
+    rig.engine.set_default("SwitchIngress.forwarding.stations", "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
+    reply = bytes.fromhex("0001080006040002") + STRANGER.mac.to_bytes(6)
+    target = worker(0).mac.to_bytes(6) + worker(0).ip.to_bytes(4)
+    for reason, tags in ((Reason.SPOOFED, b""), (Reason.SPOOFED_INSIDE, TAG), (Reason.SPOOFED_INSIDE, 2 * TAG)):
+        before = rig.events(reason)
+        macs = worker(0).mac.to_bytes(6) + STRANGER.mac.to_bytes(6)
+        for sender in (SWITCH.ip, STRANGER.ip):
+            frame = macs + tags + b"\x08\x06" + reply + sender.to_bytes(4) + target
+            assert (rig.engine.process(4, frame) == []) == (sender == SWITCH.ip)
+        assert rig.events(reason) == before + 1
+
+
+def test_what_has_a_tag_is_ordinary_traffic_though_it_is_addressed_to_the_switch(rig: Rig) -> None:
+    frame = rig.contribution(0, 1, some_lanes(rig))
+    for tags in (TAG, 2 * TAG):
+        assert rig.engine.process(1, frame[:12] + tags + frame[12:]) == []
+    ask = bytes.fromhex("0001080006040001") + worker(0).mac.to_bytes(6) + worker(0).ip.to_bytes(4) + bytes(6)
+    macs = bytes.fromhex("ffffffffffff") + worker(0).mac.to_bytes(6)
+    assert rig.engine.process(1, macs + TAG + b"\x08\x06" + ask + SWITCH.ip.to_bytes(4)) == []
+    assert rig.query(FIRST_SLOT, 1).bitmap == 0
+    assert rig.events(Reason.UNKNOWN_DESTINATION) == 3
+    run_round(rig, 1)
 
 
 def test_the_switch_answers_arp_and_ping(rig: Rig) -> None:

@@ -11,7 +11,15 @@ from switchsum.protocol import errors, rpc
 EXAMPLES = [
     rpc.JoinRequest(job="digits", rank=0, world_size=4),
     rpc.JoinReply(
-        nonce=1 << 63, job_number=1, epoch=2, lanes=256, growth_bytes=None, switch_mac=1, switch_ip=2, timeout_s=3
+        nonce=1 << 63,
+        job_number=1,
+        epoch=2,
+        cookie=(1 << 64) - 1,
+        lanes=256,
+        growth_bytes=None,
+        switch_mac=1,
+        switch_ip=2,
+        timeout_s=3,
     ),
     rpc.ReadyReply(admitted=False, hello_seen=True, missing=[1, 2]),
     rpc.JobList(

@@ -36,9 +36,11 @@ def test_the_layout_is_the_documented_one() -> None:
     header = Header(
         kind=2, version=1, operator=3, format=4, flags=5, reason=6, exponent=7, next_exponent=8, job=0x0102,
         epoch=0x0304, rank=0x0506, tree=0x0708, slot=0x1112_1314, number=0x2122_2324, block=0x3132_3334,
-        next_block=0x4142_4344, digest=0x5152_5354, bitmap=0x6162_6364,
+        next_block=0x4142_4344, digest=0x5152_5354, bitmap=0x6162_6364, cookie=0x7172_7374_7576_7778,
     )  # fmt: skip
-    assert header.pack().hex() == ("01020304050607080102030405060708111213142122232431323334414243445152535461626364")
+    assert header.pack().hex() == (
+        "010203040506070801020304050607081112131421222324313233344142434451525354616263647172737475767778"
+    )
     assert wire.FIELD_OFFSET["number"] == 20
 
 
@@ -54,7 +56,7 @@ def test_a_frame_survives_building(header: Header, payload: bytes, checksum: boo
     assert packet is not None
     assert (packet.source, packet.destination, packet.header, packet.payload) == (WORKER, SWITCH, header, payload)
     assert wire.internet_checksum(frame[wire.ETHERNET_BYTES : wire.ETHERNET_BYTES + wire.IPV4_BYTES]) == 0
-    for cut in (0, 13, 33, 41, 81, len(frame) - 1):
+    for cut in (0, 13, 33, 41, 89, len(frame) - 1):
         assert wire.parse_frame(frame[:cut]) is None
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.protocol import ring
 
-FRAME = 1106
+FRAME = 1114
 WINDOW = 48
 LONG_S = 20 * float(os.environ.get("SWITCHSUM_TEST_SLOWNESS", "1"))
 ROWS = 2 * WINDOW + 5

@@ -9,7 +9,8 @@ import numpy as np
 
 from switchsum.protocol import wire
 from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator
-from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SWITCH, Rig, worker
+from switchsum.testing.encapsulations import encapsulations
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SWITCH, Rig, cookie, worker
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class Traffic:
             "job": JOB,
             "epoch": EPOCH,
             "rank": rank,
+            "cookie": cookie(rank),
             "slot": FIRST_SLOT + slot,
             "number": (self._numbers[slot] - (not rng.integers(20))) & 0xFFFF_FFFF,
             "flags": Flag.PAYLOAD if with_payload else Flag(0),
@@ -60,7 +62,7 @@ class Traffic:
         }
         if not rng.integers(8):
             field = self._pick(
-                ["kind", "job", "epoch", "rank", "slot", "flags", "format", "operator", "block", "digest"]
+                ["kind", "job", "epoch", "rank", "cookie", "slot", "flags", "format", "operator", "block", "digest"]
             )
             fields[field] = int(rng.integers(16))
         payload = self._lanes[rng.integers(8)].astype(">i4").tobytes() if with_payload else self._rig.padding
@@ -100,6 +102,10 @@ class Traffic:
             ask = bytes.fromhex("0001080006040001") + source.mac.to_bytes(6) + source.ip.to_bytes(4) + bytes(6)
             return b"\xff" * 6 + source.mac.to_bytes(6) + b"\x08\x06" + ask + SWITCH.ip.to_bytes(4)
         target = worker(int(rng.integers(WORKERS)))
+        if rng.integers(2):
+            inner = wire.build_frame(source, target, Header(kind=Kind.RESULT))
+            frame = self._pick([frame for _, frame, _ in encapsulations(inner, worker(0), target)])
+            return frame if rng.integers(4) else self._damaged(frame)
         return target.mac.to_bytes(6) + source.mac.to_bytes(6) + rng.bytes(2 + int(rng.integers(1500)))
 
     def _pick(self, choices: Sequence[T]) -> T:

@@ -33,7 +33,7 @@ def no_files() -> Iterator[None]:
 @pytest.mark.parametrize("link", ["shm:nobody", "udp:127.0.0.1:9"])
 def test_without_file_descriptors_a_link_says_so(link: str) -> None:
     with pytest.raises(TransportError, match="Too many open files"):
-        open_transport(link, rows=4, frame_bytes=1106, switch=SWITCH_ADDRESS)
+        open_transport(link, rows=4, frame_bytes=1114, switch=SWITCH_ADDRESS)
 
 
 @pytest.mark.usefixtures("no_files")

@@ -56,6 +56,7 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
             known: dict[str, int | str] = {
                 "job": reply.job_number,
                 "epoch": reply.epoch,
+                "cookie": reply.cookie,
                 "rank": rank,
                 "slot": ready.first_slot,
                 "number": ready.first_number,

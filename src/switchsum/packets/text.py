@@ -73,4 +73,6 @@ def _value(layer: Packet, field: str) -> str:
             return "none" if value == NO_BLOCK else str(value)
         case "digest" | "bitmap":
             return f"0x{value:08x}"
+        case "cookie":
+            return f"0x{value:016x}"
     return str(value)

@@ -47,12 +47,17 @@ class ClusterConfig:
         """Return a worker's address."""
         return Address(mac=0x02_00_00_00_01_00 + rank, ip=0x0A_00_00_64 + rank, port=40_000 + rank)
 
+    def cookie(self, rank: int) -> int:
+        """Return a worker's cookie."""
+        return 0xC0FF_EE00_0000_0001 + (rank << 32 | rank)
+
     def member(self, rank: int) -> Member:
         """Return a worker's entry for the switch; worker `rank` stands behind port `rank + 1`."""
         return Member(
             job=self.job,
             rank=rank,
             epoch=self.epoch,
+            cookie=self.cookie(rank),
             address=self.address(rank),
             port=rank + 1,
             workers=self.workers,
@@ -68,6 +73,7 @@ class ClusterConfig:
             job=self.job,
             epoch=self.epoch,
             lanes=self.lanes,
+            cookie=self.cookie(rank),
             switch=SWITCH_ADDRESS,
             own=self.address(rank),
             window_slots=self.window_slots,

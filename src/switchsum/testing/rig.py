@@ -23,6 +23,11 @@ def worker(rank: int) -> Address:
     return Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=21334)
 
 
+def cookie(rank: int) -> int:
+    """Return a rank's cookie."""
+    return 0x5EC7_E7C0_0C1E_0000 + rank
+
+
 class Engine(Protocol):
     """What the tests need of a switch."""
 
@@ -59,14 +64,13 @@ class Rig:
         engine.set_group(FLOOD_GROUP, [(rank + 1, 0) for rank in range(workers)])
         for rank in range(workers):
             address = worker(rank)
-            engine.insert(
-                "SwitchEgress.members", (JOB, rank), "SwitchEgress.address", (address.mac, address.ip, address.port)
-            )
+            place = (address.mac, address.ip, address.port, cookie(rank))
+            engine.insert("SwitchEgress.members", (JOB, rank), "SwitchEgress.address", place)
             engine.insert(
                 "SwitchIngress.admission.members",
                 (JOB, TREE, rank, EPOCH, address.ip, address.port, rank + 1),
                 "SwitchIngress.admission.admit",
-                (1 << rank, everybody, FIRST_SLOT, slots, GROUP),
+                (1 << rank, everybody, FIRST_SLOT, slots, GROUP, cookie(rank)),
             )
 
     def contribution(
@@ -74,7 +78,7 @@ class Rig:
     ) -> bytes:
         """Build a contribution to the job's first slot; header fields may be overridden."""
         values = {"kind": Kind.CONTRIBUTION, "job": JOB, "epoch": EPOCH, "rank": rank}
-        values |= {"slot": FIRST_SLOT, "number": number}
+        values |= {"slot": FIRST_SLOT, "number": number, "cookie": cookie(rank)}
         values["flags"] = Flag(0) if lanes is None else Flag.PAYLOAD
         payload = self.padding if lanes is None else lanes.astype(">i4").tobytes()
         return wire.build_frame(worker(rank), SWITCH, Header(**(values | fields)), payload)

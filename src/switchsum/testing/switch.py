@@ -51,6 +51,7 @@ class Member:
     job: int
     rank: int
     epoch: int
+    cookie: int
     address: Address
     """Where contributions come from and results go to."""
     port: int
@@ -127,6 +128,8 @@ class ReferenceSwitch:
         source = packet.source
         member = self._members.get((header.job, header.tree, header.rank, header.epoch, source.ip, source.port, port))
         reason = self._refuse(member, header, size)
+        if reason is Reason.COOKIE:
+            return self._count(reason)
         if member is None or reason is not None:
             return self._reject(port, packet, reason or Reason.NOT_ADMITTED)
         return self._contribute(port, member, packet)
@@ -143,6 +146,8 @@ class ReferenceSwitch:
     def _refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
         if member is None:
             return Reason.NOT_ADMITTED
+        if header.cookie != member.cookie:
+            return Reason.COOKIE
         if header.operator not in _COMBINATIONS:
             return Reason.OPERATOR
         if header.format not in _LANE_TYPES:
@@ -209,7 +214,10 @@ class ReferenceSwitch:
         self.events[Reason.COMPLETED] += 1
         answer = self._describe(cell, header, Kind.RESULT)
         members = [other for other in self._members.values() if other.job == member.job]
-        return [(one.port, self._to(one.address, cell, replace(answer, rank=one.rank))) for one in members]
+        return [
+            (one.port, self._to(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
+            for one in members
+        ]
 
     def _merge(self, cell: Cell, packet: Packet, tag: Tag) -> None:
         header = packet.header
