@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from switchsum.host.prepared import Prepared
 from switchsum.host.state import OPERATION
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.floats import restore_floats, usual_floats
+from switchsum.protocol.kernels import Outlined, carray, inner, kernel
 from switchsum.protocol.lanes import NOT_FINITE
-from switchsum.protocol.memory import address_of
+from switchsum.protocol.memory import address_of, floats_at, pointer
 
 DIGITS: Final = 11
 """Lanes of one value."""
@@ -95,11 +96,29 @@ def write_digits(words: npt.NDArray[np.uint32], digits: Digits) -> None:
         digits[place + 1] = sign * (magnitude >> DIGIT_BITS)
 
 
-@kernel
 def put_sums(digits: Digits, share: float, values: npt.NDArray[np.float32]) -> None:
     """Write the sums that lanes have come to, each times `share`; all NaN if a worker had one or an infinity."""
-    for i in range(len(values)):
+    _put_sums(address_of(digits), len(values), share, address_of(values))
+
+
+@inner
+def put_sums_at(digits: int, count: int, share: float, values: int) -> int:
+    """Do so with `count` values at an address.
+
+    Not with arrays, of which numba tells the compiler that nothing else gets at them: it would add some of them up
+    before or after floats are as usual.
+    """
+    mode = usual_floats()
+    lanes, sums = carray(pointer(digits), (count * DIGITS + 1,), np.int32), floats_at(values, count)
+    for i in range(count):
         total = 0.0
         for digit in range(DIGITS - 1, -1, -1):
-            total += digits[i * DIGITS + digit] * _WORTH[digit]
-        values[i] = np.float32(np.nan) if digits[-1] != 0 else np.float32(total * share)
+            total += lanes[i * DIGITS + digit] * _WORTH[digit]
+        sums[i] = np.float32(np.nan) if lanes[count * DIGITS] != 0 else np.float32(total * share)
+    restore_floats(mode)
+    return 0
+
+
+@Outlined
+def _put_sums(digits: int, count: int, share: float, values: int) -> int:
+    return int(put_sums_at(digits, count, share, values))

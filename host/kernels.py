@@ -3,7 +3,8 @@
 `switchsum.protocol.lanes` is the definition; tests hold these loops against it.  Values become float64, are scaled and
 rounded to the nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.
 float16 and bfloat16, which numba does not have, are read and written as bit patterns.  A frame's lanes are big-endian.
-Everything is addressed by int64, and `source` and `target` never overlap.
+Everything is addressed by int64, and `source` and `target` never overlap.  Results do not depend on what the thread has
+asked of its floats (`switchsum.protocol.floats`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from switchsum.host.integers import ALL_ZERO, INT8, is_zero
+from switchsum.protocol.floats import restore_floats, usual_floats
 from switchsum.protocol.kernels import Outlined, inner
 from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
 from switchsum.protocol.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
@@ -62,9 +64,12 @@ def scan(dtype: int, source: int, count: int) -> int:
     """
     if dtype >= INT8:
         return ALL_ZERO if is_zero(dtype, source, count) else 0
-    if dtype in (FLOAT16, BFLOAT16):
-        return int(_scan_halves(dtype, source, count))
-    return int(_scan_words(source, count))
+    if dtype not in (FLOAT16, BFLOAT16):
+        return int(_scan_words(source, count))
+    mode = usual_floats()
+    exponent = int(_scan_halves(dtype, source, count))
+    restore_floats(mode)
+    return exponent
 
 
 @inner
@@ -108,6 +113,7 @@ def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
 @Outlined
 def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: float) -> int:
     """Write a block of `count` values into the `lanes` lanes of a frame; the rest become zero."""
+    mode = usual_floats()
     words = words_at(target, lanes)
     if dtype == FLOAT32:
         values = floats_at(source, count)
@@ -133,12 +139,14 @@ def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: fl
                 bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
                 words[i] = swap(np.uint32(np.int32(np.rint(np.float64(bits.view(np.float32)) * scale))))
     words[count:] = 0
+    restore_floats(mode)
     return 0
 
 
 @Outlined
 def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int:
     """Write the first `count` sums of a frame to the array, each times `step`."""
+    mode = usual_floats()
     words = words_at(source, count)
     if dtype == FLOAT32:
         values = floats_at(target, count)
@@ -157,6 +165,7 @@ def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int
         else:
             for i in range(count):
                 halves[i] = _float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
+    restore_floats(mode)
     return 0
 
 
@@ -180,6 +189,7 @@ def pack_narrow(
 
     `switchsum.protocol.lanes.quantise_at_random` is the definition.
     """
+    mode = usual_floats()
     octets, halves = bytes_at(target, count), halves_at(target, count)
     scale *= 1 << FRACTION_BITS
     factor = np.float32(scale)
@@ -200,12 +210,14 @@ def pack_narrow(
             halves[i] = swap(np.uint16(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i)))
     used = count * lane_bytes
     bytes_at(target + used, 4 * words - used)[:] = 0
+    restore_floats(mode)
     return 0
 
 
 @Outlined
 def unpack_narrow(dtype: int, lane_bytes: int, source: int, count: int, target: int, step: float) -> int:
     """Write the first `count` sums of a frame with lanes of 8 or 16 bits to the array, each times `step`."""
+    mode = usual_floats()
     octets, halves = bytes_at(source, count), halves_at(source, count)
     values, results = floats_at(target, count), halves_at(target, count)
     if dtype == FLOAT32 and lane_bytes == 1:
@@ -219,6 +231,7 @@ def unpack_narrow(dtype: int, lane_bytes: int, source: int, count: int, target: 
             lane = np.int64(np.int8(octets[i])) if lane_bytes == 1 else np.int64(np.int16(swap(halves[i])))
             value = np.float32(np.float64(lane) * step)
             results[i] = _bfloat16(value) if dtype == BFLOAT16 else _float16(value)
+    restore_floats(mode)
     return 0
 
 

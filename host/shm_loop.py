@@ -12,14 +12,14 @@ import numpy as np
 
 from switchsum.host import machine
 from switchsum.host.engine import Engine
-from switchsum.host.exact import DIGITS, put_sums, write_digits
+from switchsum.host.exact import DIGITS, put_sums_at, write_digits
 from switchsum.host.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, Record, State
 from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
 from switchsum.protocol.atomics import copy_bytes
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.kernels import Outlined, carray, inner
-from switchsum.protocol.memory import address_of, floats_at, integers_at, pointer, words_at
+from switchsum.protocol.memory import address_of, integers_at, pointer, words_at
 from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, new_patience, note_wait
 from switchsum.protocol.ring import Link
 from switchsum.protocol.system import READY, monotonic, poll, ring_bell, silence_bell
@@ -138,7 +138,7 @@ def _add_few(context: int, record: int, values: int, most_s: float) -> int:
     if core.finished_count != 1 or core.failure != 0:
         return 0
     core.finished_count = core.progress = 0
-    put_sums(digits, operation.share, floats_at(values, count))
+    put_sums_at(operation.address, count, operation.share, values)
     return 1
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes
+import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host import integers, kernels
-from switchsum.protocol import lanes
+from switchsum.host import exact, integers, kernels
+from switchsum.protocol import floats, lanes
 from switchsum.protocol.memory import address_of
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -161,3 +162,71 @@ def test_a_block_can_be_made_nan(code: int, dtype: np.dtype[Any]) -> None:
     kernels.fill_nan(code, address_of(values), 8)
     assert np.isnan(values[:8].astype(np.float32)).all()
     assert values[8] == 0
+
+
+_FLUSHED_X86 = 0x1F80 | 0x8040
+_TOWARDS_ZERO_X86 = 0x1F80 | 0x6000
+_FLUSHED_ARM = 1 << 24
+_TOWARDS_ZERO_ARM = 3 << 22
+
+
+@numba.njit
+def _begin_unusual(mode: int) -> None:
+    floats.restore_floats(mode)
+
+
+@numba.njit
+def _end_unusual() -> int:
+    return floats.usual_floats()
+
+
+@pytest.mark.skipif(not (floats._IS_X86 or floats._IS_ARM), reason="nobody has said how this processor is asked")
+@pytest.mark.parametrize("mode", [(_FLUSHED_X86, _FLUSHED_ARM), (_TOWARDS_ZERO_X86, _TOWARDS_ZERO_ARM)])
+@pytest.mark.parametrize(("code", "dtype"), FLOATS)
+def test_what_a_thread_has_asked_of_its_floats_changes_no_bit(
+    code: int, dtype: np.dtype[Any], mode: tuple[int, int]
+) -> None:
+    # All scales at which something in or next to the values is subnormal, and a few others.
+    bits = np.arange(1, 1 << (15 if dtype.itemsize == 2 else 31), 97 if dtype.itemsize == 2 else 25_165_843)
+    values = bits.astype(f"u{dtype.itemsize}").view(dtype)
+    values = np.sort(values[np.isfinite(values.astype(np.float32))])
+    numbers = np.random.default_rng(3).integers(-(1 << 31), 1 << 31, 64)
+    tiny = np.array([1e-45, -3e-39, 1.2e-38, 1.0], np.float32)
+    steps = {(e, bits): lanes.step(e, 3, bits) for e in (*range(40), 100, 127, 200, 254) for bits in (32, 16)}
+    scales = {(e, w): lanes.full_scale(3, w) * 2.0 ** (126 - max(e, 1)) for e in range(255) for w in (32, 16, 8)}
+
+    def everything() -> list[bytes]:
+        made: list[bytes] = []
+        for start in range(0, len(values), 8):
+            block = np.ascontiguousarray(values[start : start + 8])
+            exponent = kernels.scan(code, address_of(block), len(block))
+            made.append(bytes([exponent]))
+            for width in (32, 16, 8):
+                frame, scale = np.zeros(8, ">u4"), scales[exponent, width]
+                if width == 32:
+                    kernels.pack(code, address_of(block), len(block), address_of(frame), 8, scale)
+                else:
+                    kernels.pack_narrow(
+                        code, width // 8, address_of(block), len(block), address_of(frame), 8, scale, 77
+                    )
+                made.append(frame.tobytes())
+        for (_, bits), step in steps.items():
+            frame, back = numbers.astype(">i4"), np.zeros(64, dtype)
+            if bits == 32:
+                kernels.unpack(code, address_of(frame), 64, address_of(back), step)
+            else:
+                kernels.unpack_narrow(code, 2, address_of(frame), 64, address_of(back), step)
+            made.append(back.tobytes())
+        sums = tiny.copy()
+        exact.put_sums(exact.digits_of(sums), 1 / 3, sums)
+        return [*made, sums.tobytes()]
+
+    usual = everything()
+    wanted = mode[0] if floats._IS_X86 else mode[1]
+    _begin_unusual(wanted)
+    try:
+        unusual = everything()
+    finally:
+        after = _end_unusual()
+    assert unusual == usual
+    assert after & wanted == wanted  # the thread has its own way again
