@@ -69,7 +69,7 @@ class Target:
                 self._take(engine, answer, now)
             now += SILENCE_S
             engine.poll(now)
-            engine.events()
+            engine.events().clear()
 
     def _answers(self, switch: ReferenceSwitch, frames: list[bytes], choices: Choices) -> Iterator[bytes]:
         """Yield what the switch says, truly or not."""

@@ -5,23 +5,65 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.host import collectives, sparse
-from switchsum.host.collectives import Again, Call, How, Place
+from switchsum.host.collectives import Again, Call, How, Place, is_integer
 from switchsum.host.exact import Few
 from switchsum.host.handle import Handle
 from switchsum.host.prepared import Prepared
 from switchsum.host.programs import Programs
 from switchsum.host.sparse import LastStep, SparseSum
-from switchsum.protocol.errors import SwitchsumError, UnsupportedDtype, UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
+_P = ParamSpec("_P")
 Made = TypeVar("Made")
+
+
+def _whole(method: Callable[_P, Made]) -> Callable[_P, Made]:
+    """Break the communicator where something foreign is raised between the lines of a call, and not at a good place.
+
+    What a signal handler raises where it can be held back, is; a few lines are left, where nobody could tell whether
+    other ranks wait for this one.
+    """
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
+        try:
+            return method(*arguments, **options)
+        except BaseException as error:
+            if not _is_about_arguments(error):
+                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+            raise
+
+    return call
+
+
+def _in_steps(method: Callable[_P, Made]) -> Callable[_P, Made]:
+    """Do the same where a call is several collectives, of which each may come to a good end."""
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
+        try:
+            return method(*arguments, **options)
+        except BaseException as error:
+            if not _is_about_arguments(error):
+                arguments[0]._delivered = None  # type: ignore[attr-defined]
+                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+            raise
+
+    return call
+
+
+def _is_about_arguments(error: BaseException) -> bool:
+    """Whether a call did not come to its first line, for it does not take such arguments."""
+    trace = error.__traceback__
+    return isinstance(error, TypeError) and trace is not None and trace.tb_next is None
 
 
 class CollectiveCalls(ABC):
@@ -41,6 +83,8 @@ class CollectiveCalls(ABC):
     def _start(self, call: Call, background: bool) -> Handle:
         """Begin a collective, and have a thread go on with it in the background if wanted."""
 
+    _delivered: BaseException | None
+    """What was raised last after a collective had come to its end."""
     _known: dict[Hashable, Prepared | Few]
     """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
 
@@ -56,11 +100,33 @@ class CollectiveCalls(ABC):
     def _run(self, call: Call | Again) -> Any:
         """Begin a collective, wait for it, and return its result: what `_start` and the handle's `wait` do, sooner."""
 
+    @abstractmethod
+    def _note_early(self, error: BaseException | None) -> None:
+        """Keep what a signal handler has raised before a collective was begun, until that has ended."""
+
+    @abstractmethod
+    def _break(self, error: SwitchsumError) -> NoReturn:
+        """Break the communicator, and raise why."""
+
+    @abstractmethod
+    def _broken_off(self, error: BaseException) -> None:
+        """Break the communicator if a call did not end with an error of ours, nor with one that was held back."""
+
     def _checked(self, prepare: Callable[[], Made]) -> Made:
-        """Return what a function returns; if it refuses the caller's arguments, let the other ranks hear of it."""
+        """Return what a function returns; if it refuses the caller's arguments, let the other ranks hear of it.
+
+        The function does nothing that it could not do again: then it is not a signal handler that has raised.
+        """
         try:
+            try:
+                return prepare()
+            except SwitchsumError:
+                raise
+            except BaseException as error:
+                self._note_early(error)
             return prepare()
-        except (UsageError, UnsupportedDtype):
+        except BaseException:
+            self._note_early(None)
             with suppress(SwitchsumError):
                 self._start(collectives.refused(), background=True)
             raise
@@ -106,28 +172,37 @@ class CollectiveCalls(ABC):
         OperationMismatch on every rank if they called something different from each other (one whose call was refused
         raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
-        is_plain = block is None and type(array) is np.ndarray and array.flags.carray
-        known = self._known.get((array.dtype, array.shape, op, lanes)) if is_plain else None
-        if isinstance(known, Few):
-            if self._add_few(known, array):
+        try:  # what `_whole` does, sooner
+            is_plain = block is None and type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
+            known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
+            if isinstance(known, Few):
+                if self._add_few(known, array):
+                    return array
+            elif known is not None:
+                self._run(Again(known, array, saturate))
                 return array
-        elif known is not None:
-            self._run(Again(known, array, saturate))
+            how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+            if block is not None:
+                return self._in_blocks(array, block, how)
+            call = self._checked(lambda: collectives.allreduce(array, how, self._place))
+            self._run(call)
+            if is_plain and not (narrow and array.dtype == np.float64):
+                self._keep((array.dtype, array.shape, op, lanes), call)
             return array
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        if block is not None:
-            return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
-        call = self._checked(lambda: collectives.allreduce(array, how, self._place))
-        self._run(call)
-        if is_plain and not (narrow and array.dtype == np.float64):
-            self._keep((array.dtype, array.shape, op, lanes), call)
-        return array
+        except BaseException as error:
+            self._broken_off(error)
+            raise
+
+    @_in_steps
+    def _in_blocks(self, array: Array, block: int | str, how: How) -> Array:
+        return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
 
     def _blocks(self, array: Array, block: int | str, how: How, background: bool) -> Callable[[], LastStep]:
         """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""
         self._checked(lambda: collectives.allreduce_blocks(array, how))
         return lambda: sparse.allreduce_blocks(self, array, block, how, background)
 
+    @_in_steps
     def allreduce_sparse(
         self,
         indices: npt.NDArray[Any],
@@ -141,8 +216,8 @@ class CollectiveCalls(ABC):
         """Add sparse arrays of `size` rows; return the rows that some rank has, with their sums.
 
         `indices`, `[k]`, are this rank's rows, `values`, `[k, ...]`, what it has there; k may differ between ranks and
-        be 0.  Indices may come in any order, and values of repeated ones are added up first.  A NaN or an infinity
-        makes the frame that it travels in NaN: rows nearby in the union.
+        be 0.  Indices may come in any order, and values of repeated ones are added up first: integers exactly, others
+        as float64.  A NaN or an infinity makes the frame that it travels in NaN: rows nearby in the union.
 
         With `keep`, which is the same on all ranks, only so many sums are kept, the largest ones (Ok-Topk's global
         top-k; of single values, not of rows).  Where that is worth it sums of floats travel in lanes of 8 bits first,
@@ -150,11 +225,13 @@ class CollectiveCalls(ABC):
 
         Raises what `allreduce` does, but UsageError on every rank, which may go on, if on any of them an index is
         outside 0 to size - 1, there are not as many values as indices, or `op`, `lanes` or the dtype is none that can
-        be added, or `keep` negative; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
+        be added, or `keep` negative; SumOverflow on every rank, before anything is added, if on any of them the values
+        of a repeated index alone do not fit; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
         """
         steps = self._sparse(indices, values, size, How(operator=op, lanes=lanes), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
+    @_whole
     def allreduce_sparse_async(
         self,
         indices: npt.NDArray[Any],
@@ -182,12 +259,18 @@ class CollectiveCalls(ABC):
         keep: int | None,
         background: bool,
     ) -> Callable[[], LastStep]:
-        indices, values = np.asarray(indices), np.asarray(values)
+        def prepare() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+            if not is_integer(size) or size > sparse.MOST_ROWS:
+                raise UsageError(f"size is a number of rows, at most {sparse.MOST_ROWS}, not {size!r}")
+            return np.asarray(indices), np.asarray(values)
+
+        indices, values = self._checked(prepare)
         fault = ""
-        if keep is not None and (keep < 0 or values.ndim != 1):
-            fault = f"keep is a number of single values, not {keep} of {list(values.shape)}"
+        if keep is not None and (not is_integer(keep) or keep < 0 or values.ndim != 1):
+            fault = f"keep is a number of single values, not {keep!r} of {list(values.shape)}"
         return lambda: sparse.allreduce_sparse(self, indices, values, size, how, background, keep=keep, fault=fault)
 
+    @_in_steps
     def allreduce_topk(
         self,
         array: Array,
@@ -210,6 +293,7 @@ class CollectiveCalls(ABC):
         steps = self._topk(array, k, density, How(operator=op, lanes=lanes), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
+    @_whole
     def allreduce_topk_async(
         self,
         array: npt.NDArray[Any],
@@ -237,14 +321,19 @@ class CollectiveCalls(ABC):
         if (k is None) == (density is None):
             fault = "allreduce_topk takes either k or density"
         elif density is not None:
-            fault = "" if 0 < density <= 1 else f"density must be above 0 and at most 1, not {density}"
+            is_share = isinstance(density, float | int | np.floating) and 0 < density <= 1
+            fault = "" if is_share else f"density must be above 0 and at most 1, not {density!r}"
             k = 0 if fault else max(1, round(array.size * density))
         else:
-            fault = "" if k is not None and k >= 0 else f"k must not be negative, and is {k}"
-        if keep is not None and keep < 0:
-            fault = f"keep must not be negative, and is {keep}"
-        return lambda: sparse.allreduce_topk(self, array, k or 0, how, background, keep=keep, fault=fault)
+            fault = (
+                "" if k is not None and is_integer(k) and k >= 0 else f"k is an integer, not negative, and not {k!r}"
+            )
+        if keep is not None and (not is_integer(keep) or keep < 0):
+            fault = f"keep is an integer, not negative, and not {keep!r}"
+        chosen = 0 if fault or k is None else k
+        return lambda: sparse.allreduce_topk(self, array, chosen, how, background, keep=keep, fault=fault)
 
+    @_whole
     def reduce(
         self,
         array: Array,
@@ -256,9 +345,11 @@ class CollectiveCalls(ABC):
         saturate: bool = False,
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
-        self.reduce_async(array, root, op, lanes=lanes, narrow=narrow, saturate=saturate, background=False).wait()
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        self._run(self._checked(lambda: collectives.reduce(array, root, how, self._place)))
         return array
 
+    @_whole
     def reduce_scatter(
         self,
         array: Array,
@@ -274,33 +365,35 @@ class CollectiveCalls(ABC):
         The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
         `out` if given, which must have the part's shape and the array's dtype.
         """
-        handle = self.reduce_scatter_async(
-            array, op, out=out, lanes=lanes, narrow=narrow, saturate=saturate, background=False
-        )
-        result: Array = handle.wait()
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        result: Array = self._run(self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)))
         return result
 
+    @_whole
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fill `array` on every rank with the bits that it has on `root`, and return it.
 
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self.broadcast_async(array, root, background=False).wait()
+        self._run(self._checked(lambda: collectives.broadcast(array, root, self._place)))
         return array
 
+    @_whole
     def allgather(self, array: Array, *, out: Array | None = None) -> Array:
         """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self.allgather_async(array, out=out, background=False).wait()
+        result: Array = self._run(self._checked(lambda: collectives.allgather(array, self._place, out=out)))
         return result
 
+    @_whole
     def barrier(self) -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
         self._run(collectives.barrier())
 
+    @_whole
     def allreduce_async(
         self,
         array: npt.NDArray[Any],
@@ -328,6 +421,7 @@ class CollectiveCalls(ABC):
             return self._programs.begin(self._blocks(array, block, how, background=True))
         return self._start(self._checked(lambda: collectives.allreduce(array, how, self._place)), background)
 
+    @_whole
     def reduce_async(
         self,
         array: npt.NDArray[Any],
@@ -343,6 +437,7 @@ class CollectiveCalls(ABC):
         how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         return self._start(self._checked(lambda: collectives.reduce(array, root, how, self._place)), background)
 
+    @_whole
     def reduce_scatter_async(
         self,
         array: npt.NDArray[Any],
@@ -360,16 +455,19 @@ class CollectiveCalls(ABC):
             self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)), background
         )
 
+    @_whole
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
         return self._start(self._checked(lambda: collectives.broadcast(array, root, self._place)), background)
 
+    @_whole
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
         return self._start(self._checked(lambda: collectives.allgather(array, self._place, out=out)), background)
 
+    @_whole
     def barrier_async(self, *, background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""
         return self._start(collectives.barrier(), background)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.exact import digits_of, most_values, put_sums
+from switchsum.host.exact import Digits, Few, digits_of, most_values, put_sums
 from switchsum.host.operation import Operation, check
 from switchsum.host.prepared import Prepared
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
@@ -68,6 +68,41 @@ class Again:
     def finish(self) -> Array:
         """Return the result, which is where the caller wants it."""
         return self.values
+
+
+@dataclass(slots=True)
+class FewAgain:
+    """Exact sums of a few floats such as there were before, where they could not be had in one go."""
+
+    few: Few
+    """What it has in common with those."""
+    array: Array
+    """The caller's."""
+    digits: Digits | None = None
+    """What is added, if that was begun; then it is the scratch that all such sums use, and ends before the next one."""
+    saturates: bool = False
+
+    @property
+    def prepared(self) -> Prepared:
+        """What it has in common with those."""
+        return self.few.prepared
+
+    @property
+    def values(self) -> Digits:
+        """What the engine adds."""
+        self.digits = digits_of(self.array)
+        return self.digits
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the array's dtype."""
+        return self.few.prepared.dtype_name
+
+    def finish(self) -> Array:
+        """Write the sums to the array, and return it."""
+        assert self.digits is not None
+        put_sums(self.digits, self.few.share, self.array.reshape(-1))
+        return self.array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +164,7 @@ def allreduce(array: Array, how: How, place: Place | None = None) -> Call:
 def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
     adds = operator in ("sum", "average") and lanes == "int32"
-    return adds and array.dtype == np.float32 and 0 < array.size <= most_values(place.lanes)
+    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes)
 
 
 def _exact(how: How, values: Array, array: Array, share: float) -> Call:
@@ -181,7 +216,7 @@ def reduce_scatter(array: Array, how: How, place: Place, *, out: Array | None = 
     values = _values(array, how, copy=True)
 
     def finish() -> Array:
-        out[...] = values.reshape(place.world_size, *shape)[place.rank]
+        out.view(np.ndarray)[...] = values.reshape(place.world_size, *shape)[place.rank]
         return out
 
     return _reduction("reduce_scatter", how, values, array, finish)
@@ -196,7 +231,8 @@ def broadcast(array: Array, root: int, place: Place) -> Call:
         finish = lambda: array  # noqa: E731
     else:
         check_written("broadcast", array)
-        octets = _bytes_of(array, zero=True)
+        # Not the array's own memory, which ranks of one machine may share.
+        octets = np.zeros(array.nbytes, _BYTE)
         finish = lambda: _restored(octets, array)  # noqa: E731
     return Call(operation=_bits(f"broadcast from rank {root}", octets, array), finish=finish)
 
@@ -204,16 +240,14 @@ def broadcast(array: Array, root: int, place: Place) -> Call:
 def allgather(array: Array, place: Place, *, out: Array | None = None) -> Call:
     """Prepare the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
     _check_array("allgather", array)
-    out = _check_out("allgather", out, (place.world_size, *array.shape), array.dtype)
-    parts = np.zeros_like(out) if np.may_share_memory(out, array) else out
-    parts[...] = np.zeros((), array.dtype)
+    shape = (place.world_size, *array.shape)
+    parts = np.zeros(shape, array.dtype)  # not the caller's memory, which ranks of one machine may share
+    result = parts if out is None else _check_out("allgather", out, shape, array.dtype)
     parts[place.rank] = array
     octets = _bytes_of(parts)
 
     def finish() -> Array:
-        if _restored(octets, parts) is not out:
-            out[...] = parts
-        return out
+        return _restored(octets, result)
 
     return Call(operation=_bits("allgather", octets, array), finish=finish)
 
@@ -238,9 +272,14 @@ def check_written(name: str, array: Array) -> None:
         raise UsageError(f"{name} works in place, and this array is read-only")
 
 
+def is_integer(value: object) -> bool:
+    """Whether a caller's argument is an integer, of Python's or of numpy's kinds."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _check_root(root: int, place: Place) -> None:
-    if not 0 <= root < place.world_size:
-        raise UsageError(f"root must be a rank, 0 to {place.world_size - 1}, not {root}")
+    if not is_integer(root) or not 0 <= root < place.world_size:
+        raise UsageError(f"root must be a rank, 0 to {place.world_size - 1}, not {root!r}")
 
 
 def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -262,7 +301,7 @@ def _values(array: Array, how: How, *, copy: bool = False) -> Array:
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype == dtype and not copy
     with np.errstate(over="ignore"):  # beyond float32 is infinite there
         values = array if in_place else np.array(array, dtype=dtype, order="C")
-    return values.reshape(-1).view(np.ndarray)
+    return values.view(np.ndarray).reshape(-1)
 
 
 def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any]) -> Call:
@@ -281,26 +320,23 @@ def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callabl
 def _returned(values: Array, array: Array) -> Array:
     """Write results to the caller's array, where they are not already."""
     if not np.may_share_memory(values, array):
-        array[...] = values.reshape(array.shape)
+        array.view(np.ndarray)[...] = values.reshape(array.shape)
     return array
 
 
-def _bytes_of(array: Array, *, zero: bool = False, copy: bool = False) -> Array:
-    """Return an array's bytes: its own memory or a copy; `zero`: zeros instead of what is there."""
-    if array.flags.c_contiguous and not copy:
-        octets: Array = array.reshape(-1).view(np.ndarray).view(_BYTE)
-        if zero:
-            octets[:] = 0
-        return octets
-    if zero:
-        return np.zeros(array.nbytes, _BYTE)
-    return np.array(array, order="C").reshape(-1).view(np.ndarray).view(_BYTE)
+def _bytes_of(array: Array, *, copy: bool = False) -> Array:
+    """Return an array's bytes: its own memory or a copy."""
+    plain = array.view(np.ndarray)
+    if copy or not plain.flags.c_contiguous:
+        plain = np.array(plain, order="C")
+    octets: Array = plain.reshape(-1).view(_BYTE)
+    return octets
 
 
 def _restored(octets: Array, array: Array) -> Array:
     """Write bytes to the array that they are of, where they are not already."""
     if not np.may_share_memory(octets, array):
-        array[...] = octets.view(array.dtype).reshape(array.shape)
+        array.view(np.ndarray)[...] = octets.view(array.dtype).reshape(array.shape)
     return array
 
 

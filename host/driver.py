@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +25,11 @@ from switchsum.protocol.trace import NO_SPANS, Trace
 
 
 class Driver:
-    """One engine on one transport; one thread at a time drives it."""
+    """One engine on one transport; one thread at a time drives it.
+
+    A signal handler may raise anywhere in here: what was done is done, and the next step goes on from there.  A frame
+    may then be sent twice, which the switch expects.
+    """
 
     def __init__(
         self,
@@ -42,17 +47,18 @@ class Driver:
         self._reopened = transport.reopened
         self._loop = self._loop_of_its_own()
 
-    def step(self, most_s: float) -> list[Event]:
+    def step(self, most_s: float) -> deque[Event]:
         """Receive, feed, transmit, and wait up to `most_s` if there was nothing to do; return what has happened.
 
+        The caller takes each event away once it is done with it.
         A link with a loop of its own goes on until something has happened or `most_s` is over.  Raises SwitchLost when
         the link is broken for good.
         """
         engine, transport = self.engine, self.transport
         if transport.reopened != self._reopened:
-            self._reopened = transport.reopened
             engine.relink(transport.tx_frames, transport.pushed)
             self._loop = self._loop_of_its_own()
+            self._reopened = transport.reopened
         if self._loop is not None:
             if self._loop.run(self.clock() + most_s):
                 engine.note(self.clock())
@@ -72,17 +78,20 @@ class Driver:
             transport.wait(min(most_s, self._pause(now)))
         return events
 
-    def add_few(self, few: Few, values: npt.NDArray[np.float32], most_s: float) -> int | None:
+    def add_few(self, few: Few, values: npt.NDArray[np.float32], most_s: float) -> bool:
         """Add some floats exactly while nothing else is in flight, for up to `most_s`.
 
-        Returns None when the sums are there; else the operation's serial number, of which there will be an event.
+        Returns True when the sums are there; else the operation is in flight, and the caller is to have it adopted.
         """
         if isinstance(self._loop, ShmLoop):
-            if self._loop.add_few(few.address, address_of(values), most_s):
-                return None
-            return self.engine.adopt(few.prepared, (few.digits, few.marks), self.clock())
+            return bool(self._loop.add_few(few.address, address_of(values), most_s))
         write_digits(values.reshape(-1).view(np.uint32), few.digits)
-        return self.engine.begin(few.prepared, few.digits, self.clock())
+        self.engine.begin(few.prepared, few.digits, self.clock())
+        return False
+
+    def adopt_few(self, few: Few, serial: int) -> None:
+        """Take note of an operation that `add_few` has begun."""
+        self.engine.adopt(serial, few.prepared, (few.digits, few.marks), self.clock())
 
     def _loop_of_its_own(self) -> ShmLoop | SocketLoop | PacketLoop | None:
         spans = NO_SPANS if self.trace is None else self.trace.spans
@@ -99,8 +108,10 @@ class Driver:
         rows, lengths = self.engine.outgoing()
         if not len(rows):
             return 0
-        count = self.transport.send(rows, lengths)
-        self.engine.sent(count)
+        count = self.engine.handed_over(self.transport.pushed)  # by a call that was interrupted before it said so
+        if not count:
+            self.transport.send(rows, lengths)
+            count = self.engine.handed_over(self.transport.pushed)
         return count
 
     def _pause(self, now: float) -> float:

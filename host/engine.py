@@ -15,6 +15,7 @@ Urgent operations have slots of their own, so that they pass those that were sub
 from __future__ import annotations
 
 import zlib
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -137,6 +138,7 @@ class Engine:
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Prepared, Arrays]] = {}
+        self._events: deque[Event] = deque()
         self._silence_s = 0.0
         self._unanswered_s = 0.0
         self._received = 0
@@ -212,6 +214,15 @@ class Engine:
         return len(self._operations)
 
     @property
+    def submitted(self) -> int:
+        """Operations that were ever begun, which is the serial number of the next one."""
+        return int(self._words[_SUBMITTED])
+
+    def has_added(self, serial: int) -> bool:
+        """Whether an operation that a kernel began, and that is the only one, was ended by that kernel, too."""
+        return not self._words[_FINISHED_COUNT] and not self._state.operations[serial % OPERATIONS]["remaining"]
+
+    @property
     def is_full(self) -> bool:
         """Whether another operation must wait until the oldest has finished."""
         return bool(self._words[_SUBMITTED] - self._words[_OLDEST] >= OPERATIONS)
@@ -230,28 +241,31 @@ class Engine:
         return prepare(operation, self._config.lanes, self._config.world_size)
 
     def begin(self, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> int:
-        """Begin an operation on an array such as it was prepared for; return the serial number of its event."""
+        """Begin an operation on an array such as it was prepared for; return the serial number of its event.
+
+        Where it was interrupted, `submitted` says whether the operation was begun.
+        """
         marks = np.zeros(prepared.blocks, np.uint8) if prepared.facts[0] >= INT8 else None
         addresses = 0 if values is None else address_of(values), 0 if marks is None else address_of(marks)
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
         if self.is_full:
             raise UsageError(f"{OPERATIONS} operations are in flight already")
-        prepared.fill(self._records, self._words[_SUBMITTED] % OPERATIONS, *addresses)
+        serial = self.submitted
+        self.adopt(serial, prepared, (values, marks), now)
+        prepared.fill(self._records, serial % OPERATIONS, *addresses)
         machine.submit(self._state, now)
-        return self.adopt(prepared, (values, marks), now)
+        return serial
 
-    def adopt(self, prepared: Prepared, arrays: Arrays, now: float) -> int:
-        """Take note of the operation that a kernel has submitted; return the serial number of its event.
+    def adopt(self, serial: int, prepared: Prepared, arrays: Arrays, now: float) -> None:
+        """Take note of an operation that a kernel submits or has submitted.
 
         The arrays are what is added, and a byte for each block of integers, which is zero.
         """
         if not self._operations:
             self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
-        serial = self._words[_SUBMITTED] - 1
         self._operations[serial] = prepared, arrays
-        return serial
 
     def receive(
         self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float
@@ -345,23 +359,34 @@ class Engine:
         if count:
             machine.sent(self._state, count)
 
+    def handed_over(self, pushed: int) -> int:
+        """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
+        core = self._state.core[0]
+        count = pushed - self._pushed_before - int(core["sequence"] - core["queued"])
+        self.sent(count)
+        return count
+
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""
         self._state.core[0]["consumed"] = count - self._pushed_before
 
-    def events(self) -> list[Event]:
-        """Return what has happened since the last call."""
+    def events(self) -> deque[Event]:
+        """Return what has happened, in order; the caller takes each event away once it is done with it.
+
+        So none is lost where a signal handler raises in between; one may then come twice.
+        """
         words = self._words
-        events: list[Event] = []
         for serial in words[_FINISHED : _FINISHED + words[_FINISHED_COUNT]].tolist():
-            _, (_, marks) = self._operations.pop(serial)
-            overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
-            events.append(Finished(operation=serial, overflowed=overflowed))
+            if serial in self._operations:
+                marks = self._operations[serial][1][1]
+                overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
+                self._events.append(Finished(operation=serial, overflowed=overflowed))
+                del self._operations[serial]
         words[_FINISHED_COUNT] = 0
         if self._error is not None and not self._told:
+            self._events.append(Failed(error=self._error))
             self._told = True
-            events.append(Failed(error=self._error))
-        return events
+        return self._events
 
     def _failure(self) -> SwitchsumError:
         core = self._state.core[0]

@@ -147,7 +147,7 @@ def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:
     """Refuse what the switch cannot combine; raises UsageError or UnsupportedDtype."""
     if operator not in OPERATORS:
         raise UsageError(f"op must be one of {', '.join(OPERATORS)}, not {operator!r}")
-    if lanes not in FLOAT_LANES:
+    if lanes not in tuple(FLOAT_LANES):
         raise UsageError(f"lanes must be one of {', '.join(FLOAT_LANES)}, not {lanes!r}")
     native = dtype.newbyteorder("=")
     is_float, is_integer = native in _FLOATS, native.kind in "iu"

@@ -6,6 +6,7 @@ the last of them, others wait with beginning their first.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,6 +14,13 @@ from typing import Any
 
 from switchsum.host.handle import Handle
 from switchsum.host.sparse import LastStep
+from switchsum.protocol.errors import UsageError
+
+
+def check_process(pid: int) -> None:
+    """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
+    if os.getpid() != pid:
+        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
 
 
 class Programs:
@@ -24,9 +32,11 @@ class Programs:
         self._executor: ThreadPoolExecutor | None = None
         self._thread = 0
         self._last: Future[LastStep] | None = None
+        self._pid = os.getpid()
 
     def begin(self, steps: Callable[[], LastStep]) -> Program:
         """Do all steps but the last on a thread of their own."""
+        check_process(self._pid)
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name, initializer=self._note_thread)
         self._last = self._executor.submit(steps)
@@ -35,6 +45,7 @@ class Programs:
     def settle(self) -> None:
         """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
         if self._last is not None and threading.get_ident() != self._thread:
+            check_process(self._pid)
             self._last.exception()
 
     def close(self) -> None:
@@ -51,8 +62,9 @@ class Program(Handle):
     """A collective of several steps that was begun."""
 
     def __init__(self, begun: Future[LastStep]) -> None:
+        self._pid = os.getpid()
         self._begun = begun
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._result: Any = None
         self._has_result = False
 
@@ -74,6 +86,7 @@ class Program(Handle):
 
     def wait(self) -> Any:
         """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
+        check_process(self._pid)
         last = self._begun.result()
         with self._lock:
             if not self._has_result:

@@ -13,20 +13,21 @@ may begin.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.host import bitmap
 from switchsum.host.bitmap import Indices, Words
-from switchsum.host.collectives import How
+from switchsum.host.collectives import How, is_integer
 from switchsum.host.handle import Handle
 from switchsum.host.kernels import scan
 from switchsum.host.operation import Operation, check
-from switchsum.protocol.errors import SumOverflow, UnsupportedDtype, UsageError
+from switchsum.protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
 from switchsum.protocol.memory import address_of
 from switchsum.protocol.wire import LANE_BYTES
 
@@ -42,6 +43,14 @@ AUTO_BLOCK: Final = 32
 """Values in the blocks that `block="auto"` looks at: larger ones would take more bytes, smaller ones little fewer."""
 AUTO_GAIN: Final = 0.9
 """Blocks of that size are packed together if they take at most this share of what the frames that hold them take."""
+
+_FAULT: Final = 1
+_OVERFLOW: Final = 2
+"""What ranks tell each other beside their bitmaps."""
+MOST_ROWS: Final = 1 << 36
+"""Of a sparse array: their bitmap takes 8 GiB."""
+EXACT_IN_FLOAT32: Final = 2
+"""Bytes of the integers that float32 holds all of."""
 
 
 class Reduces(Protocol):
@@ -61,6 +70,10 @@ class Reduces(Protocol):
         self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
     ) -> Handle:
         """Begin to combine arrays in place."""
+        ...
+
+    def _break(self, error: SwitchsumError) -> NoReturn:
+        """Break the communicator, and raise why."""
         ...
 
 
@@ -113,11 +126,13 @@ def allreduce_sparse(
     """See `CollectiveCalls.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it."""
     size = max(size, 0)
     words = np.zeros(bitmap.words_for(size), np.uint64)
-    fault = fault or _fault(indices, values, size, how)
+    indices, values = _native(indices), _native(values)
+    fault, overflow = fault or _fault(indices, values, size, how), False
     if not fault:
-        indices, values = _sorted(indices, values)
+        indices, values, overflow = _sorted(indices, values)
         bitmap.set_bits(words, indices)
-    union = unite(comm, words, size, fault)
+    same = f"{how.operator} {how.lanes} {values.dtype.name} {values.shape[1:]} of {size} rows, {keep} kept"
+    union = unite(comm, words, size, same, fault, overflow=overflow)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
     if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
@@ -144,18 +159,17 @@ def allreduce_topk(
     comm: Reduces, array: Array, k: int, how: How, background: bool, *, keep: int | None = None, fault: str = ""
 ) -> LastStep:
     """See `CollectiveCalls.allreduce_topk`."""
-    flat = array.reshape(-1)
+    flat = _native(array.view(np.ndarray).reshape(-1))
     chosen = largest(flat, 0 if fault else k)
     step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, keep=keep, fault=fault)
 
     def finish() -> Array:
         total: SparseSum = step.finish()
-        result = array.reshape(-1) if array.flags.c_contiguous else np.empty(array.size, array.dtype)
+        plain = array.view(np.ndarray)
+        result = plain.reshape(-1) if plain.flags.c_contiguous else np.empty(array.size, array.dtype)
         result[:] = 0
         result[total.indices] = total.values
-        if not np.may_share_memory(result, array):
-            array[...] = result.reshape(array.shape)
-        return array
+        return _written(result, array)
 
     return LastStep(handle=step.handle, finish=finish)
 
@@ -164,13 +178,16 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: How, ba
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
     fault = _fault_of_block(block)
     size = AUTO_BLOCK if block == "auto" or fault else int(block)
-    whole = array.reshape(-1) if array.flags.c_contiguous and array.flags.aligned else array.flatten()
+    plain = array.view(np.ndarray)
+    flags = plain.flags
+    whole = plain.reshape(-1) if flags.c_contiguous and flags.aligned and plain.dtype.isnative else plain.flatten()
+    whole = _native(whole)
     operation = Operation(kind="blocks", operator=how.operator, lanes=how.lanes, values=whole)
     blocks = -(-whole.size // size)
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
-    union = unite(comm, words, blocks, fault)
+    union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault)
     per_frame = comm.lanes * LANE_BYTES * 8 // operation.format.bits
     if len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
@@ -216,27 +233,38 @@ def _gains(union: Indices, block: int, per_frame: int) -> bool:
 
 def _written(whole: Array, array: Array) -> Array:
     if not np.may_share_memory(whole, array):
-        array[...] = whole.reshape(array.shape)
+        array.view(np.ndarray)[...] = whole.reshape(array.shape)
     return array
 
 
-def unite(comm: Reduces, words: Words, bits: int, fault: str) -> Indices:
-    """Return the rows that are in any rank's bitmap, in order; raises UsageError if there is a fault on any.
+def _native(array: Array) -> Array:
+    """Return an array in the machine's byte order, the only one that kernels know: itself, or a copy."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
-    A rank that cannot go on takes part until here, so that the others hear of it.
+
+def unite(comm: Reduces, words: Words, bits: int, same: str, fault: str, *, overflow: bool = False) -> Indices:
+    """Return the rows that are in any rank's bitmap, in order.
+
+    A rank that cannot go on takes part until here, so that the others hear of it: raises UsageError if there is a fault
+    on any, SumOverflow if the values of one rank alone do not fit, OperationMismatch if the ranks' texts `same` differ.
     """
     own = bitmap.count(words)
     first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)
-    first = np.append(first, np.uint64(bool(fault)))  # the others' rank hears of it
+    first = np.append(first, _facts(same, fault, overflow))
     comm.allreduce(first, "or")
+    first, facts = first[:-3], first[-3:]
     if fault:
         raise UsageError(fault)
-    if first[-1]:
+    if facts[0] & _FAULT:
         raise UsageError("another rank gave what cannot be added; its own error says what")
+    if facts[1] & facts[2]:
+        comm._break(OperationMismatch(f"another rank issued another sparse operation than this one's {same}"))
+    if facts[0] & _OVERFLOW:
+        raise SumOverflow(f"values of a repeated index add up to what {same.split()[2]} does not hold, on some rank")
     if bits <= MAX_BITS_IN_ONE_STEP:
-        words = first[:-1]
+        words = first
     else:
-        which = bitmap.members(first[:-1])
+        which = bitmap.members(first)
         masks = np.empty(len(which), np.uint8)
         bitmap.masks_of(words, which, masks)
         comm.allreduce(masks, "or")
@@ -247,6 +275,17 @@ def unite(comm: Reduces, words: Words, bits: int, fault: str) -> Indices:
     union = bitmap.members(words)
     comm.supports += np.array([own, len(union), bits])
     return np.arange(bits) if len(union) >= DENSE_FROM * bits else union
+
+
+def _facts(same: str, fault: str, overflow: bool) -> Words:
+    """Return what ranks tell each other beside their bitmaps.
+
+    The digest of what they must agree in travels with its complement: unless all are the same, united digests and
+    united complements have bits in common.  A rank with a fault has nothing to agree in.
+    """
+    digest = int.from_bytes(hashlib.blake2b(same.encode(), digest_size=8).digest())
+    both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
+    return np.array([_FAULT * bool(fault) | _OVERFLOW * overflow, *both], np.uint64)
 
 
 def _packed(words: Words) -> Words:
@@ -279,25 +318,56 @@ def _fault(indices: Array, values: Array, size: int, how: How) -> str:
 def _fault_of_block(block: int | str) -> str:
     if isinstance(block, str):
         return "" if block == "auto" else f"a block is a number of values or 'auto', not {block!r}"
-    return "" if block >= 1 else f"a block has at least one value, not {block}"
+    return "" if is_integer(block) and 1 <= block <= MOST_ROWS else f"a block has at least one value, not {block!r}"
 
 
-def _sorted(indices: Array, values: Array) -> tuple[Indices, Array]:
-    """Return indices in rising order with their values, those of repeated ones added up."""
+def _sorted(indices: Array, values: Array) -> tuple[Indices, Array, bool]:
+    """Return indices in rising order with their values, those of repeated ones added up, and if a sum does not fit."""
     indices = indices.astype(np.int64, copy=False)
     if not len(indices) or bitmap.examine(indices)[2]:
-        return indices, values
-    distinct, where = np.unique(indices, return_inverse=True)
-    added = np.zeros((len(distinct), *values.shape[1:]), values.dtype)
-    np.add.at(added, where, values)
-    return distinct, added
+        return indices, values, False
+    order = np.argsort(indices, kind="stable")
+    distinct, starts = np.unique(indices[order], return_index=True)
+    values = values[order]
+    if len(distinct) == len(indices):
+        return distinct, values, False
+    if values.dtype.kind not in "iu":
+        with np.errstate(over="ignore", invalid="ignore"):
+            sums = np.add.reduceat(values.astype(np.float64), starts, axis=0)
+            return distinct, sums.astype(values.dtype), False
+    # Halves of 32 bits, of which 2**31 add up without overflow in 64.
+    bits = np.int64(values.dtype.itemsize * 8)
+    wide = values.astype(np.int64 if values.dtype.kind == "i" else np.uint64)
+    low = np.add.reduceat((wide & wide.dtype.type(0xFFFF_FFFF)).astype(np.int64), starts, axis=0)
+    high = np.add.reduceat((wide >> wide.dtype.type(32)).astype(np.int64), starts, axis=0) + (low >> 32)
+    limits = np.iinfo(values.dtype)
+    low &= 0xFFFF_FFFF
+    fits = (high >= limits.min >> 32) & (high <= limits.max >> 32)
+    if bits < 64:
+        total = (high << 32) + low
+        fits &= (total >= limits.min) & (total <= limits.max)
+    total = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
+    return distinct, total.astype(values.dtype), not bool(fits.all())
 
 
 def largest(values: Array, k: int) -> Indices:
     """Return the numbers, in order, of the `k` values of largest magnitude; of equal ones the first, NaN before all."""
     if k <= 0 or k >= values.size:
         return np.arange(max(0, min(k, values.size)))
+    if values.dtype.kind in "iu" and values.dtype.itemsize > EXACT_IN_FLOAT32:
+        return _largest_integers(values, k)
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
     chosen = np.empty(k, np.int64)
     bitmap.select(bits, k, np.empty(1 << 16, np.int64), chosen)
     return chosen
+
+
+def _largest_integers(values: Array, k: int) -> Indices:
+    """Do so with integers that float32 would round."""
+    magnitudes = values.astype(np.int64).view(np.uint64) if values.dtype.kind == "i" else values.astype(np.uint64)
+    if values.dtype.kind == "i":
+        magnitudes = np.where(values < 0, np.uint64(0) - magnitudes, magnitudes)
+    last = np.partition(magnitudes, len(magnitudes) - k)[len(magnitudes) - k]
+    larger = np.flatnonzero(magnitudes > last)
+    equal = np.flatnonzero(magnitudes == last)[: k - len(larger)]
+    return np.sort(np.concatenate([larger, equal]))

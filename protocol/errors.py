@@ -36,6 +36,10 @@ class TransportError(LocalError):
     """A link to the switch could not be opened or broke (no socket, no shared memory, no permission)."""
 
 
+class Interrupted(LocalError):
+    """A signal handler raised in the midst of a collective, which could not be brought to its end."""
+
+
 class RemoteError(SwitchsumError):
     """Another member, the controller or the switch is at fault."""
 

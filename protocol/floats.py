@@ -50,7 +50,9 @@ def _write(builder: Any, mode: Any) -> None:
 
 
 def _is_unusual(builder: Any, mode: Any) -> Any:
-    return builder.icmp_unsigned("!=", builder.and_(mode, ir.Constant(ir.IntType(64), ~_STICKY)), ir.Constant(ir.IntType(64), _USUAL))
+    return builder.icmp_unsigned(
+        "!=", builder.and_(mode, ir.Constant(ir.IntType(64), ~_STICKY)), ir.Constant(ir.IntType(64), _USUAL)
+    )
 
 
 def _usual_floats(_context: Any) -> Any:

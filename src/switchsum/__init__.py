@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
+    Interrupted,
     JoinRefused,
     LocalError,
     NoCapacity,
@@ -53,6 +54,7 @@ __all__ = [
     "Communicator",
     "ControllerUnreachable",
     "Handle",
+    "Interrupted",
     "JoinRefused",
     "LocalError",
     "NoCapacity",

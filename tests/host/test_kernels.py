@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import ml_dtypes
-import numba
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from switchsum.host import exact, integers, kernels
 from switchsum.protocol import floats, lanes
+from switchsum.protocol.kernels import kernel
 from switchsum.protocol.memory import address_of
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -170,12 +170,12 @@ _FLUSHED_ARM = 1 << 24
 _TOWARDS_ZERO_ARM = 3 << 22
 
 
-@numba.njit
+@kernel
 def _begin_unusual(mode: int) -> None:
     floats.restore_floats(mode)
 
 
-@numba.njit
+@kernel
 def _end_unusual() -> int:
     return floats.usual_floats()
 

@@ -141,8 +141,9 @@ class Worker:
             self.engine.receive(self._came, self._rows[:count], self._lengths[:count], now)
         self.engine.poll(now)
         self._transmit(now)
-        for event in self.engine.events():
-            self._note(event)
+        events = self.engine.events()
+        while events:
+            self._note(events.popleft())
 
     def _transmit(self, now: float) -> None:
         rows, lengths = self.engine.outgoing()

@@ -1,0 +1,277 @@
+"""Signal handlers that raise, call or close at any instant of a collective: right results, or a broken communicator."""
+
+from __future__ import annotations
+
+import dis
+import gc
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import switchsum.host.calls
+from switchsum.host.communicator import Communicator
+from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError, WorkerLost
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import LocalMembership, communicators
+
+EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
+HOST = str(Path(switchsum.host.calls.__file__).parent)
+LOOKED_AT = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "RESUME", "JUMP_BACKWARD", "PRECALL"}
+"""After these, and hardly anywhere else, the interpreter runs signal handlers."""
+PUBLIC = {"call", "allreduce", "main"}
+"""An interrupt at their very beginning is one before the call."""
+
+
+class Alarm(Exception):
+    """What a handler raises that does not end the program."""
+
+
+@cache
+def opcodes(code: CodeType) -> dict[int, str]:
+    return {one.offset: one.opname for one in dis.get_instructions(code)}
+
+
+@contextmanager
+def interrupted(at: int, handler: Callable[[], None]) -> Iterator[list[int]]:
+    """Have a handler run once in this thread, at the instant `at` of those at which the host's Python could run one.
+
+    Yields how many instants there were.
+    """
+    count, last = [0], dict[FrameType, int]()
+
+    def local(frame: FrameType, event: str, _: Any) -> Any:
+        if event == "opcode":
+            name = opcodes(frame.f_code).get(last.get(frame, -1), "RESUME")
+            first = frame not in last
+            last[frame] = frame.f_lasti
+            if name in LOOKED_AT and not (first and frame.f_code.co_name in PUBLIC):
+                count[0] += 1
+                if count[0] == at:
+                    handler()
+        elif event == "return":
+            last.pop(frame, None)
+        return local
+
+    def begin(frame: FrameType, event: str, _: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(HOST):
+            return None
+        frame.f_trace_opcodes = True
+        return local
+
+    before = sys.gettrace()
+    sys.settrace(begin)
+    try:
+        yield count
+    finally:
+        sys.settrace(before)
+
+
+STEPS = 14
+
+
+def step(communicator: Communicator, turn: int) -> tuple[npt.NDArray[Any], float, Callable[[], object]]:
+    """Return an array, what it must hold after a call on all ranks, and the call."""
+    value = 10.0 ** (turn % 7) * (1 + turn // 7)
+    few, ones = np.full(4, value, np.float32), np.full(700, value, np.float32)
+    whole = np.full(700, int(value), np.int32)
+    match turn % 7:
+        case 0 | 1 | 2:
+            return few, 2 * value, lambda: communicator.allreduce(few)
+        case 3:
+            return whole, 2 * value, lambda: communicator.allreduce(whole)
+        case 4:
+            ones *= communicator.rank == 1
+            return ones, value, lambda: communicator.broadcast(ones, root=1)
+        case 5:
+            out = np.zeros(350, np.float32)
+            return out, 2 * value, lambda: communicator.reduce_scatter(ones, out=out)
+    return ones, 2 * value, lambda: wait_well(communicator.allreduce_async(ones))
+
+
+def wait_well(handle: Any) -> None:
+    """Wait again where a handler has raised: the handle is ours."""
+    try:
+        handle.wait()
+    except (Alarm, KeyboardInterrupt):
+        handle.wait()
+        raise
+
+
+def everything(ranks: list[Communicator], at: int, handler: Callable[[Communicator], None]) -> tuple[int, list[str]]:
+    """Run a program on two ranks, of which the first is interrupted; return how many instants it had, and outcomes."""
+
+    def call(communicator: Communicator) -> tuple[int, str]:
+        outcome, is_first = "right", communicator.rank == 0
+        with interrupted(at, lambda: handler(communicator)) if is_first else nullcontext([0]) as count:
+            for turn in range(STEPS):
+                array, expected, begin = step(communicator, turn)
+                try:
+                    begin()
+                except (Alarm, KeyboardInterrupt):
+                    if communicator._error is not None:
+                        outcome = "broken"
+                        break
+                    outcome = "interrupted"
+                except SwitchsumError as error:
+                    outcome = type(error).__name__
+                    break
+                assert np.allclose(array, expected, rtol=1e-5), (at, turn, outcome, array[:3], expected)
+        if outcome not in ("right", "interrupted"):
+            for other in ranks:  # as heartbeats would say
+                other._membership.error = WorkerLost("rank 0 is gone", 0)
+        return count[0], outcome
+
+    with ThreadPoolExecutor(2) as pool:
+        (instants, first), (_, second) = pool.map(call, ranks)
+    return instants, [first, second]
+
+
+def pair() -> list[Communicator]:
+    return communicators(2, config=ClusterConfig(workers=2, lanes=256, window_slots=16, timeout_s=60))
+
+
+@cache
+def instants() -> int:
+    """Return how many there are in the program when nothing interrupts it."""
+    ranks = pair()
+    count, outcomes = everything(ranks, -1, lambda _: None)
+    assert outcomes == ["right", "right"]
+    return count
+
+
+@pytest.mark.parametrize("what", [Alarm, KeyboardInterrupt, "close"])
+def test_a_result_is_right_or_an_error_whenever_a_handler_runs(what: Any) -> None:
+    def handler(communicator: Communicator) -> None:
+        if what == "close":
+            communicator.close()
+        else:
+            raise what
+
+    drawn, seen = random.Random(str(what)), dict[str, int]()
+    for _ in range(EXAMPLES // 3):
+        ranks = pair()
+        _, (first, second) = everything(ranks, drawn.randrange(1, instants()), handler)
+        seen[first] = seen.get(first, 0) + 1
+        if first in ("right", "interrupted"):
+            assert second == "right"
+            for communicator in ranks:
+                communicator.close()
+        elif what == "close":
+            assert first == "UsageError"
+        else:
+            assert isinstance(ranks[0]._error, Interrupted)
+            with pytest.raises(Interrupted):
+                ranks[0].barrier()
+    if what == "close":
+        assert seen["UsageError"] > EXAMPLES // 6
+    else:
+        assert seen["interrupted"] > EXAMPLES // 6  # what breaks it is rare
+
+
+def test_a_handler_that_calls_a_collective_in_the_midst_of_one_is_refused() -> None:
+    ranks, said = pair(), list[str]()
+
+    def handler(_: int, __: object) -> None:
+        try:
+            ranks[0].barrier()
+        except UsageError as error:
+            said.append(str(error))
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    array = np.ones(4, np.float32)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+
+            def other() -> npt.NDArray[Any]:
+                while not ranks[0]._in_flight:
+                    time.sleep(0.001)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                while not said:
+                    time.sleep(0.001)
+                return ranks[1].allreduce(np.ones(4, np.float32))
+
+            waits = pool.submit(other)
+            assert ranks[0].allreduce(array).tolist() == waits.result().tolist() == [2] * 4
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert "signal handler or a callback" in said[0]
+
+
+def test_ctrl_c_ends_a_collective_that_nobody_else_is_in() -> None:
+    ranks = pair()
+
+    def press() -> None:
+        while not ranks[0]._in_flight:
+            time.sleep(0.001)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=press).start()
+    with pytest.raises(KeyboardInterrupt):
+        ranks[0].allreduce(np.ones(700, np.float32))
+    with pytest.raises(Interrupted, match="KeyboardInterrupt was raised in the midst of a collective"):
+        ranks[0].barrier()
+
+
+def test_a_communicator_that_nobody_has_any_more_leaves_its_job() -> None:
+    ranks = pair()
+    handles = [communicator.allreduce_async(np.ones(700, np.float32)) for communicator in ranks]
+    for handle in handles:
+        handle.wait()
+    del handle, handles
+    threads, memberships = [one._thread for one in ranks], [one._membership for one in ranks]
+    kept = [weakref.ref(communicator) for communicator in ranks]
+    ranks.clear()
+    gc.collect()
+    for thread, membership, reference in zip(threads, memberships, kept, strict=True):
+        assert thread is not None
+        thread.join(60)  # it may have had the last reference
+        assert not thread.is_alive()
+        assert reference() is None
+        assert isinstance(membership, LocalMembership)
+        assert membership.has_left
+
+
+@pytest.mark.parametrize("call", ["allreduce", "allreduce_sparse_async", "wait"])
+def test_a_child_is_refused_everything_while_a_sparse_sum_is_pending(call: str) -> None:
+    ranks = pair()
+    arguments = np.array([1]), np.ones(1, np.float32), 10
+    handle = ranks[0].allreduce_sparse_async(*arguments)
+    while not ranks[0]._in_flight:
+        time.sleep(0.001)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of newer Pythons: there are threads
+        pid = os.fork()
+    if pid == 0:
+        status = 3
+        try:
+            if call == "wait":
+                handle.wait()
+            elif call == "allreduce":
+                ranks[0].allreduce(np.ones(3, np.float32))
+            else:
+                ranks[0].allreduce_sparse_async(*arguments)
+        except UsageError:
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitpid(pid, 0)[1] == 0
+    ranks[1].allreduce_sparse(*arguments)
+    assert handle.wait().to_dense()[1] == 2
+    for communicator in ranks:
+        communicator.close()
