@@ -6,6 +6,7 @@ import ctypes
 import os
 import queue
 import socket
+import struct
 import tempfile
 import threading
 import time
@@ -23,7 +24,7 @@ from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
 from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.protocol.packetsocket import open_packet_socket
+from switchsum.protocol.packetsocket import SOL_PACKET, open_packet_socket
 from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Address, Kind, Reason, parse_ip
 from switchsum.testing.rig import CPU_PORT, SWITCH
 
@@ -46,6 +47,10 @@ START_S = 20.0
 THRIFT_PORT = 9090
 """BMv2's default; nobody else is in its namespace."""
 FRAME_BYTES = 1 << 16
+PACKET_AUXDATA = 8
+AUXDATA = struct.Struct("=IIIHHHH")
+"""`struct tpacket_auxdata`: first the status, last a tag that the kernel has taken off, and the tag's EtherType."""
+HAS_TAG = 1 << 4
 CLONE_NEWNET = 0x4000_0000
 OFFLOADS = ("tx", "tso", "gso", "gro", "lro", "ufo")
 
@@ -138,7 +143,10 @@ class Bmv2:
         raise TimeoutError("no network namespace")
 
     def _open_sockets(self) -> list[socket.socket]:
-        return [open_packet_socket(f"h{port}") for port in range(1, PORTS + 1)]
+        ends = [open_packet_socket(f"h{port}") for port in range(1, PORTS + 1)]
+        for end in ends:
+            end.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        return ends
 
     def _start(self) -> Child:
         ports = [word for port in range(1, PORTS + 1) for word in ("-i", f"{port}@s{port}")]
@@ -267,7 +275,7 @@ class Bmv2:
         for port, end in enumerate(self.sockets, start=1):
             try:
                 while True:
-                    frames.append((port, end.recv(FRAME_BYTES, socket.MSG_DONTWAIT)))
+                    frames.append((port, receive_whole(end)))
             except BlockingIOError:
                 pass
         while not self._packets_in.empty():
@@ -278,6 +286,17 @@ class Bmv2:
 
     def _write(self, kind: str, **entity: Any) -> None:
         self._client.write([v1.Update(type=kind, entity=v1.Entity(**entity))])
+
+
+def receive_whole(end: socket.socket) -> bytes:
+    """Return the next frame with the tag that the kernel has taken off; raises BlockingIOError when there is none."""
+    frame, ancillary, _, _ = end.recvmsg(FRAME_BYTES, socket.CMSG_SPACE(AUXDATA.size), socket.MSG_DONTWAIT)
+    for level, kind, data in ancillary:
+        if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
+            status, *_, tag, ethertype = AUXDATA.unpack(data)
+            if status & HAS_TAG:
+                return frame[:12] + ethertype.to_bytes(2) + tag.to_bytes(2) + frame[12:]
+    return frame
 
 
 def _answers_probe(item: tuple[int, bytes]) -> bool:
