@@ -22,6 +22,7 @@ from switchsum.host.handle import Handle
 from switchsum.host.pytorch import sparse
 from switchsum.host.pytorch.detours import Detours
 from switchsum.host.pytorch.fusion import Fused, Single, begin, fuse
+from switchsum.host.pytorch.gloo import LOOPBACK, open_gloo
 from switchsum.host.pytorch.operators import Reduction, choose
 from switchsum.host.pytorch.tensors import Staged, same_size, stage
 from switchsum.host.pytorch.work import Completer, SwitchWork
@@ -55,8 +56,12 @@ class SwitchGroup(dist.ProcessGroup):
         timeout: timedelta,
         connect: Callable[[], Communicator],
         closed: Callable[[], object],
+        address: str = LOOPBACK,
     ) -> None:
-        """Use `connect` for the communicator when it is first needed, and call `closed` when it is not any more."""
+        """Use `connect` for the communicator when it is first needed, and call `closed` when it is not any more.
+
+        `address` is where the group's gloo listens.
+        """
         super().__init__(rank, size)  # the form that can be subclassed
         self._store = store
         self._connect = connect
@@ -65,7 +70,7 @@ class SwitchGroup(dist.ProcessGroup):
         self._completer: Completer | None = None
         self._connecting = threading.Lock()
         self._detours = Detours()
-        self._gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, timeout)
+        self._gloo = open_gloo(store, rank, size, timeout, address)
         self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
         self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
 

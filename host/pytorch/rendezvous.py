@@ -7,7 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from switchsum.host.communicator import Communicator
 from switchsum.host.connect import connect
 from switchsum.host.join import ControllerClient
+from switchsum.host.pytorch.gloo import is_loopback, own_address
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import CollectiveTimeout, RankTaken, SwitchsumError, UnknownJob, UsageError
 
@@ -40,6 +41,8 @@ class Place:
     job: str
     is_ours: bool
     """Whether the job was made for the group, and goes with it."""
+    beacon: str | None = None
+    """An address of one of several machines; the way to it is the way to the others."""
 
 
 class Services(Protocol):
@@ -73,11 +76,15 @@ def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Servic
     """
     store = meeting.store
     store.set(f"switchsum/machine/{meeting.rank}", this_machine())
+    store.set(f"switchsum/address/{meeting.rank}", own_address(_hosts()))
     services = None
     if meeting.rank == 0:
         try:
             machines = _gather(meeting, "switchsum/machine")
             place, services = _decide(machines, start)
+            if len(set(machines)) > 1:
+                addresses = _gather(meeting, "switchsum/address")
+                place = replace(place, beacon=next((one for one in addresses if not is_loopback(one)), None))
         except SwitchsumError as error:
             store.set(_PLACE, _as_json(error))
             raise
@@ -87,6 +94,22 @@ def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Servic
     found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, f"rank 0 of {meeting.size}", [0]))
     _raise_if_error(found)
     return Place(**found), None
+
+
+def gloo_address(place: Place) -> str:
+    """Return the address at which other ranks of the group can reach this one."""
+    return own_address([*_hosts(), *([place.beacon] if place.beacon else [])])
+
+
+def _hosts() -> list[str]:
+    """Return hosts that the environment names and that are likely to be on the ranks' network."""
+    controller, link = os.environ.get("SWITCHSUM_CONTROLLER", ""), os.environ.get("SWITCHSUM_LINK", "")
+    named = [
+        "" if controller.startswith("unix:") else controller.rpartition(":")[0],
+        link.removeprefix("udp:").partition(":")[0] if link.startswith("udp:") else "",
+        os.environ.get("MASTER_ADDR", ""),
+    ]
+    return [host for host in named if host]
 
 
 def open_job(meeting: Meeting, place: Place) -> Communicator:

@@ -167,6 +167,42 @@ def test_futures_complete_while_nobody_waits(groups: list[Any]) -> None:
     assert all(work.is_success() for works in kept for work in works)
 
 
+def test_a_callback_may_wait_for_another_collective(groups: list[Any]) -> None:
+    # What torch's powerSGD_hook and quantization hooks do: one bucket's answer begins, and waits for, the next phase.
+    def call(group: Any) -> list[float]:
+        def again(future: Any) -> Any:
+            return group.allreduce([future.value()[0]], options()).get_future().wait()[0]
+
+        begun = [group.allreduce([torch.full((3000,), float(bucket + 1))], options()) for bucket in range(4)]
+        chained = [work.get_future().then(again) for work in begun]
+        return [future.wait()[0].item() for future in chained]
+
+    assert on_all(groups, call) == [[9.0, 18.0, 27.0, 36.0]] * RANKS
+
+
+def test_a_callback_may_wait_for_a_collective_that_was_begun_after_its_own(groups: list[Any]) -> None:
+    def call(group: Any) -> float:
+        first, second = (group.allreduce([torch.ones(3000)], options()).get_future() for _ in range(2))
+        return first.then(lambda _: second.wait()[0].sum().item()).wait()
+
+    assert on_all(groups, call) == [9000.0] * RANKS
+
+
+def test_what_is_completed_has_its_results(groups: list[Any]) -> None:
+    def call(group: Any) -> bool:
+        right = True
+        for turn in range(50):
+            own = torch.full((500,), float(turn + group.rank()))
+            gathered = [torch.zeros(500) for _ in range(RANKS)]
+            work = group.allgather([gathered], [own])
+            while not work.is_completed():
+                time.sleep(0)
+            right &= [one[-1].item() for one in gathered] == [float(turn + rank) for rank in range(RANKS)]
+        return right
+
+    assert on_all(groups, call) == [True] * RANKS
+
+
 @pytest.mark.parametrize("root", range(RANKS))
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool, torch.uint8, torch.complex64], ids=str)
 def test_broadcast_of_any_dtype(groups: list[Any], root: int, dtype: Any) -> None:

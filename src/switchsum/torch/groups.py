@@ -16,7 +16,16 @@ from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.communicator import Communicator
 from switchsum.host.pytorch.group import BACKEND, GroupStatistics, SwitchGroup
-from switchsum.host.pytorch.rendezvous import Meeting, Place, Services, await_leaving, meet, open_job, remove_job
+from switchsum.host.pytorch.rendezvous import (
+    Meeting,
+    Place,
+    Services,
+    await_leaving,
+    gloo_address,
+    meet,
+    open_job,
+    remove_job,
+)
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.services import LocalServices
 
@@ -64,7 +73,15 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         base = Base(place, None)
     else:
         base = Base(*meet(meeting, LocalServices))
-    group = _Group(store, rank, size, timeout, lambda: open_job(meeting, base.place), lambda: _close(meeting, base))
+    group = _Group(
+        store,
+        rank,
+        size,
+        timeout,
+        lambda: open_job(meeting, base.place),
+        lambda: _close(meeting, base),
+        gloo_address(base.place),
+    )
     group.base = base
     atexit.register(_close_at_exit, weakref.ref(group))
     if parent is None:
