@@ -1,8 +1,9 @@
 """The process group: c10d's collectives on a communicator, and on gloo what a switch does not do.
 
-A `Backend` cannot be made in Python, so this is a whole `ProcessGroup`, which torch uses in place of its own.  torch
-2.13 calls some collectives by new names (`all_gather_single`) and others by old ones (`_allgather_base`): both are
-here.  C++ reaches the methods that its trampoline knows; what else it calls goes to the gloo that is registered.
+A `Backend` cannot be made in Python before torch 2.15, so this is a whole `ProcessGroup`, which torch uses in place of
+its own.  torch 2.13 calls some collectives by new names (`all_gather_single`) and others by old ones
+(`_allgather_base`): both are here.  C++ reaches the methods that its trampoline knows; what else it calls goes to the
+gloo that is registered.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from switchsum.host.pytorch import sparse
 from switchsum.host.pytorch.detours import Detours
 from switchsum.host.pytorch.fusion import Fused, Single, begin, fuse
 from switchsum.host.pytorch.gloo import LOOPBACK, open_gloo
+from switchsum.host.pytorch.graphs import kept_out_of_graphs
 from switchsum.host.pytorch.operators import Reduction, choose
 from switchsum.host.pytorch.tensors import Staged, same_size, stage
 from switchsum.host.pytorch.work import Completer, SwitchWork
@@ -45,6 +47,7 @@ class GroupStatistics:
     """Calls that gloo served, by name, and by dtype where that is why."""
 
 
+@kept_out_of_graphs
 class SwitchGroup(dist.ProcessGroup):
     """A process group whose reductions, broadcasts and gathers go through a switch."""
 

@@ -28,16 +28,37 @@ class Staged:
 
     def array(self) -> npt.NDArray[Any]:
         """Return the values as numpy's, in the same memory."""
-        values = self.values.detach()
-        if values.dtype == torch.bfloat16:  # numpy has none of its own
-            return values.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-        array: npt.NDArray[Any] = values.numpy()
-        return array
+        dtype = self.values.dtype
+        if dtype == torch.bfloat16:  # numpy has none of its own
+            return shared_array(self.values, np.dtype(ml_dtypes.bfloat16))
+        return shared_array(self.values, np.dtype(str(dtype).removeprefix("torch.")))
 
     def bits(self) -> npt.NDArray[np.uint8]:
         """Return the values as bytes, in the same memory."""
-        array: npt.NDArray[np.uint8] = self.values.detach().reshape(-1).view(torch.uint8).numpy()
-        return array
+        return shared_array(self.values, np.dtype(np.uint8)).reshape(-1)
+
+
+class _Memory:
+    """A tensor's memory, as numpy asks for it."""
+
+    __slots__ = ("__array_interface__", "_owner")
+
+    def __init__(self, tensor: torch.Tensor, octets: int) -> None:
+        self._owner = tensor  # numpy keeps this object, and so the tensor, as long as there is an array of it
+        place = (tensor.data_ptr(), False)
+        self.__array_interface__ = {"shape": (octets,), "typestr": "|u1", "data": place, "version": 3}
+
+
+def shared_array(tensor: torch.Tensor, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return a contiguous tensor's memory as an array of the tensor's shape, or of its bytes if `dtype` is one byte.
+
+    `tensor.numpy()` would do, but that a tensor which has been numpy's can never be resized again.
+    """
+    octets = tensor.numel() * tensor.element_size()
+    shape = tuple(tensor.shape) if dtype.itemsize == tensor.element_size() else (octets,)
+    if octets == 0:
+        return np.empty(shape, dtype)
+    return np.asarray(_Memory(tensor, octets)).view(dtype).reshape(shape)
 
 
 def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from switchsum.host.handle import Handle
+from switchsum.host.pytorch.graphs import kept_out_of_graphs
 
 NO_TIMEOUT: Final = timedelta(0)
 RELIEF_S: Final = 0.05
@@ -22,6 +23,7 @@ STOP_S: Final = 5.0
 """How long callbacks that are running may keep a group from ending."""
 
 
+@kept_out_of_graphs
 class SwitchWork(dist.Work):
     """Collectives that were begun together; c10d waits for it, or for its future.
 
@@ -120,7 +122,7 @@ class SwitchWork(dist.Work):
 class Completer:
     """Completes works whose collectives have ended, so that futures need no thread that waits for them.
 
-    Works are completed in the order in which they were begun, one after the other: what is chained to a future may begin
+    Works are completed in the order in which they were begun, one by one: what is chained to a future may begin
     further collectives, and these must come in the same order on all ranks.  A callback that waits for what comes after
     it would wait for ever; so another thread goes on when one has not come back from its callbacks for RELIEF_S.
     """

@@ -145,6 +145,18 @@ def test_layouts_and_leaves(groups: list[Any]) -> None:
     on_all(groups, call)
 
 
+def test_tensors_can_be_resized_afterwards(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        for dtype in (torch.float32, torch.bfloat16, torch.int64):
+            tensor = torch.ones(10, dtype=dtype)
+            group.allreduce([tensor], options()).wait()
+            group.broadcast([tensor], options()).wait()
+            tensor.resize_(2000)
+            tensor.untyped_storage().resize_(0)
+
+    on_all(groups, call)
+
+
 def test_futures_complete_while_nobody_waits(groups: list[Any]) -> None:
     ended: list[float] = []
     done = threading.Event()

@@ -110,21 +110,27 @@ def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> N
 
 @pytest.mark.slow
 @pytest.mark.root
-@pytest.mark.timeout(400)
-def test_a_torchrun_on_each_of_two_machines(tmp_path: Path) -> None:
-    script = [str(SCRIPTS / "two_machines.py"), str(SCRIPTS / "ddp.py"), "switchsum", str(tmp_path / "result")]
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("count", [2, 4])
+def test_the_pages_commands_on_several_machines(count: int, tmp_path: Path) -> None:
+    script = [str(SCRIPTS / "machines.py"), str(count), str(SCRIPTS / "ddp.py"), "switchsum", str(tmp_path / "result")]
     environment = {name: value for name, value in os.environ.items() if name not in LOCAL}
     done = subprocess.run(
         ["unshare", "--net", sys.executable, *script],
         env=environment,
         capture_output=True,
         text=True,
-        timeout=patience(350),
+        timeout=patience(500),
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "trained on two machines" in done.stdout
+    assert f"trained on {count} machines" in done.stdout
     assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
+
+
+@pytest.mark.timeout(300)
+def test_compiled_models(launch: Launch) -> None:
+    assert launch(2, SCRIPTS / "compiled.py").check().count("compiled") == 2
 
 
 @pytest.mark.timeout(120)

@@ -12,7 +12,7 @@ import sys
 from switchsum.doctor.finding import Finding, State
 
 OLDEST_PYTHON = (3, 11)
-TORCH_SERIES = "2.13."
+TORCH_SERIES = ("2.13.", "2.14.", "2.15.")
 
 # Import name -> distribution. The generated modules of p4runtime cannot be imported beside a current protobuf, and
 # need not be: their descriptors are read as bytes. So that package is only looked for.
@@ -112,8 +112,8 @@ def check_torch() -> Finding:
         name="PyTorch",
         state=State.OK if will_do else State.LIMITED if version else State.MISSING,
         found=version or "not installed",
-        purpose=f"training with torch {TORCH_SERIES}x, comparison with gloo",
-        remedy="" if will_do else pip_install(f"torch=={TORCH_SERIES}*"),
+        purpose="training with torch 2.13 to 2.15, comparison with gloo",
+        remedy="" if will_do else pip_install("torch>=2.13,<2.16"),
     )
 
 

@@ -1,0 +1,128 @@
+"""Several machines, as far as namespaces are, on which the commands of docs/pytorch.md are typed as they stand.
+
+`unshare --net python machines.py COUNT SCRIPT ARGUMENTS...` as root.  Each machine has a network and a host name of its
+own, and an /etc/hosts as Debian's installer writes it: the machine's own name is 127.0.1.1 there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from switchsum.launch import wires
+from switchsum.launch.children import Child, Children
+from switchsum.protocol.wire import format_ip
+
+PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
+SLOWNESS = float(os.environ["SWITCHSUM_TEST_SLOWNESS"])
+
+
+def commands() -> tuple[str, str]:
+    """Return the page's commands: what runs on HOST, and what runs on every machine."""
+    text = PAGE.read_text()
+    on_host = re.search(r"```sh\n# on HOST\b.*?\n(.*?)```", text, re.DOTALL)
+    everywhere = re.search(r"```sh\n# on every machine\b.*?\n(.*?)```", text, re.DOTALL)
+    assert on_host is not None
+    assert everywhere is not None
+    return on_host[1], everywhere[1]
+
+
+class Machine:
+    """A network namespace with a name of its own."""
+
+    def __init__(self, wire: wires.Wire, scratch: Path) -> None:
+        self.wire = wire
+        self.address = format_ip(wire.address.ip)
+        self._name = f"node{wire.rank}"
+        self._hosts = scratch / f"hosts{wire.rank}"
+        self._hosts.write_text(f"127.0.0.1 localhost\n127.0.1.1 {self._name}.example {self._name}\n")
+
+    def shell(self, script: str, host: str) -> list[str]:
+        """Return the command that types lines of the page into a shell of this machine."""
+        script = script.replace("HOST", host).replace("NODE", str(self.wire.rank))
+        enter = f'hostname {self._name} && mount --bind {self._hosts} /etc/hosts && exec bash -c "$0"'
+        return self.wire.inside(["unshare", "--uts", "--mount", "sh", "-c", enter, f"set -e\n{script}\nwait\n"])
+
+
+def environment() -> dict[str, str]:
+    """Return a user's, whose PATH leads to this environment's commands."""
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_NUM_THREADS": "1",
+        "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", ""),
+    }
+
+
+def train(machines: list[Machine], script: str) -> list[tuple[int, str]]:
+    """Type the same lines on all machines; return exit codes and output."""
+    shells = [
+        subprocess.Popen(
+            machine.shell(script, machines[0].address),
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for machine in machines
+    ]
+    outputs = [shell.communicate(timeout=150 * SLOWNESS)[0] for shell in shells]
+    return [(shell.returncode, output) for shell, output in zip(shells, outputs, strict=True)]
+
+
+def list_jobs(machine: Machine, host: str) -> subprocess.CompletedProcess[str]:
+    """Ask the controller on HOST for its jobs, from a machine."""
+    line = machine.shell("switchsum job list --controller HOST:9560", host)
+    return subprocess.run(line, env=environment(), capture_output=True, text=True, check=False)
+
+
+def await_controller(machine: Machine, host: str, services: Child) -> None:
+    """Wait until the controller on HOST answers."""
+    deadline = time.monotonic() + 60 * SLOWNESS
+    while list_jobs(machine, host).returncode != 0:
+        assert services.process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def main(count: int, command: list[str]) -> None:
+    """Try without a controller, and then with one."""
+    on_host, everywhere = commands()
+    words = shlex.join(command)
+    everywhere = everywhere.replace("train.py", words).replace("--nnodes 2", f"--nnodes {count}")
+    if count > 2:
+        everywhere = everywhere.replace("--nproc-per-node 2", "--nproc-per-node 1")
+    wires.run(["ip", "link", "add", "bridge0", "type", "bridge"])
+    wires.run(["ip", "link", "set", "bridge0", "up"])
+    with Children() as children, tempfile.TemporaryDirectory() as scratch:
+        machines = []
+        for rank in range(count):
+            wire = wires.lay(children, rank, mtu=wires.mtu_for(256), rate=None)
+            wires.run(["ip", "link", "set", wire.interface, "master", "bridge0"])
+            machines.append(Machine(wire, Path(scratch)))
+        if count == 2:
+            ended = train(machines, re.sub(r"^export .*\n", "", everywhere, flags=re.MULTILINE))
+            assert all(code != 0 for code, _ in ended), ended
+            assert any("ranks are on 2 machines" in output for _, output in ended), ended
+            print("told what to start", flush=True)
+        host = machines[0].address
+        services = children.start("HOST", machines[0].shell(on_host, host), environment=environment(), prefix=True)
+        await_controller(machines[-1], host, services)
+        for code, output in train(machines, everywhere):
+            assert code == 0, output
+        no_end = shlex.quote(str(Path(__file__).parent / "no_end.py"))
+        for code, output in train(machines, everywhere.replace(words, no_end)):
+            assert code == 0, output
+        print(f"trained on {count} machines", flush=True)
+        left = list_jobs(machines[-1], host)
+        assert "torch-" not in left.stdout, left.stdout
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2:])
