@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from .timing import SLOWNESS, patience
 
-# No deadline: the first example of a property may compile native code, and a shared machine is slow at times.
-settings.register_profile("switchsum", deadline=None, print_blob=True)
+# No deadline and no complaint about slow examples: the first one of a property may compile native code, and a shared
+# machine is slow at times.
+settings.register_profile("switchsum", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("switchsum")
 
 # A shell's background jobs ignore interrupts, and so would the programs that tests start from there to interrupt them.

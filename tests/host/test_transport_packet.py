@@ -42,6 +42,8 @@ from switchsum.switch.ports.base import Counter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.ports.port_set import PortSet
 
+from ..timing import patience
+
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 STRANGER = Address(mac=0x02_00_00_00_00_09, ip=0x0A_00_00_09, port=AGGREGATION_PORT)
 WORKER_IP = "10.0.0.2"
@@ -135,7 +137,7 @@ def put(link: Transport, frames: list[bytes]) -> tuple[np.ndarray[tuple[int], np
 def received(link: Transport, count: int) -> list[bytes]:
     """Return the next `count` frames that the worker gets; none: what comes within a moment."""
     frames: list[bytes] = []
-    while link.wait(5 if len(frames) < count else 0.05):
+    while link.wait(patience(5) if len(frames) < count else 0.05):
         came = link.receive()
         for row, length in zip(came.rows.tolist(), came.lengths.tolist(), strict=True):
             frames.append(came.frames[row, link.lead : link.lead + length].tobytes())

@@ -100,7 +100,7 @@ def put(link: UdpTransport, row: int, frame: bytes) -> None:
 def received(link: UdpTransport, count: int) -> list[bytes]:
     frames: list[bytes] = []
     while len(frames) < count:
-        assert link.wait(5)
+        assert link.wait(patience(5))
         came = link.receive()
         assert not came.frames.flags.writeable
         for row, length in zip(came.rows.tolist(), came.lengths.tolist(), strict=True):

@@ -17,6 +17,7 @@ from switchsum.protocol.shm import SharedMemory
 Bytes = npt.NDArray[np.uint8]
 
 MANY = 1 << 35
+LONG_S = 50 * float(os.environ.get("SWITCHSUM_TEST_SLOWNESS", "1"))
 ROUNDS = 20_000
 LINE = 64
 RECORD = 4096
@@ -99,7 +100,7 @@ class Peer:
 
     def __exit__(self, *_: Any) -> None:
         try:
-            assert self._process.wait(50) == 0
+            assert self._process.wait(LONG_S) == 0
         finally:
             self._process.kill()
             self._process.wait()

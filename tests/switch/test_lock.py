@@ -6,6 +6,8 @@ import threading
 
 from switchsum.switch.lock import StateLock
 
+from ..timing import patience
+
 
 def test_who_wants_it_has_the_holder_make_way() -> None:
     lock, asked, order = StateLock(), threading.Event(), []
@@ -18,10 +20,10 @@ def test_who_wants_it_has_the_holder_make_way() -> None:
     with lock:
         writer = threading.Thread(target=want)
         writer.start()
-        assert asked.wait(10)
+        assert asked.wait(patience(10))
         assert lock.is_wanted
         order.append("holder")
-    writer.join(10)
+    writer.join(patience(10))
     assert order == ["holder", "writer"]
     assert not lock.is_wanted
 

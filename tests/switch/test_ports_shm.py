@@ -187,7 +187,7 @@ def test_a_worker_is_gone_when_its_process_is_even_if_a_child_lives(switch: Swit
     worker = switch.worker("leave_a_child")
     assert switch.joined(1) == [1]
     switch.run(lambda: not switch.ports.ports())
-    assert worker.wait(20) == 0
+    assert worker.wait(patience(20)) == 0
     assert worker.stdout is not None
     worker.stdout.readline()
     os.kill(int(worker.stdout.readline()), signal.SIGKILL)

@@ -141,7 +141,7 @@ class Parts:
     def await_progress(self) -> None:
         """Wait until rounds are completed that were not when we came."""
         before = self.count("completed")
-        assert eventually(lambda: self.count("completed") > before)
+        assert eventually(lambda: self.count("completed") > before, 40)
 
     def end_well(self, workers: list[Process]) -> None:
         """Let workers come to their end, and check that all went well for them."""
