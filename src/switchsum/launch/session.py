@@ -22,8 +22,9 @@ from switchsum.protocol.wire import format_ip, format_mac
 
 JOB = "run"
 LOOPBACK = 0x7F_00_00_01
-READY_S = 120.0
-"""How long switch and controller may take to start; compiling the program cold takes seconds, more where it is busy."""
+READY_S = 600.0
+"""How long switch and controller may take to start.  One that has ended is seen at once; compiling all of it cold takes
+half a minute of a core, and two minutes were too few where twenty others wanted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
