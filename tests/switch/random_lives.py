@@ -40,7 +40,7 @@ class RandomLives:
         self._draft = draft = Draft()
         widths = [8, *(int(width) for width in rng.choice(WIDTHS, 3))]
         self._headers = [draft.header(name, widths) for name in ("given", "twin", "more")]
-        metadata = draft.headers[draft.header("metadata", [*WIDTHS, *WIDTHS], metadata=True)].slots
+        metadata = draft.headers[draft.header("metadata", [*WIDTHS, *widths[1:]], metadata=True)].slots
         self._readable = {name: [slot for slot in metadata if rng.integers(4) == 0] for name in GRAPHS}
         self._metadata = metadata
         self._slots = [slot for header in self._headers for slot in draft.headers[header].slots]
@@ -117,6 +117,8 @@ class RandomLives:
         made: list[tuple[list[ir.Statement], ir.Terminator]] = []
         for number in range(blocks):
             statements: list[ir.Statement] = [self._statement(expressions) for _ in range(rng.integers(1, 6))]
+            # What is shown first is of an earlier life, unless an earlier graph has written it in this one.
+            statements = [*(self._show(name) if not number or self._pick((True, False)) else []), *statements]
             statements += self._show(name) if self._pick((True, False)) else []
             end: ir.Terminator = ir.End()
             if number + 1 < blocks:
@@ -185,17 +187,24 @@ class RandomLives:
         def by_chance(of: ir.Expr) -> ir.Expr:
             return ir.Binary(1, Op.AND, not_cloned(of), expressions.make(1, 1))
 
-        lists = range(1, len(self._lists))
+        def number() -> int:
+            """Pick a field list, and write what it keeps."""
+            chosen = self._pick(range(1, len(self._lists)))
+            for slot in self._lists[chosen]:
+                if self._pick((True, False)):
+                    made.append(ir.Assign(slot, expressions.make(self._draft.fields[slot].width, 1)))
+            return chosen
+
         if name in ("ingress", "egress") and self._pick((True, False)):
-            made.append(ir.Assign(names.clone_list, ir.Const(16, self._pick((0, *lists)))))
+            made.append(ir.Assign(names.clone_list, ir.Const(16, self._pick((0, number(), number())))))
             session = self._pick((ONE_CLONE, ONE_CLONE, TWO_CLONES, 3))
             sometimes(names.clone, session + 1, self._pick((first, not_cloned, by_chance)))
         if name == "ingress":
             if self._pick((True, False)):
-                sometimes(names.resubmit, self._pick(lists), self._pick((first, first, by_chance)))
+                sometimes(names.resubmit, number(), self._pick((first, first, by_chance)))
             sometimes(names.mcast_grp, GROUP, self._pick((first, by_chance)))
         if name == "egress" and self._pick((True, False)):
-            sometimes(names.recirculate, self._pick(lists), self._pick((first, first, by_chance)))
+            sometimes(names.recirculate, number(), self._pick((first, first, by_chance)))
         return made
 
     def _pick(self, choices: Sequence[T]) -> T:
