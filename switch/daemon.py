@@ -262,7 +262,7 @@ def _open_taps(config: Config) -> Iterator[Tap]:
     """Yield what is to watch the frames; raises UsageError."""
     try:
         if config.pcap is not None:
-            yield Capture(config.pcap)
+            yield Capture(config.pcap, config.cpu_port)
         if config.interface_pcaps is not None:
             yield InterfaceFiles(config.interface_pcaps, config.interfaces)
     except OSError as error:

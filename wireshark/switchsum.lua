@@ -220,6 +220,24 @@ function switchsum.dissector(buffer, pinfo, root)
   return buffer:len()
 end
 
+-- Frames of the controller's port: in the switch's captures they have a link type of their own, for they begin with two
+-- bytes that say which port a packet-in came from, or a packet-out goes to.
+local controller = Proto("switchsum_controller", "switchsum packet-in or packet-out")
+controller.fields.port = ProtoField.uint16("switchsum_controller.port", "Port", base.DEC, nil, 0xff80)
+
+function controller.dissector(buffer, pinfo, root)
+  pinfo.cols.protocol = "switchsum"
+  if buffer:len() < 2 then
+    return buffer:len()
+  end
+  local tree = root:add(controller, buffer(0, 2))
+  tree:add(controller.fields.port, buffer(0, 2))
+  Dissector.get("eth_withoutfcs"):call(buffer(2):tvb(), pinfo, root)
+  return buffer:len()
+end
+
+DissectorTable.get("wtap_encap"):add((wtap_encaps or wtap).USER0, controller)
+
 switchsum.prefs.port = Pref.uint("UDP port", AGGREGATION_PORT, "Where the switch listens (switchsum switch --udp)")
 
 local registered = AGGREGATION_PORT

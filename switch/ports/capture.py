@@ -19,6 +19,9 @@ _INTERFACE: Final = 1
 _PACKET: Final = 6
 _BYTE_ORDER: Final = 0x1A2B3C4D
 _ETHERNET: Final = 1
+_CONTROLLER: Final = 147
+"""Link type of the controller's port: the first of those that are left to users.  A packet-in or packet-out begins with
+a header that the program declares, and is no Ethernet frame."""
 _NAME: Final = 2
 _RESOLUTION: Final = 9
 _FLAGS: Final = 2
@@ -31,9 +34,10 @@ _log = logging.getLogger(__name__)
 class Capture:
     """A pcapng file that is being written."""
 
-    def __init__(self, path: Path) -> None:
-        """Create `path`, or write it anew; raises OSError."""
+    def __init__(self, path: Path, cpu_port: int | None = None) -> None:
+        """Create `path`, or write it anew; raises OSError.  `cpu_port` is the controller's, None if it has none."""
         self._file = path.open("wb")
+        self._cpu_port = cpu_port
         self._interfaces: dict[int, int] = {}
         self._is_full = False
         self._block(_SECTION, struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1))
@@ -78,7 +82,8 @@ class Capture:
         if port not in self._interfaces:
             self._interfaces[port] = len(self._interfaces)
             options = _option(_NAME, f"port {port}".encode()) + _option(_RESOLUTION, b"\x09") + _option(0)
-            self._block(_INTERFACE, struct.pack("<HHI", _ETHERNET, 0, MAX_FRAME_BYTES) + options)
+            link = _CONTROLLER if port == self._cpu_port else _ETHERNET
+            self._block(_INTERFACE, struct.pack("<HHI", link, 0, MAX_FRAME_BYTES) + options)
         return self._interfaces[port]
 
     def _block(self, kind: int, body: bytes) -> None:

@@ -157,3 +157,19 @@ def test_a_capture_shows_every_frame_with_its_port_and_direction(tmp_path: Path)
         assert before <= (meta.tshigh << 32) + meta.tslow <= after
         assert meta.wirelen == len(data)
         assert Ether(data).dst == "02:00:00:00:00:02"
+        assert meta.linktype == 1
+
+
+def test_a_capture_tells_packet_ins_from_frames(tmp_path: Path) -> None:
+    from scapy.utils import RawPcapNgReader
+
+    table = PortTable(reserved=())
+    group = MemoryPorts(table, [CPU_PORT, 5])
+    path = tmp_path / "frames.pcapng"
+    ports = PortSet(table, [group], taps=[Capture(path, CPU_PORT)])
+    group.inject(CPU_PORT, frame(0))
+    group.inject(5, frame(1))
+    echo(ports, ports.poll(), [5] * 2)
+    ports.close()
+    with RawPcapNgReader(str(path)) as reader:
+        assert {meta.ifname.decode(): meta.linktype for _, meta in reader} == {f"port {CPU_PORT}": 147, "port 5": 1}
