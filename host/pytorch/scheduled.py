@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -42,7 +42,8 @@ class Layer:
 class Scheduled:
     """A model whose gradients are averaged over the ranks while the next step has begun.
 
-    Every backward pass uses every parameter once, and the loop has neither `zero_grad` nor `step`.  Call `finish`
+    Every backward pass uses every parameter, in the forward pass of a module that has it (several, where it is tied),
+    and the loop has neither `zero_grad` nor `step`.  Call `finish`
     before anything but a forward pass looks at parameters: checkpoints, for instance.
     """
 
@@ -66,7 +67,8 @@ class Scheduled:
             found.broadcast([tensor.detach()]).wait()
         total, before = sum(one.numel() for one in model.parameters()), 0
         self.layers: list[Layer] = []
-        for module, parameters in _owners(model):
+        layer_of: dict[nn.Parameter, Layer] = {}
+        for parameters in _owned(model):
             if any(one.dtype != torch.float32 or one.device.type != "cpu" for one in parameters):
                 raise UsageError("Scheduled takes float32 parameters on the CPU")
             layer = Layer(
@@ -77,9 +79,13 @@ class Scheduled:
             )
             before += sum(one.numel() for one in parameters)
             self.layers.append(layer)
-            module.register_forward_pre_hook(lambda _, __, layer=layer: self._finish(layer))
             for parameter in parameters:
+                layer_of[parameter] = layer
                 parameter.register_post_accumulate_grad_hook(lambda _, layer=layer: self._begin(layer))
+        # A tied parameter is ready before any module that has it: the first that runs need not be the first defined.
+        for module in model.modules():
+            for layer in {id(layer_of[one]): layer_of[one] for one in _own(module)}.values():
+                module.register_forward_pre_hook(lambda _, __, layer=layer: self._finish(layer))
 
     def finish(self) -> None:
         """Wait for all gradients, and let every layer's optimizer step."""
@@ -93,7 +99,10 @@ class Scheduled:
             return
         layer.missing = len(layer.parameters)
         if layer.handles:
-            raise UsageError("a second backward pass before the forward pass that its gradients are for")
+            raise UsageError(
+                "a second backward pass before the forward pass that its gradients are for: a module's parameters are "
+                "used by its own forward pass, once a step"
+            )
         layer.sums = torch.cat([_gradient(one) for one in layer.parameters])
         communicator = self._group.connect()
         layer.handles = [communicator.allreduce_async(stage(layer.sums).array(), "average", urgent=layer.urgent)]
@@ -111,14 +120,19 @@ class Scheduled:
         layer.optimizer.zero_grad()
 
 
-def _owners(model: nn.Module) -> Iterator[tuple[nn.Module, list[nn.Parameter]]]:
-    """Yield modules in the order of their definition with the parameters that are theirs; shared ones once."""
+def _own(module: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters to train that a module has itself, tied ones among them."""
+    return [one for one in module.parameters(recurse=False) if one.requires_grad]
+
+
+def _owned(model: nn.Module) -> Iterator[list[nn.Parameter]]:
+    """Yield what each module has itself, in the order of their definition; tied parameters with the first of them."""
     seen: set[nn.Parameter] = set()
     for module in model.modules():
-        own: list[Any] = [one for one in module.parameters(recurse=False) if one.requires_grad and one not in seen]
+        own = [one for one in _own(module) if one not in seen]
         seen.update(own)
         if own:
-            yield module, own
+            yield own
 
 
 def _gradient(parameter: nn.Parameter) -> torch.Tensor:
