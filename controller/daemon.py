@@ -349,6 +349,18 @@ class Controller:
             missing=incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED),
         )
 
+    def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
+        """Note what a member says it issued, and tell it what the others say, once all have or some time is over."""
+        with self._changed:
+            _, incarnation, member = self._membership(request.job, request.nonce)
+            member.issued = request.operation
+            self._changed.notify_all()
+            for last in self._patience(request.wait_s):
+                present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
+                if last or all(one.issued for one in present):
+                    break
+            return rpc.CompareReply(operations=[one.issued for one in incarnation.members])
+
     def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
         """End a membership."""
         with self._changed:

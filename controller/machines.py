@@ -119,6 +119,8 @@ class Member:
     """What is worth having in flight there; 0: everything."""
     heard_s: float = 0.0
     """When the member was last heard of, in the controller's monotonic time."""
+    issued: str = ""
+    """The operation, in words, that the member says it issued where others issued another one."""
     connections: int = 0
     """On which it attends; while there is one, it lives."""
     has_attended: bool = False

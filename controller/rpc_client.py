@@ -63,6 +63,10 @@ class ControllerClient:
         """Say that a member is alive."""
         return self._call("Heartbeat", request, rpc.HeartbeatReply)
 
+    def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
+        """Tell what a member has issued, and hear what the others have."""
+        return self._call("Compare", request, rpc.CompareReply, wait_s=request.wait_s)
+
     def create_job(self, request: rpc.CreateJobRequest) -> rpc.JobInfo:
         """Reserve slots for a new job."""
         return self._call("CreateJob", request, rpc.JobInfo)

@@ -23,7 +23,7 @@ from switchsum.host.handle import Handle, HeldBack
 from switchsum.host.prepared import Prepared
 from switchsum.host.programs import Programs, check_process
 from switchsum.host.statistics import Statistics
-from switchsum.protocol.errors import Interrupted, NotAdmitted, SwitchsumError, UsageError
+from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -48,8 +48,8 @@ class Holder(Protocol):
     on_heartbeat: Callable[[], object]
     """What to call now and then, on a thread of its own; it must not block."""
 
-    def explain(self, error: NotAdmitted) -> SwitchsumError:
-        """Return why the switch refuses contributions, if that is known, or the refusal itself."""
+    def explain(self, error: SwitchsumError) -> SwitchsumError:
+        """Return an error with what only the controller knows: why a member is refused, which rank is the odd one."""
         ...
 
     def leave(self) -> None:
@@ -508,8 +508,7 @@ class Communicator(CollectiveCalls):
         while events:
             event = events[0]
             if isinstance(event, Failed):
-                why = event.error
-                self._fail(self._membership.explain(why) if isinstance(why, NotAdmitted) else why)
+                self._fail(self._membership.explain(event.error))
             elif event.operation in self._in_flight:
                 if self._driver.trace is not None and event.operation in self._began:
                     began, name = self._began.pop(event.operation)

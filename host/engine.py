@@ -392,10 +392,9 @@ class Engine:
         core = self._state.core[0]
         operation = self._operations[int(core["failed"])][0]
         if core["failure"] == Failure.MISMATCH:
-            return OperationMismatch(
-                f"another rank issued another operation than rank {self._config.rank}'s {operation.name} "
-                f"(number {int(core['failed'])} of this communicator)"
-            )
+            own = f"{operation.name} (number {int(core['failed'])} of its communicator)"
+            text = f"another rank issued another operation than rank {self._config.rank}'s {own}"
+            return OperationMismatch(text, own)
         return NotAdmitted(f"the switch refuses contributions of rank {self._config.rank}: {_name(core['reason'])}")
 
     def _timeout(self) -> SwitchsumError:

@@ -19,6 +19,7 @@ from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
     NotAdmitted,
+    OperationMismatch,
     RemoteError,
     SwitchLost,
     SwitchsumError,
@@ -38,7 +39,7 @@ CUT_AFTER: Final = 40
 READY_S: Final = 1.0
 """Longest single call of Ready."""
 EXPLAIN_S: Final = 2.0
-"""How long to wait for the reason of what the switch has refused."""
+"""How long to wait for what the controller knows about an error."""
 RETRY_S: Final = 0.2
 """Pause before a connection that has ended is tried again."""
 ATTEND_S: Final = 2.0
@@ -267,12 +268,22 @@ class Membership:
         elif reply.epoch != self.reply.epoch:
             self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
 
-    def explain(self, error: NotAdmitted) -> SwitchsumError:
-        """Return why the switch refuses contributions: the controller says so in the same moment, or not at all."""
-        end = time.monotonic() + EXPLAIN_S
-        while self.error is None and time.monotonic() < end:
-            time.sleep(0.01)
-        return self.error or error
+    def explain(self, error: SwitchsumError) -> SwitchsumError:
+        """Return an error with what only the controller knows, if that is to be had in a moment."""
+        if isinstance(error, NotAdmitted):
+            end = time.monotonic() + EXPLAIN_S
+            while self.error is None and time.monotonic() < end:
+                time.sleep(0.01)
+            return self.error or error
+        if not isinstance(error, OperationMismatch):
+            return error
+        request = rpc.CompareRequest(job=self.job, nonce=self.reply.nonce, operation=error.operation, wait_s=EXPLAIN_S)
+        try:
+            reply = self._client.call("Compare", request, rpc.CompareReply, 2 * EXPLAIN_S)
+        except (SwitchsumError, ValueError):
+            return error
+        text = _compared(reply.operations)
+        return OperationMismatch(text, error.operation) if text else error
 
     def reform(self, timeout_s: float) -> tuple[int, int]:
         """End the membership so that the job goes on without those that are lost; return the new rank and world size.
@@ -310,3 +321,17 @@ class Membership:
             self._stream.cancel()
         self._thread.join(READY_S)
         self._client.close()
+
+
+def _compared(operations: list[str]) -> str:
+    """Say which ranks issued what, those that differ from most first; empty where all have said the same."""
+    issuers: dict[str, list[int]] = {}
+    for rank, operation in enumerate(operations):
+        issuers.setdefault(operation or "nothing that is known of", []).append(rank)
+    if len(issuers) < 2:
+        return ""
+    parts = [
+        f"rank {', '.join(map(str, ranks))} issued {operation}"
+        for operation, ranks in sorted(issuers.items(), key=lambda item: (len(item[1]), item[1]))
+    ]
+    return "; ".join(parts)

@@ -83,6 +83,11 @@ class NotAdmitted(RemoteError):
 class OperationMismatch(RemoteError):
     """Ranks issued different operations (dtype, shape, operator or order) on the same communicator."""
 
+    def __init__(self, message: str, operation: str = "") -> None:
+        """Take this rank's own operation in words, for comparison with the others'."""
+        super().__init__(message)
+        self.operation = operation
+
 
 class SumOverflow(RemoteError, OverflowError):
     """An integer sum does not fit its dtype; `blocks` are the indices of the blocks concerned."""

@@ -144,6 +144,25 @@ class HeartbeatReply:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest:
+    """Ranks issued different operations: say which one this is; the call returns after `wait_s` at the latest."""
+
+    job: str
+    nonce: int
+    operation: str
+    """In words."""
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareReply:
+    """What all ranks have said, as soon as all have that are in the job."""
+
+    operations: list[str] = field(default_factory=list)
+    """By rank; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreateJobRequest:
     """Reserve slots for a new job."""
 
@@ -322,6 +341,7 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Join": (JoinRequest, JoinReply),
     "Ready": (ReadyRequest, ReadyReply),
     "Reform": (ReformRequest, ReformReply),
+    "Compare": (CompareRequest, CompareReply),
     "Leave": (MemberRequest, Empty),
     "Heartbeat": (MemberRequest, HeartbeatReply),
     "CreateJob": (CreateJobRequest, JobInfo),

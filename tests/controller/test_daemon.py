@@ -294,6 +294,22 @@ def test_members_are_cut_off_when_their_job_is_removed_or_resized(switch: AnySwi
         assert admit(join_all(running, switch, size=3)).slot_count == 8
 
 
+def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running, workers=3)
+    workers = join_all(running, switch, size=3)
+    admit(workers)
+
+    def compare(rank: int, wait_s: float = LONG_S) -> list[str]:
+        nonce = workers[rank].request.nonce
+        request = rpc.CompareRequest(job="a", nonce=nonce, operation=f"sum {rank}", wait_s=wait_s)
+        return running.client.compare(request).operations
+
+    assert compare(0, wait_s=0.0) == ["sum 0", "", ""]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(compare, range(3))) == [["sum 0", "sum 1", "sum 2"]] * 3
+
+
 def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, start: Start) -> None:
     running = start()
     create(running)

@@ -18,6 +18,7 @@ from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
     NotAdmitted,
+    OperationMismatch,
     RankTaken,
     RemoteError,
     SwitchLost,
@@ -59,6 +60,7 @@ class FakeController:
             "Join": lambda _: JOINED,
             "Ready": lambda _: ADMITTED,
             "Attend": lambda _: rpc.HeartbeatReply(epoch=3),
+            "Compare": lambda _: rpc.CompareReply(),
             "Leave": lambda _: rpc.Empty(),
         }
         self.calls: list[tuple[str, Any]] = []
@@ -249,6 +251,20 @@ def test_heartbeats_bring_bad_news(controller: FakeController, reply: Any, error
     assert type(membership.error) is error
     if isinstance(membership.error, WorkerLost):
         assert membership.error.rank == 2
+    membership.leave()
+
+
+def test_the_odd_rank_is_named_first_when_operations_differ(controller: FakeController) -> None:
+    replies = iter([["sum", "sum", "max", "sum"], ["sum", "sum", "", "sum"], ["sum"] * 4])
+    controller.answers["Compare"] = lambda _: rpc.CompareReply(operations=next(replies))
+    membership = join(controller)
+    mismatch = OperationMismatch("another rank issued another operation", "sum")
+    assert str(membership.explain(mismatch)) == "rank 2 issued max; rank 0, 1, 3 issued sum"
+    assert str(membership.explain(mismatch)) == "rank 2 issued nothing that is known of; rank 0, 1, 3 issued sum"
+    assert membership.explain(mismatch) is mismatch  # what they say is the same: it is not in the words
+    assert next(call for name, call in controller.calls if name == "Compare").operation == "sum"
+    lost = SwitchLost("no answer")
+    assert membership.explain(lost) is lost
     membership.leave()
 
 

@@ -21,3 +21,5 @@ def test_every_rank_hears_of_it(run: Run) -> None:
             assert len([line for line in said if "OperationMismatch" in line]) == 1
         elif kind != "join":
             assert len([line for line in said if "OperationMismatch" in line]) == 4
+            # Each rank says twice what both have issued.
+            assert len([line for line in said if "rank 0 issued" in line and "rank 1 issued" in line]) == 4

@@ -13,7 +13,7 @@ from switchsum.host.communicator import Communicator
 from switchsum.host.driver import Driver
 from switchsum.host.engine import Engine
 from switchsum.host.transport.base import Frames, Indices, Received
-from switchsum.protocol.errors import NotAdmitted, SwitchsumError, UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
 from switchsum.testing.cluster import ClusterConfig
@@ -120,9 +120,9 @@ class LocalMembership:
     on_heartbeat: Callable[[], object] = staticmethod(lambda: None)
     has_left = False
 
-    def explain(self, error: NotAdmitted) -> SwitchsumError:
-        """Return what was set, or the refusal."""
-        return self.error or error
+    def explain(self, error: SwitchsumError) -> SwitchsumError:
+        """Return the error: nobody knows more."""
+        return error
 
     def leave(self) -> None:
         """Give the place up."""
