@@ -26,8 +26,8 @@ Reply = TypeVar("Reply")
 Process = subprocess.Popen[str]
 
 SWITCHSUM = [sys.executable, "-m", "switchsum"]
-START_S = patience(40.0)
-"""Longer than anything takes to start."""
+START_S = patience(90.0)
+"""Longer than anything takes to start, with nothing compiled yet."""
 JOB = "a"
 
 
@@ -141,7 +141,7 @@ class Parts:
     def await_progress(self) -> None:
         """Wait until rounds are completed that were not when we came."""
         before = self.count("completed")
-        assert eventually(lambda: self.count("completed") > before, 40)
+        assert eventually(lambda: self.count("completed") > before, 90)
 
     def end_well(self, workers: list[Process]) -> None:
         """Let workers come to their end, and check that all went well for them."""

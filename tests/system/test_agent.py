@@ -180,5 +180,5 @@ def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None
             assert "frames of 8282 bytes get lost" in join("--interface", wires.WORKER_INTERFACE)
             assert "frames of 8282 bytes get lost" in join("--udp", "10.0.0.100")
             wires.run(wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", "1500"]))
-            assert f"`ip link set {wires.WORKER_INTERFACE} mtu 8260`" in join("--interface", wires.WORKER_INTERFACE)
-            assert "takes IPv4 packets of 1500 bytes, not 8260" in join("--udp", "10.0.0.100")
+            assert f"`ip link set {wires.WORKER_INTERFACE} mtu 8268`" in join("--interface", wires.WORKER_INTERFACE)
+            assert "takes IPv4 packets of 1500 bytes, not 8268" in join("--udp", "10.0.0.100")

@@ -19,7 +19,7 @@ from ..timing import eventually, patience
 from .conftest import NAMESPACES, NEEDS_BMV2
 from .parts import JOB, START_S, SWITCHSUM, Parts, pause
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 SIZE = 2
 ROOT = (pytest.mark.root, NAMESPACES)
