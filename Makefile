@@ -10,6 +10,7 @@ VENV ?= .venv
 EXTRAS ?= dev,demo
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+DEMO_STAMP := $(VENV)/installed-demo
 ARGS ?=
 JOBS ?= auto
 ONLY ?=
@@ -33,7 +34,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(STAMP) ## train a model with four workers whose gradients a P4 switch adds
+demo: $(DEMO_STAMP) ## train a model with four workers whose gradients a P4 switch adds
 	$(BIN)/switchsum run -n 4 --terminal -- $(BIN)/python examples/digits.py $(ARGS)
 
 mininet: $(STAMP) needs-mininet ## train on Mininet's hosts, links limited to RATE Mbit/s (root; SWITCH=bmv2, TOPO=leaf-spine)
@@ -106,11 +107,21 @@ clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name '.venv*' -prune -o -name __pycache__ -type d -print | xargs rm -rf
 
-# pip is looked for and not python: venv leaves a directory without pip behind where python3-venv is missing.
 $(STAMP): pyproject.toml
+	$(call install,$(EXTRAS))
+	@touch $(DEMO_STAMP)
+
+# The demo alone needs no tools of developers; where these are installed, so is what it needs.
+$(DEMO_STAMP): pyproject.toml
+	$(call install,demo)
+
+# pip is looked for and not python: venv leaves a directory without pip behind where python3-venv is missing.
+define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "switchsum needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS)]'
+	@echo "installing switchsum[$1] into $(VENV), what pip does not have from the network"
+	$(BIN)/python -m pip install --quiet --editable '.[$1]'
 	@# From the folder above it, `import switchsum` would be the clone itself, for want of a path that has a real package.
 	@$(BIN)/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/switchsum-src.pth", "w").write("$(CURDIR)/src\n")'
 	@touch $@
+endef

@@ -12,7 +12,7 @@ from switchsum.host.join import CALL_S, Membership
 from switchsum.host.transport.base import Transport
 from switchsum.host.transport.links import open_transport
 from switchsum.host.transport.shm import cached_bytes
-from switchsum.host.warm import warm_up
+from switchsum.host.warm import warm_up, warm_up_on
 from switchsum.protocol.batchsocket import receive_bytes
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.rpc import DEFAULT_CONTROLLER
@@ -70,6 +70,7 @@ def connect(
         raise UsageError(f"timeout_s must be positive, not {timeout_s}")
     checksum = os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum
     call_s = CALL_S if timeout_s is None else min(CALL_S, timeout_s)
+    warm_up(link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
         controller,
         job=job,
@@ -90,7 +91,7 @@ def connect(
             switch=membership.switch,
             together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
         )
-        warm_up(transport)
+        warm_up_on(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
         switch_timeout_s = min(SWITCH_TIMEOUT_S if switch_timeout_s is None else switch_timeout_s, timeout_s)
         engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s, checksum)

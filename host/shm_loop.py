@@ -70,6 +70,11 @@ _CONTEXT: Final = np.dtype(
 """What the loop works on, in one place: to hand over some twenty arrays takes longer than to add a few floats."""
 
 
+def compile_loop() -> None:
+    """Have the loop's kernels ready."""
+    assert all(outlined.address for outlined in (_run, _add_few))
+
+
 class ShmLoop:
     """The loop of one engine on one link."""
 

@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,6 +26,9 @@ class Daemon:
     def __init__(self, name: str, command: list[str], log: Path) -> None:
         self.name = name
         self.log = log
+        self.said = b""
+        self.heard_s = time.monotonic()
+        """When it was started, or has last said what it compiles."""
         self.ready, writing = os.pipe()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -41,7 +45,13 @@ class Daemon:
     def is_ready(self, wait_s: float) -> bool:
         """Whether the daemon has said that it is ready, or does so within a while."""
         readable, _, _ = select.select([self.ready], [], [], wait_s)
-        return bool(readable and os.read(self.ready, 65536))
+        if readable:
+            self.said += os.read(self.ready, 65536)
+        *lines, self.said = self.said.split(b"\n")
+        progress = [line for line in lines if b'"progress"' in line]  # src/switchsum/launch/ready.py
+        if progress:
+            self.heard_s = time.monotonic()
+        return len(lines) > len(progress)
 
     def has_ended(self) -> bool:
         """Whether the process is no more."""

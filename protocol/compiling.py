@@ -11,7 +11,7 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from switchsum.protocol.cache import CACHE_VARIABLE, Store, say
@@ -38,6 +38,12 @@ class _Turn:
         self._done = 0
         self._spent_s = 0.0
         self._told = False
+        self.listener: Callable[[str], object] = bool
+
+    def tell(self, text: str) -> None:
+        """Say how it goes."""
+        say(text)
+        self.listener(text)
 
     def begin(self, store: Store | None, name: str) -> None:
         self._name = name
@@ -78,7 +84,7 @@ class _Turn:
                 if not self._told:
                     self._told = True
                     _introduce()
-                say(f"compiling: {self._done} done in {spent_s:.0f} s, now {self._name}")
+                self.tell(f"compiling: {self._done} done in {spent_s:.0f} s, now {self._name}")
 
 
 _turn = _Turn()
@@ -93,6 +99,11 @@ def compiling(store: Store | None, name: str) -> Iterator[None]:
             yield
         finally:
             _turn.end()
+
+
+def tell_too(listener: Callable[[str], object]) -> None:
+    """Have `listener` called, on any thread, with each line that says how compiling goes."""
+    _turn.listener = listener
 
 
 @contextlib.contextmanager
@@ -146,7 +157,7 @@ def _acquired(lock: int) -> bool:
             return False
         if now - told > (SILENT_S if told == began else _WAIT_LINE_S):
             told = now
-            say(f"waiting for another process, which compiles ({now - began:.0f} s)")
+            _turn.tell(f"waiting for another process, which compiles ({now - began:.0f} s)")
         time.sleep(LOOK_S)
 
 

@@ -20,6 +20,7 @@ from switchsum.cli.shell import shell
 from switchsum.cli.shipped import demo, path
 from switchsum.cli.switch import switch
 from switchsum.cli.tls import tls
+from switchsum.cli.warm import warm
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
@@ -44,6 +45,7 @@ app.command()(capture)
 app.command()(shell)
 app.command()(tls)
 app.command()(doctor)
+app.command()(warm)
 app.command()(path)
 
 

@@ -52,11 +52,12 @@ def switch(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Run the embedded switch until interrupted; a controller gives it its program."""
-    from switchsum.launch.ready import announce
+    from switchsum.launch.ready import announce, report_progress
     from switchsum.protocol.wire import AGGREGATION_PORT, Address
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
 
     log_daemon(verbose=verbose)
+    report_progress()
     check_address(listen)
     own = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
     udp_config = None

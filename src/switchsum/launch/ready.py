@@ -1,7 +1,11 @@
-"""How a daemon tells the launcher that it is ready: one line of JSON on a pipe that it inherits."""
+"""How a daemon tells the launcher that it is ready: a line of JSON on a pipe that it inherits.
+
+Before that come lines with PROGRESS alone while it compiles, each of which begins the launcher's patience anew.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -10,10 +14,13 @@ import time
 from typing import Any, Final
 
 from switchsum.launch.children import Child
+from switchsum.protocol.compiling import tell_too
 from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"
 """Environment variable that names the pipe's descriptor in the daemon."""
+PROGRESS: Final = "progress"
+"""Key of a line that says what a daemon is doing before it is ready."""
 END_S: Final = 5.0
 """How long a process may take to end once it has closed the pipe without a word."""
 
@@ -21,6 +28,19 @@ END_S: Final = 5.0
 def is_launched() -> bool:
     """Whether a launcher waits for this process to announce itself."""
     return READY_FD in os.environ
+
+
+def report_progress() -> None:
+    """Tell the launcher, if there is one, how compiling goes."""
+    number = int(os.environ.get(READY_FD, "-1"))
+
+    def pass_on(text: str) -> None:
+        if READY_FD in os.environ:  # else the pipe is closed
+            with contextlib.suppress(OSError):
+                os.write(number, json.dumps({PROGRESS: text}).encode() + b"\n")
+
+    if number >= 0:
+        tell_too(pass_on)
 
 
 def announce(**facts: Any) -> None:
@@ -35,8 +55,14 @@ def announce(**facts: Any) -> None:
 def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, Any]:
     """Wait for the child's announcement on the reading end of its pipe; raises LocalError when none comes."""
     deadline = time.monotonic() + timeout_s
-    line = b""
-    while not line.endswith(b"\n"):
+    line, last = b"", ""
+    while True:
+        *whole, line = line.split(b"\n")
+        for facts in map(json.loads, whole):
+            if PROGRESS not in facts:
+                assert isinstance(facts, dict)
+                return facts
+            deadline, last = time.monotonic() + timeout_s, f", last: {facts[PROGRESS]}"
         readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         chunk = os.read(descriptor, 65536) if readable else b""
         if not chunk:
@@ -44,9 +70,8 @@ def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, An
                 code = child.process.wait(END_S) if readable else child.process.poll()
             except subprocess.TimeoutExpired:
                 code = None
-            reason = f"ended with exit code {code}" if code is not None else f"was not ready after {timeout_s:.0f} s"
+            reason = (
+                f"ended with exit code {code}" if code is not None else f"was not ready after {timeout_s:.0f} s{last}"
+            )
             raise LocalError(f"the {child.name} {reason}")
         line += chunk
-    facts = json.loads(line)
-    assert isinstance(facts, dict)
-    return facts

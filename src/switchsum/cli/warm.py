@@ -1,0 +1,42 @@
+"""`switchsum warm`: everything is compiled beforehand."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from switchsum.launch.options import Links
+from switchsum.protocol.errors import LocalError
+
+LANE_BUILDS = (128, 2048, 256)
+"""The programs of the switch, the one that a job has by default last."""
+
+
+def warm(
+    links: Annotated[
+        list[Links] | None, typer.Option(help="Links to compile for (veth: needs root or user namespaces).")
+    ] = None,
+) -> None:
+    """Compile all that switch and workers run, for this machine and user; later starts load it."""
+    from switchsum import p4src
+    from switchsum.launch import session
+    from switchsum.launch.options import RunOptions
+    from switchsum.protocol.cache import CACHE_VARIABLE, refusals
+    from switchsum.protocol.kernels import kernel_store
+    from switchsum.switch.pipeline import Pipeline
+
+    store = kernel_store()
+    if store is None:
+        reasons = "; ".join(refusals())
+        raise LocalError(f"compiled code can be kept nowhere: {reasons} ({CACHE_VARIABLE} names another place)")
+    for lanes in LANE_BUILDS:
+        Pipeline.load(p4src.load(lanes).device_config)
+    command = (sys.executable, "-m", "switchsum.launch.everything")
+    for link in links or (Links.SHM, Links.UDP):
+        # Limits are long: whoever is first compiles, and the other waits for it in the middle of a job.
+        code = session.run(RunOptions(workers=2, command=command, links=link, timeout_s=600))
+        if code:
+            raise typer.Exit(code)
+    typer.echo(f"compiled code lies in {store.path.parent.parent}")

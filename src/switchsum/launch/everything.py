@@ -1,0 +1,25 @@
+"""What `switchsum warm` has its workers do: something of each kind, so that all of it is compiled."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import switchsum
+from switchsum.host.compress import BlockTopK, Compressor, ThresholdTopK, TopK
+
+
+def main() -> None:
+    """Call what has kernels of its own."""
+    with switchsum.connect() as comm:
+        for dtype in (np.float32, np.float16, np.int32, np.int64):
+            comm.allreduce(np.ones(1000, dtype))
+        comm.allreduce(np.ones(3, np.float32))
+        comm.barrier()
+        gradient = np.random.default_rng(comm.rank).standard_normal(100_000).astype(np.float32)
+        compressors: tuple[Compressor, ...] = (TopK(0.01), ThresholdTopK(0.01), BlockTopK(0.05))
+        for compressor in compressors:
+            compressor.exchange(comm, "gradient", gradient)
+
+
+if __name__ == "__main__":
+    main()

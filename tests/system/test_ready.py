@@ -1,0 +1,86 @@
+"""A launcher waits for as long as what it has started makes progress."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli.app import app
+from switchsum.launch.children import Children
+from switchsum.launch.ready import READY_FD, await_ready
+from switchsum.protocol.errors import LocalError
+
+ROOT = Path(__file__).parents[2]
+
+COMPILES = """
+import sys, time
+from switchsum.launch import ready
+from switchsum.protocol.compiling import _turn
+ready.report_progress()
+for second in range(int(sys.argv[1])):
+    time.sleep(0.25)
+    _turn.tell(f"compiling: {second} done")
+if len(sys.argv) > 2:
+    time.sleep(60)
+ready.announce(address="here")
+"""
+
+
+def start(*arguments: str, patience_s: float) -> dict[str, object]:
+    reading, writing = os.pipe()
+    with Children() as children:
+        child = children.start(
+            "switch",
+            [sys.executable, "-c", COMPILES, *arguments],
+            environment={**os.environ, READY_FD: str(writing)},
+            prefix=True,
+            pass_fds=[writing],
+        )
+        os.close(writing)
+        try:
+            return await_ready(child, reading, patience_s)
+        finally:
+            os.close(reading)
+
+
+@pytest.mark.timeout(300)
+def test_patience_begins_anew_with_each_word_of_who_compiles() -> None:
+    began = time.monotonic()
+    assert start("60", patience_s=12.0) == {"address": "here"}  # 15 s and more
+    assert time.monotonic() - began > 12.0
+
+
+def test_one_that_falls_silent_is_given_up_with_its_last_word() -> None:
+    with pytest.raises(LocalError, match=r"the switch was not ready after 8 s, last: compiling: 0 done"):
+        start("1", "and sleeps", patience_s=8.0)
+
+
+def test_mininet_hears_progress_and_does_not_take_it_for_readiness(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "mininet"))
+    try:
+        daemons = importlib.import_module("daemons")
+    finally:
+        sys.path.remove(str(ROOT / "mininet"))
+    daemon = daemons.Daemon("switch", [sys.executable, "-c", COMPILES, "2"], tmp_path / "log")
+    heard = [daemon.heard_s]
+    try:
+        while not daemon.is_ready(wait_s=0.05):
+            assert not daemon.has_ended(), daemon.explain()
+            heard.append(daemon.heard_s)
+    finally:
+        daemon.stop()
+    assert len(set(heard)) >= 2
+
+
+def test_warm_says_why_it_would_be_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchsum.protocol.kernels.kernel_store", lambda: None)
+    monkeypatch.setenv("SWITCHSUM_CACHE_DIR", "/proc/none")
+    done = CliRunner().invoke(app, ["warm"])
+    assert isinstance(done.exception, LocalError)
+    assert "/proc/none" in str(done.exception)
