@@ -83,4 +83,4 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
         infos.append(
             rpc.PortInfo(port=port, members=behind.get(port, []), ingress_loss=loss.ingress, egress_loss=loss.egress)
         )
-    return rpc.PortList(ports=infos)
+    return rpc.PortList(ports=infos, ingress_loss=settings.loss.ingress, egress_loss=settings.loss.egress)

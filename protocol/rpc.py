@@ -311,6 +311,9 @@ class PortList:
     """Every port that the controller knows."""
 
     ports: list[PortInfo] = field(default_factory=list)
+    ingress_loss: float = 0.0
+    """Of every port that members are behind, now or later, but for those that have a setting of their own."""
+    egress_loss: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

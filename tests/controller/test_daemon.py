@@ -356,7 +356,8 @@ def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> N
 
 def test_loss_is_simulated_where_members_are_now_or_later(switch: AnySwitch, start: Start) -> None:
     running = start()
-    running.client.set_loss(rpc.LossRequest(egress=1.0))
+    told = running.client.set_loss(rpc.LossRequest(egress=1.0))
+    assert (told.ingress_loss, told.egress_loss) == (0.0, 1.0)  # though no port has members yet
     create(running)
     workers = join_all(running, switch)
     ready = admit(workers)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -168,7 +169,17 @@ def test_ports_and_their_loss(controller: str) -> None:
     assert [port["port"] for port in ask(controller, "ports")] == [9]
     changed = ask(controller, "drop-probability", "0.25", "--egress", "0.5", "--port", "3")
     assert changed[0] == {"port": 3, "members": [], "ingress_loss": 0.25, "egress_loss": 0.5}
-    assert "0.25" in run(controller, "ports").stdout
+    assert {"25 %", "50 %", "0 %"} <= set(re.findall(r"[0-9.]+ %", run(controller, "ports").stdout))
+    assert [port["port"] for port in ask(controller, "drop-probability", "0")] == [9]
+
+
+def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
+    nobody = {"port": None, "members": [], "ingress_loss": 0.01, "egress_loss": 0.0001}
+    assert nobody in ask(controller, "drop-probability", "0.01", "--egress", "0.0001")
+    assert nobody in ask(controller, "ports")
+    text = run(controller, "ports").stdout
+    assert "all with members" in text
+    assert {"1 %", "0.01 %"} <= set(re.findall(r"[0-9.]+ %", text))
     assert [port["port"] for port in ask(controller, "drop-probability", "0")] == [9]
 
 

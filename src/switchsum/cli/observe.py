@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -93,13 +93,29 @@ def block(cell: rpc.SlotInfo, index: int) -> str:
     return str(index) if cell.seen and index != NO_BLOCK else "-"
 
 
+def percent(probability: float) -> str:
+    """Write a probability as a percentage; none but 0 is 0."""
+    return f"{100 * probability:.6g} %"
+
+
 def flag_names(flags: int) -> str:
     """Write the flags that are set."""
     return " ".join((flag.name or "").lower() for flag in Flag if flags & flag)
 
 
 def _print_ports(found: rpc.PortList, *, as_json: bool) -> None:
-    records = [asdict(port) for port in found.ports]
+    records: list[dict[str, Any]] = [asdict(port) for port in found.ports]
+    if found.ingress_loss or found.egress_loss:
+        losses = {"ingress_loss": found.ingress_loss, "egress_loss": found.egress_loss}
+        records.append({"port": None, "members": [], **losses})
     if not as_json:
-        records = [record | {"members": ", ".join(record["members"]) or "-"} for record in records]
+        records = [
+            {
+                "port": "all with members" if record["port"] is None else str(record["port"]),
+                "members": ", ".join(record["members"]) or "-",
+                "ingress loss": percent(record["ingress_loss"]),
+                "egress loss": percent(record["egress_loss"]),
+            }
+            for record in records
+        ]
     print_records("ports", records, as_json=as_json)
