@@ -8,6 +8,7 @@ packet that enters again, clones, or nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -29,6 +30,8 @@ ONE_CLONE: Final = 1
 TWO_CLONES: Final = 2
 """Clone sessions; there is no session 3."""
 FRAMES: Final = 6
+PASSES: Final = 8
+"""With more, packets that multiply in each pass may find no room."""
 
 
 class RandomLives:
@@ -50,7 +53,7 @@ class RandomLives:
             *(tuple(slot for slot in metadata if rng.integers(2)) for _ in range(3)),
         )
         self._add_table()
-        self.program = draft.program(
+        program = draft.program(
             parser=self._parser(),
             verify_checksums=self._graph("verify", 1),
             ingress=self._graph("ingress", 4),
@@ -59,6 +62,7 @@ class RandomLives:
             deparser=self._headers,
             field_lists=self._lists,
         )
+        self.program = replace(program, passes=PASSES)
 
     def set_up(self, state: State) -> None:
         """Make the groups, sessions and entries that programs use."""
