@@ -17,6 +17,7 @@ from switchsum.switch.state import State
 Writer = Callable[[int, Any], Undo]
 Reader = Callable[[Any], Iterator[Any]]
 
+_PROFILES: Final = ("action_profile_member", "action_profile_group")
 _ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this atomic batch failed")
 
 
@@ -57,6 +58,8 @@ class Program:
     def read(self, query: Any) -> list[Any]:
         """Return the entities that an entity selects; Refused where it is no valid query."""
         kind = query.WhichOneof("entity")
+        if kind in _PROFILES:
+            return _read_profile(getattr(query, kind))
         _, read = self._handler(kind)
         with self.state.lock, refusals():
             return [v1.Entity(**{kind: message}) for message in read(getattr(query, kind))]
@@ -92,6 +95,13 @@ class Program:
         if kind not in self._handlers:
             raise Refused(Code.UNIMPLEMENTED, f"{kind} is not supported")
         return self._handlers[kind]
+
+
+def _read_profile(query: Any) -> list[Any]:
+    """Return nothing where all action profiles are asked for, as there are none; BMv2 answers so, and clients ask."""
+    if query.action_profile_id:
+        raise invalid(f"P4Info has no action profile {query.action_profile_id}")
+    return []
 
 
 def _nothing() -> None:

@@ -732,9 +732,21 @@ def test_engine_entry_without_type_is_refused(client: Client) -> None:
 @pytest.mark.parametrize("entity", ["action_profile_member", "action_profile_group", "digest_entry"])
 def test_unsupported_entities_say_so(client: Client, entity: str) -> None:
     refused(Code.UNIMPLEMENTED, client, MODIFY, **{entity: {}})
+
+
+def test_digests_are_not_read(client: Client) -> None:
     with pytest.raises(PartialRead) as error:
-        client.read(v1.Entity(**{entity: {}}))
+        client.read(v1.Entity(digest_entry={}))
     assert error.value.error.failures[0].code is Code.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("entity", ["action_profile_member", "action_profile_group"])
+def test_all_members_of_no_action_profile_are_none(client: Client, entity: str) -> None:
+    """BMv2 answers so, and clients that clear a switch (finsy) ask first what there is."""
+    assert client.read(v1.Entity(**{entity: {}})) == []
+    with pytest.raises(PartialRead) as error:
+        client.read(v1.Entity(**{entity: {"action_profile_id": 285212673}}))
+    assert error.value.error.failures[0].code is Code.INVALID_ARGUMENT
 
 
 def test_update_without_type_or_entity_is_refused(client: Client) -> None:
