@@ -37,6 +37,10 @@ RETURN_S: Final = 2.0
 """A member whose connection has ended has died if it is not back by then."""
 UNHEARD_S: Final = 60.0
 """A member that has not attended yet, to this controller, may be silent for so long: its Python may be busy."""
+MIN_TIMEOUT_S: Final = 0.1
+"""In less, ranks of one machine can hardly hear of one another."""
+MAX_TIMEOUT_S: Final = 1e8
+"""Three years; what a clock's arithmetic and the kernel's waits take without a thought."""
 SILENCE_SHARE: Final = 5 / 8
 """Neither is more than this share of the job's time-out: in the rest the others hear of it."""
 VACANT_S: Final = 10.0
@@ -423,8 +427,8 @@ class Jobs:
             raise UsageError(f"a job has 1 to {self.total_slots} slots, not {slots}")
 
     def _check_timeout(self, timeout_s: float) -> None:
-        if not 0 < timeout_s < float("inf"):
-            raise UsageError(f"a time-out is a positive number of seconds, not {timeout_s}")
+        if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
+            raise UsageError(f"a time-out is {MIN_TIMEOUT_S:g} to {MAX_TIMEOUT_S:,.0f} seconds, not {timeout_s:g}")
 
     def _fit(self, count: int, but: Job | None = None) -> SlotRange:
         slots = first_fit((job.slots for job in self if job is not but), count, self.total_slots)

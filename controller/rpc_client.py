@@ -116,7 +116,8 @@ class ControllerClient:
             found = rpc.error_from_details(details)
             if type(found) is RemoteError and error.code() in AWAY:
                 raise ControllerUnreachable(
-                    f"no controller answers at {self._address}; `switchsum controller` starts one ({details})"
+                    f"no controller answers at {self._address}; `switchsum controller` starts one, or "
+                    f"SWITCHSUM_CONTROLLER says where it is ({details})"
                 ) from error
             raise found from error
         try:

@@ -35,10 +35,10 @@ class Service:
     """Serves a controller's methods at an address."""
 
     def __init__(self, controller: Controller, address: str) -> None:
-        """Listen at once, at `host:port` (port 0: a free one) or `unix:path`; raises UsageError."""
+        """Listen at once, at `host:port` (port 0: a free one) or `unix:path`; raises UsageError or TransportError."""
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
-            options=[("grpc.so_reuseport", 0)],  # a second controller here is a mistake, not a helper
+            options=tls.SERVER_OPTIONS,
         )
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
         handlers["Attend"] = _attendance(controller)

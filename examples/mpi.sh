@@ -4,9 +4,9 @@ set -eu
 workers=${1:-4}
 [ $# -eq 0 ] || shift
 place=$(mktemp -d)
-export SWITCHSUM_CONTROLLER="unix:$place/controller" SWITCHSUM_JOB=mpi SWITCHSUM_LINK="shm:mpi-$$"
+export SWITCHSUM_CONTROLLER="unix:$place/controller" SWITCHSUM_JOB=mpi SWITCHSUM_LINK="shm:$place/links"
 
-switchsum switch --listen "unix:$place/p4runtime" --shm "mpi-$$" & switch=$!
+switchsum switch --listen "unix:$place/p4runtime" --shm "$place/links" & switch=$!
 switchsum controller --listen "$SWITCHSUM_CONTROLLER" --switch "unix:$place/p4runtime" & controller=$!
 trap 'kill $switch $controller; wait; rm -rf "$place"' EXIT
 until switchsum job create "$SWITCHSUM_JOB" --workers "$workers" 2>/dev/null; do

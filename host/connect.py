@@ -15,7 +15,7 @@ from switchsum.host.transport.shm import cached_bytes
 from switchsum.host.warm import warm_up, warm_up_on
 from switchsum.protocol.batchsocket import receive_bytes
 from switchsum.protocol.errors import UsageError, VersionMismatch
-from switchsum.protocol.rpc import DEFAULT_CONTROLLER
+from switchsum.protocol.sockets import controller_address
 from switchsum.protocol.trace import Trace
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, format_ip, padding_bytes, payload_bytes
 
@@ -48,19 +48,19 @@ def connect(
 ) -> Communicator:
     """Join a job and return this rank's communicator, once every rank has joined.
 
-    What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port of the
-    controller, 127.0.0.1:9560 if not set either), SWITCHSUM_JOB (the job's name), SWITCHSUM_LINK (how to reach the
-    switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and WORLD_SIZE, or what `mpirun` and `srun`
-    have in their place.  `timeout_s` is how long to wait for other ranks, here and in collectives; the job's own if not
-    given, which is half an hour unless it was created with another one.  `switch_timeout_s` is how long to wait for a
-    switch that answers nothing; 20 s if not given, and never more than `timeout_s`.  With `checksum`
-    (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which the switch verifies: for
-    links that do not check whole frames themselves.
+    What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port or
+    unix:path of the controller, where this user's listens if not set either), SWITCHSUM_JOB (the job's name),
+    SWITCHSUM_LINK (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and
+    WORLD_SIZE, or what `mpirun` and `srun` have in their place.  `timeout_s` is how long to wait for other ranks, here
+    and in collectives; the job's own if not given, which is half an hour unless it was created with another one.
+    `switch_timeout_s` is how long to wait for a switch that answers nothing; 20 s if not given, and never more than
+    `timeout_s`.  With `checksum` (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which
+    the switch verifies: for links that do not check whole frames themselves.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
     """
-    controller = controller or os.environ.get("SWITCHSUM_CONTROLLER") or DEFAULT_CONTROLLER
+    controller = controller or os.environ.get("SWITCHSUM_CONTROLLER") or controller_address()
     job = _setting("job", job, "SWITCHSUM_JOB", str)
     rank_variable, size_variable = next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
     rank = _setting("rank", rank, rank_variable, int)

@@ -87,7 +87,8 @@ class ControllerClient:
             return named
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
             return ControllerUnreachable(
-                f"no controller answers at {self.address}; `switchsum controller` starts one ({method}: {details})"
+                f"no controller answers at {self.address}; `switchsum controller` starts one, or SWITCHSUM_CONTROLLER "
+                f"says where it is ({method}: {details})"
             )
         return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
 

@@ -77,11 +77,13 @@ class Daemon:
 def run_folder() -> Path:
     """Return the folder of this process's sockets and logs, which goes when the process ends.
 
-    A process that is killed leaves it behind, unlocked, to the next one.
+    A process that is killed leaves it behind, unlocked, to the next one.  What other users have put there is not ours.
     """
     global _folder  # noqa: PLW0603
     if _folder is None:
         for lock in Path(tempfile.gettempdir()).glob("switchsum-mininet-*/lock"):
+            if lock.parent.lstat().st_uid != os.geteuid():
+                continue
             with lock.open() as file, suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(lock.parent, ignore_errors=True)

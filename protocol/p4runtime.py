@@ -24,9 +24,6 @@ from google.protobuf.message import DecodeError
 
 from switchsum.protocol.errors import RemoteError, UsageError
 
-DEFAULT_PORT: Final = 9559
-"""The port that IANA gave to P4Runtime."""
-
 STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 """The trailer that carries a serialized google.rpc.Status."""
 

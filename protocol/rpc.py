@@ -16,7 +16,6 @@ from switchsum.protocol import errors
 from switchsum.protocol.wire import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
 
 SERVICE: Final = "switchsum.Controller"
-DEFAULT_CONTROLLER: Final = "127.0.0.1:9560"
 DEFAULT_TIMEOUT_S: Final = 1800.0
 """How long members wait for one another unless the job says otherwise: as long as torch's do."""
 

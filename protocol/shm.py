@@ -1,10 +1,11 @@
 """How a worker and a switch on one machine come to share two outboxes (ring.py): memory and hand-shake.
 
-The switch listens on a Unix socket in the abstract namespace.  A worker connects and sends a `Hello`; the switch
-answers with an `Answer` and five file descriptors: the worker's outbox, the switch's outbox, the worker's bell, the
-switch's bell, and the bodies that the switch shares with all its workers (bodies.py; without those there are four).
+The switch listens on a Unix socket in its user's directory of those (sockets.py), or at a path that it is given.  A
+worker connects and sends a `Hello`; the switch answers with an `Answer` and five file descriptors: the worker's outbox,
+the switch's outbox, the worker's bell, the switch's bell, and the bodies that the switch shares with all its workers
+(bodies.py; without those there are four).
 The connection stays open for as long as the link lives; when either process ends, however it ends, the kernel closes
-it, and nothing is left behind.
+it, and nothing is left behind but, of a switch that was killed, the socket's name, which the next one takes.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.errors import TransportError
+from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.ring import LAYOUT_DIGEST, OutboxLayout, next_power_of_two
+from switchsum.protocol.sockets import check_length, runtime_directory
 
 MAX_ROWS: Final = 16384
 """A switch gives one worker no more rows than this in each direction."""
@@ -34,9 +36,20 @@ _F_SEAL_FUTURE_WRITE: Final = 0x10  # Linux 5.1; the fcntl module knows it from 
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
-def socket_address(name: str) -> str:
-    """Return the abstract Unix address of the switch called `name`."""
-    return f"\0switchsum/{name}"
+def socket_path(name: str) -> str:
+    """Return the path of the switch called `name`; a name with a slash is the path itself.
+
+    Raises UsageError for what is no name, LocalError when the user has no directory of sockets.
+    """
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        encoded = b""
+    if not encoded or b"\0" in encoded:
+        raise UsageError(f"shared-memory links have a name or a path (--shm here, link shm:here), unlike {name!r}")
+    path = name if "/" in name else f"{runtime_directory()}/shm-{name}"
+    check_length(path)
+    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

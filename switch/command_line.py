@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.sockets import allow_many_descriptors
 from switchsum.switch.daemon import Config, ProgramConfig, start_interruptible
 from switchsum.switch.queues import PORTS
 from switchsum.switch.v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
@@ -71,6 +72,7 @@ def run(arguments: Sequence[str]) -> None:
     options = parse(arguments)
     config = make_config(options)
     start_log(options)
+    allow_many_descriptors()
     with start_interruptible(config) as switch:
         for option, reason in _WITHOUT_EFFECT.items():
             if getattr(options, option) is not None:

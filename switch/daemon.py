@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.p4runtime import DEFAULT_PORT, Code, parse_p4info, v1
+from switchsum.protocol.p4runtime import Code, parse_p4info, v1
+from switchsum.protocol.sockets import p4runtime_address
 from switchsum.protocol.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.wire import Address
 from switchsum.switch.batch import SHARDED_ARENA_BYTES, Output
@@ -61,8 +62,8 @@ class ProgramConfig:
 class Config:
     """What a switch is started with."""
 
-    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
-    """P4Runtime server, `host:port` (port 0: any) or `unix:path`; it asks nobody who he is, hence the loopback."""
+    listen: str = field(default_factory=p4runtime_address)
+    """P4Runtime server, `unix:path` or `host:port` (port 0: any); who reaches it is asked nothing without TLS."""
     device_id: int = 0
     """P4Runtime's device id; simple_switch_grpc's is 0 too."""
     engine: EngineName = "native"

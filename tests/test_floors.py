@@ -27,6 +27,7 @@ NEVER = {"p4"}
 # The ground decides nothing by the clock and moves no bytes: whatever it needs is an argument.  The exception is what
 # the two ends of a link have in common, which never meet elsewhere.
 ALLOWED_IN_PROTOCOL = {
+    "sockets.py": {"socket", "threading"},  # where a server may listen; the mask of modes is the whole process's
     "tls.py": {"grpc", "logging"},
     "compiling.py": {"threading", "time"},  # who compiles says how it goes, and who waits does so for a while
 }

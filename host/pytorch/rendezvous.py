@@ -183,9 +183,13 @@ def job_name() -> str:
 
 
 def this_machine() -> str:
-    """Name what workers must share to meet at a switch in shared memory: kernel and network namespace."""
+    """Name what workers must share to meet at a switch in shared memory: kernel, network namespace and /tmp.
+
+    Containers on the network of their host share the first two.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {os.readlink('/proc/self/ns/net')}"
+    place = os.stat("/tmp")
+    return f"{boot} {os.readlink('/proc/self/ns/net')} {place.st_dev}:{place.st_ino}"
 
 
 def _decide(machines: list[str], start: Callable[[], Services]) -> tuple[Place, Services | None]:

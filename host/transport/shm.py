@@ -29,13 +29,14 @@ from switchsum.protocol.shm import (
     Hello,
     SharedMemory,
     check_peer,
-    socket_address,
+    socket_path,
 )
 from switchsum.protocol.system import Watched, watch
 from switchsum.protocol.wire import Address
 
 OPEN_TIMEOUT_S: Final = 20.0
 """A switch that listens answers at once, but for one that compiles its kernels the first time on a busy machine."""
+CONNECT_PAUSE_S: Final = 0.02
 REOPEN_TIMEOUT_S: Final = 0.5
 REOPEN_PAUSE_S: Final = 0.02
 """Between two looks whether a switch that ended is back."""
@@ -259,7 +260,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
     descriptors: list[int] = []
     try:
         connection.settimeout(timeout_s)
-        connection.connect(socket_address(name))
+        _connect(connection, socket_path(name), timeout_s)
         check_peer(connection)
         connection.send(hello.encode())
         data, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, DESCRIPTORS_PASSED)
@@ -274,11 +275,23 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         connection.close()
         for descriptor in descriptors:
             os.close(descriptor)
-        if isinstance(error, ConnectionRefusedError):
+        if isinstance(error, ConnectionRefusedError | FileNotFoundError):
             raise TransportError(f"no switch here has shared-memory links under the name {name!r}") from None
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError | BlockingIOError):
             raise TransportError(f"the switch {name!r} does not answer") from None
         if isinstance(error, OSError):
             raise TransportError(f"the shared-memory link to the switch {name!r}: {error.strerror}") from error
         raise
     return answer, descriptors, connection
+
+
+def _connect(connection: socket.socket, path: str, timeout_s: float) -> None:
+    """Connect to a switch, which may not have come to those who were here before; raises OSError."""
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            return connection.connect(path)
+        except BlockingIOError:  # its queue is full, which is no reason for the kernel to wait
+            if time.monotonic() > end:
+                raise
+            time.sleep(CONNECT_PAUSE_S)

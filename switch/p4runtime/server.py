@@ -21,10 +21,10 @@ UNARY_THREADS: Final = 16
 class Server:
     """Listens from the start until `close`; usable in a `with` block."""
 
-    def __init__(self, service: Service[Pipeline], address: str = "127.0.0.1:0") -> None:
+    def __init__(self, service: Service[Pipeline], address: str) -> None:
         """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError."""
         self._pool = ThreadPoolExecutor(MAX_STREAMS + UNARY_THREADS, thread_name_prefix="p4runtime")
-        self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)])
+        self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, *tls.SERVER_OPTIONS])
         self._server.add_generic_rpc_handlers((service.handler(),))
         try:
             port = tls.add_port(self._server, address, tls.P4RUNTIME)

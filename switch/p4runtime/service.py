@@ -7,6 +7,7 @@ from threading import RLock, Thread
 from typing import Any, Final, Generic
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from switchsum.protocol.p4runtime import (
     METHODS,
@@ -31,6 +32,8 @@ RESPONSE_BYTES: Final = 1 << 20
 """A Read's answer is cut into messages of about this size; clients take 4 MB by default."""
 
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
+_GARBAGE: Final = object()
+"""A request that could not be read."""
 _REASONS: Final = {Code.OK: "primary", Code.ALREADY_EXISTS: "another client is primary", Code.NOT_FOUND: "no primary"}
 
 
@@ -67,7 +70,7 @@ class Service(Generic[Pipeline]):
             {
                 name: makers[method.client_streams, method.server_streams](
                     behaviours[name],
-                    request_deserializer=method.request.FromString,
+                    request_deserializer=_reader(method.request),
                     response_serializer=method.response.SerializeToString,
                 )
                 for name, method in METHODS.items()
@@ -95,6 +98,7 @@ class Service(Generic[Pipeline]):
         entities: list[Any] = []
         outcomes = []
         try:
+            _require_message(request)
             with self._lock:
                 self._require_device(request.device_id)
                 program = self.device.current
@@ -160,6 +164,7 @@ class Service(Generic[Pipeline]):
         stream.close(reason)
 
     def _receive(self, stream: Stream, request: Any) -> None:
+        _require_message(request)
         match request.WhichOneof("update"):
             case "arbitration":
                 self._arbitrate(stream, request.arbitration)
@@ -221,6 +226,23 @@ class Service(Generic[Pipeline]):
             raise Refused(Code.NOT_FOUND, f"this is device {self._device_id}, not {device_id}")
 
 
+def _reader(message: Any) -> Callable[[bytes], Any]:
+    """Return a function that reads a request, or returns _GARBAGE, for which gRPC would log a traceback."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return message.FromString(data)
+        except DecodeError:
+            return _GARBAGE
+
+    return read
+
+
+def _require_message(request: Any) -> None:
+    if request is _GARBAGE:
+        raise invalid("the request is no message of P4Runtime")
+
+
 def _election_id(message: Any) -> int | None:
     return decode_election_id(message.election_id) if message.HasField("election_id") else None
 
@@ -230,6 +252,7 @@ def _answering(method: Callable[[Any, grpc.ServicerContext], Any]) -> Callable[[
 
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
+            _require_message(request)
             return method(request, context)
         except Refused as refused:
             context.abort(_STATUS[refused.code], refused.message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import select
@@ -15,7 +16,8 @@ import numpy as np
 from switchsum.protocol.bodies import body_stride, share
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.ring import BROKEN, SHARING, abandon, fill_link, lend_rows
-from switchsum.protocol.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_address
+from switchsum.protocol.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
+from switchsum.protocol.sockets import listening_at
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
 from switchsum.switch.ports import shm_kernels
 from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
@@ -27,7 +29,8 @@ WORKER_NETWORK: Final = parse_ip("10.73.0.0")
 WORKER_UDP_PORT: Final = 21334
 MAX_WORKERS: Final = 256
 MAX_PENDING: Final = 64
-"""Connections that have not said hello yet."""
+"""Connections that have not said hello yet; the oldest makes room for one more."""
+_NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
 
 _log = logging.getLogger(__name__)
 
@@ -68,14 +71,18 @@ class ShmPorts(PortGroup):
     """Ports that are shared-memory links."""
 
     def __init__(self, name: str, table: PortTable) -> None:
-        """Listen under `name`; raises TransportError when another switch does."""
+        """Listen under `name`; raises TransportError when another switch does, and UsageError when it is no name."""
         super().__init__(table)
+        self._path = socket_path(name)
         self.words = shm_kernels.shm_words(MAX_WORKERS, self.owned)
         """What kernels need of the ports."""
         self._bodies: _Bodies | None = None
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
-        self._listener = _listen(name)
+        self._listener = _listen(self._path)
+        self._spare = _open_spare()
+        self._is_deaf = False
+        """The listener is not looked at: who comes could neither be taken in nor be told why not."""
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -123,6 +130,8 @@ class ShmPorts(PortGroup):
 
     def service(self) -> None:
         """Take in workers that come, let go of those that went."""
+        if self._is_deaf:
+            self._listen_again()
         for descriptor, _ in self._epoll.poll(0):
             if descriptor == self._listener.fileno():
                 self._accept()
@@ -144,21 +153,56 @@ class ShmPorts(PortGroup):
             connection.close()
         self._pending.clear()
         self._let_go_of_bodies()
+        try:
+            os.unlink(self._path)  # before it is closed: nobody else listens there yet
+        except OSError:
+            pass
         self._listener.close()
+        if self._spare >= 0:
+            os.close(self._spare)
         self._epoll.close()
         os.close(self.bell)
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # it has gone again, or there are too many open files: looked at again at the next service
+        except OSError as error:
+            if error.errno not in _NOT_COME:
+                self._turn_away()
             return
         connection.setblocking(False)
-        if len(self._pending) >= MAX_PENDING:
-            connection.close()
+        try:
+            check_peer(connection)
+        except TransportError as error:  # a stranger waits in nobody's way
+            _refuse(connection, error)
             return
+        if len(self._pending) >= MAX_PENDING:
+            oldest = self._pending.pop(next(iter(self._pending)))
+            self._epoll.unregister(oldest)
+            _refuse(oldest, TransportError("it has said nothing for too long"))
         self._pending[connection.fileno()] = connection
         self._epoll.register(connection, select.EPOLLIN)
+
+    def _turn_away(self) -> None:
+        """Tell who comes that there are no descriptors left; the listener would be readable for ever otherwise."""
+        if self._spare >= 0:
+            os.close(self._spare)
+            try:
+                connection, _ = self._listener.accept()
+                _refuse(connection, TransportError("too many files are open in the switch: `ulimit -n` limits them"))
+            except OSError:
+                pass
+            self._spare = _open_spare()
+        if self._spare < 0:
+            self._epoll.unregister(self._listener)
+            self._is_deaf = True
+
+    def _listen_again(self) -> None:
+        """Look at the listener again, once there is a descriptor."""
+        self._spare = _open_spare()
+        if self._spare >= 0:
+            self._epoll.register(self._listener, select.EPOLLIN)
+            self._is_deaf = False
 
     def _greet(self, descriptor: int) -> None:
         """Answer the hello of a pending connection with a link or a refusal."""
@@ -168,14 +212,9 @@ class ShmPorts(PortGroup):
             pid = check_peer(connection)
             self._join(connection, pid, Hello.decode(connection.recv(MESSAGE_BYTES)))
         except (TransportError, OSError) as error:
-            _log.warning("a worker is refused: %s", error)
             if not self._workers:
                 self._let_go_of_bodies()
-            try:
-                connection.send(Answer(error=str(error)).encode())
-            except OSError:  # it did not wait for the answer
-                pass
-            connection.close()
+            _refuse(connection, error)
 
     def _join(self, connection: socket.socket, pid: int, hello: Hello) -> None:
         """Make a link; raises TransportError or OSError, and then everything but the connection is given back."""
@@ -260,12 +299,35 @@ class ShmPorts(PortGroup):
             self.words.bells[index] = worker.bell
 
 
-def _listen(name: str) -> socket.socket:
+def _refuse(connection: socket.socket, error: Exception) -> None:
+    """Tell a worker why it gets no link, and close the connection."""
+    _log.warning("a worker is refused: %s", error)
+    try:
+        connection.setblocking(False)
+        connection.send(Answer(error=str(error)).encode())
+    except OSError:  # it did not wait for the answer
+        pass
+    connection.close()
+
+
+def _open_spare() -> int:
+    """Return a descriptor that can be given up for a connection when no other is left; -1 where there is none."""
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+
+
+def _listen(path: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
-        listener.bind(socket_address(name))
+        with listening_at(path):
+            listener.bind(path)
+            listener.listen(MAX_WORKERS)
     except OSError as error:
         listener.close()
-        raise TransportError(f"shared-memory links under the name {name!r}: {error.strerror}") from error
-    listener.listen(MAX_PENDING)
+        raise TransportError(f"shared-memory links at {path}: {error.strerror}") from error
+    except TransportError:
+        listener.close()
+        raise
     return listener

@@ -522,6 +522,8 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
 
 
 def test_a_primary_that_came_and_went_between_two_looks_is_noticed_by_a_write(switch: AnySwitch, start: Start) -> None:
+    if isinstance(switch, Bmv2Switch):
+        pytest.skip("BMv2 gives the place back to the client that had it before")
     running = start()
     create(running)
     workers = join_all(running, switch)

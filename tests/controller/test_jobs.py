@@ -192,6 +192,8 @@ def test_refusals_to_join(arguments: dict[str, object], error: type[Exception]) 
         ({"slots": 17}, UsageError),
         ({"slots": 13}, NoCapacity),
         ({"timeout_s": 0.0}, UsageError),
+        ({"timeout_s": 1e-9}, UsageError),
+        ({"timeout_s": 1e300}, UsageError),
         ({"timeout_s": float("nan")}, UsageError),
         ({"timeout_s": float("inf")}, UsageError),
     ],

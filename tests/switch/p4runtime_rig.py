@@ -193,7 +193,7 @@ class Rig:
         self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine="interpreter"))
         self.packet_outs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.service = Service(DEVICE_ID, self.device, self.packet_out)
-        self.server = Server(self.service)
+        self.server = Server(self.service, "127.0.0.1:0")
         self._clients: list[Client] = []
 
     def packet_out(self, frame: bytes) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
@@ -42,6 +43,23 @@ def refused(code: Code, call: Any, *arguments: Any, **keywords: Any) -> P4Runtim
     assert error.value.message
     assert not error.value.failures
     return error.value
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_is_no_message_is_refused_without_a_word_in_the_log(
+    rig: Rig, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    method = METHODS[name]
+    with grpc.insecure_channel(rig.server.address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+        kind = ("stream" if method.client_streams else "unary") + ("_stream" if method.server_streams else "_unary")
+        call = getattr(channel, kind)(method.path, None, None)
+        garbage = b"\xff\xff garbage"
+        request = iter([garbage]) if method.client_streams else garbage
+        with pytest.raises(grpc.RpcError) as error:
+            list(call(request))  # of one answer there is none to list
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "no message of P4Runtime" in (error.value.details() or "")
+    assert not caplog.records
 
 
 # Sessions

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import select
 import signal
 import socket
 import subprocess
@@ -18,7 +20,7 @@ import pytest
 
 from switchsum.host.transport.shm import ShmTransport
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.shm import Answer, Hello, socket_address
+from switchsum.protocol.shm import Answer, Hello, socket_path
 from switchsum.switch.ports import shm as shm_ports
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
@@ -206,7 +208,7 @@ def test_a_closed_switch_leaves_nothing_behind() -> None:
 
 
 def test_two_switches_cannot_have_one_name(switch: Switch) -> None:
-    with pytest.raises(TransportError, match=f"{switch.name}.*in use"):
+    with pytest.raises(TransportError, match=f"another process listens at .*{switch.name}"):
         ShmPorts(switch.name, PortTable())
 
 
@@ -218,7 +220,7 @@ def test_without_a_switch_the_name_is_told() -> None:
 def ask(switch: Switch, hello: bytes) -> str:
     """Return why the switch refuses a hello."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
-        connection.connect(socket_address(switch.name))
+        connection.connect(socket_path(switch.name))
         connection.send(hello)
         connection.setblocking(False)
         answers: list[bytes] = []
@@ -254,13 +256,78 @@ def test_a_refusal_reaches_the_worker(switch: Switch, monkeypatch: pytest.Monkey
 def test_connections_that_say_nothing_stop_nobody(switch: Switch) -> None:
     silent = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
     for connection in silent:
-        connection.connect(socket_address(switch.name))
+        connection.connect(socket_path(switch.name))
     worker = switch.worker("echo", 100)
     switch.run(ended(worker))
     lines(worker)
     for connection in silent:
         connection.close()
     switch.run(lambda: not switch.ports.ports())
+
+
+def test_who_says_nothing_makes_room_for_who_does(switch: Switch) -> None:
+    silent = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(shm_ports.MAX_PENDING + 8)]
+    for connection in silent:
+        connection.connect(socket_path(switch.name))
+    worker = switch.worker("echo", 100)
+    switch.run(ended(worker))
+    lines(worker)
+    assert "it has said nothing for too long" in Answer.decode(silent[0].recv(4096)).error
+    for connection in silent:
+        connection.close()
+
+
+@pytest.mark.root
+def test_strangers_who_say_nothing_wait_in_nobodys_way(switch: Switch) -> None:
+    path = Path(f"/tmp/switchsum-test-{os.getpid()}.socket")
+    ports = ShmPorts(str(path), PortTable())
+    path.chmod(0o777)  # as if its directory and its own mode did not keep them out
+    script = (
+        "import sys; from socket import *; held = [socket(AF_UNIX, SOCK_SEQPACKET) for _ in range(300)]\n"
+        f"for one in held: one.connect({str(path)!r})\n"
+        "print(held[-1].recv(4096).decode(), flush=True); sys.stdin.read()"
+    )
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", sys.executable, "-I", "-c", script]
+    stranger = subprocess.Popen(nobody, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert stranger.stdout is not None
+    readable: list[Any] = []
+    while not readable:
+        ports.service()
+        readable, _, _ = select.select([stranger.stdout], [], [], 0.01)
+    assert "belongs to user 65534" in stranger.stdout.readline()
+    assert not ports._pending
+    stranger.communicate("")
+    ports.close()
+    assert not path.exists()
+
+
+def test_a_switch_without_descriptors_says_so_and_goes_to_sleep() -> None:
+    ports = ShmPorts(f"test-{os.getpid()}", PortTable())
+    path = socket_path(f"test-{os.getpid()}")
+    clients = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(3)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.dup(0)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe, hard))
+    try:
+        for client in clients[:2]:
+            client.connect(path)
+            ports.service()
+            assert "too many files are open in the switch" in Answer.decode(client.recv(4096)).error
+        os.close(ports._spare)  # as if another thread had taken the one that is kept for this
+        ports._spare = -1
+        thief = os.dup(0)
+        clients[2].connect(path)
+        ports.service()
+        assert ports._epoll.poll(0) == []  # nothing to wake up for
+        os.close(thief)
+        ports.service()
+        assert "too many files are open in the switch" in Answer.decode(clients[2].recv(4096)).error
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for client in clients:
+            client.close()
+        ports.close()
 
 
 def test_addresses_follow_from_the_port() -> None:

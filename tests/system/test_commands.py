@@ -19,10 +19,8 @@ from unittest.mock import patch
 import pytest
 
 from switchsum.cli import main
-from switchsum.cli.controller import P4RUNTIME
 from switchsum.cli.remote import persist
 from switchsum.protocol.errors import ControllerUnreachable
-from switchsum.protocol.p4runtime import DEFAULT_PORT
 from switchsum.protocol.wire import Reason
 
 from ..timing import patience
@@ -223,10 +221,6 @@ def test_the_console_script_says_the_same(controller: str) -> None:
     command = [*SWITCHSUM, "job", "show", "nobody", "--controller", controller]
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", "switchsum: there is no job 'nobody'\n")
-
-
-def test_defaults_meet() -> None:
-    assert P4RUNTIME.rpartition(":")[2] == str(DEFAULT_PORT)
 
 
 def test_a_controller_waits_for_its_switch_and_can_be_interrupted(tmp_path: Path) -> None:

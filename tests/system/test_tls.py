@@ -121,11 +121,14 @@ def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     tls.open_channel("unix:/nowhere", tls.HOSTS).close()
 
 
-def test_listening_to_everybody_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_address_that_others_can_reach_is_warned_of(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     server = grpc.server(ThreadPoolExecutor(1))
+    tls.add_port(server, f"unix:{tmp_path}/socket", tls.HOSTS)
+    assert not caplog.records
     for address in ("127.0.0.1:0", "localhost:0", "[::1]:0"):
         tls.add_port(server, address, tls.HOSTS)
-    assert not caplog.records
+        assert "every user of this machine may give orders" in caplog.text
+        caplog.clear()
     tls.add_port(server, "0.0.0.0:0", tls.HOSTS)
-    assert "may give orders" in caplog.text
+    assert "everybody who can reach this address may give orders" in caplog.text
     server.stop(0)

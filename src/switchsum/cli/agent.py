@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from switchsum.cli.output import JsonOption, print_json
-from switchsum.cli.remote import CONTROLLER, ControllerOption
+from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 
 if TYPE_CHECKING:
     from switchsum.agent.options import AgentOptions
@@ -46,6 +46,7 @@ def agent(
     from switchsum.agent.run import run
 
     ranks = read_ranks(rank)
+    controller = address_of(controller)
     options = AgentOptions(
         controller=controller, job=job, ranks=ranks, link=choose_link(interface, udp, link, controller)
     )

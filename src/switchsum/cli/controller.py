@@ -10,15 +10,18 @@ import typer
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.rpc import DEFAULT_CONTROLLER
+from switchsum.protocol.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
-
-P4RUNTIME = "127.0.0.1:9559"  # P4Runtime's own port; its module is too slow to import for --help
 
 
 def controller(
-    switch: Annotated[str, typer.Option(help="The switch's P4Runtime server, host:port.")] = P4RUNTIME,
-    listen: Annotated[str, typer.Option(help="Where to serve hosts, host:port or unix:path.")] = DEFAULT_CONTROLLER,
+    switch: Annotated[
+        str | None, typer.Option(help="The switch's P4Runtime server, host:port or unix:path; else this user's switch.")
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="Where to serve hosts, host:port or unix:path; else a socket for this user alone."),
+    ] = None,
     lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe",
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254",
@@ -47,7 +50,9 @@ def controller(
     log_daemon(verbose=verbose)
     if lanes not in LANE_BUILDS:
         raise UsageError(f"the program is built for {LANE_BUILDS} lanes, not {lanes}")
+    switch, listen = switch or p4runtime_address(), listen or controller_address()
     check_address(listen)
+    allow_many_descriptors()
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
     compiled = p4src.load(lanes)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from switchsum.cli.controller import read_ip, read_mac
-from switchsum.cli.remote import CONTROLLER, ControllerOption
+from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address
 
@@ -52,7 +52,7 @@ def send(
         raise UsageError(f"a payload has {', '.join(map(str, LANE_BUILDS))} lanes, and --times is at least 1")
     wanted, numbers = read_fields(fields or ()), None if values is None else read_values(values)
     switch = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
-    sender = anybody(link, switch, lanes) if job is None else member(link, controller, job, rank)
+    sender = anybody(link, switch, lanes) if job is None else member(link, address_of(controller), job, rank)
     with Printer(verbose=verbose, pcap=pcap) as show, sender as place:
         for _ in range(times):
             show(send_packet(place, wanted, numbers))

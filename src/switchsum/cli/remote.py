@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
-from switchsum.protocol.rpc import DEFAULT_CONTROLLER
+from switchsum.protocol.sockets import controller_address
 
 if TYPE_CHECKING:
     from switchsum.controller.rpc_client import ControllerClient
 
 ControllerOption = Annotated[
-    str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port.")
+    str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port or unix:path.")
 ]
-CONTROLLER = DEFAULT_CONTROLLER
+CONTROLLER: Final = ""
+"""The one of this user."""
 PATIENCE_S: Final = 10.0
 """How long a command waits for daemons that the line before it in a script has started; they take a second or two."""
 
@@ -73,8 +74,14 @@ def connect(controller: str) -> ControllerClient:
     """Return a client of the controller at an address."""
     from switchsum.controller.rpc_client import ControllerClient
 
+    controller = address_of(controller)
     check_form(controller)
     return ControllerClient(controller)
+
+
+def address_of(controller: str) -> str:
+    """Return where a controller is, the one of this user unless another is given; raises LocalError."""
+    return controller or controller_address()
 
 
 def persist(call: Callable[[], Reply], patience_s: float = PATIENCE_S) -> Reply:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from switchsum.cli.controller import P4RUNTIME, read_ip, read_mac
+from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_PORT, LAST_SWITCH_PORT, check_address, is_number
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.sockets import allow_many_descriptors, p4runtime_address
 
 if TYPE_CHECKING:
     from switchsum.switch.passes.provenance import Sharding
@@ -30,8 +31,11 @@ class EngineChoice(StrEnum):
 
 
 def switch(
-    listen: Annotated[str, typer.Option(help="P4Runtime server, host:port (port 0: any) or unix:path.")] = P4RUNTIME,
-    shm: Annotated[str | None, typer.Option(help="Name for workers' shared-memory links (link shm:NAME).")] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(help="P4Runtime server, host:port (0: any) or unix:path; else a socket for this user alone."),
+    ] = None,
+    shm: Annotated[str | None, typer.Option(help="Name or path for shared-memory links (link shm:NAME).")] = None,
     interface: Annotated[
         list[str] | None, typer.Option("--interface", "-i", help="PORT@INTERFACE, as for BMv2; needs CAP_NET_RAW.")
     ] = None,
@@ -58,7 +62,9 @@ def switch(
 
     log_daemon(verbose=verbose)
     report_progress()
+    listen = listen or p4runtime_address()
     check_address(listen)
+    allow_many_descriptors()
     own = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
     udp_config = None
     if udp is not None:

@@ -12,7 +12,7 @@ from switchsum.doctor.python import (
     check_scikit_learn,
     check_torch,
 )
-from switchsum.doctor.running import check_namespaces, check_ports
+from switchsum.doctor.running import check_namespaces, check_ports, check_sockets
 from switchsum.doctor.shell import check_shell
 from switchsum.doctor.system import (
     check_cores,
@@ -40,6 +40,7 @@ def examine() -> list[Finding]:
         check_rate(),
         *map(check_program, programs()),
         check_bmv2(),
+        check_sockets(),
         check_ports(),
         check_namespaces(),
         check_leftovers(),

@@ -1,4 +1,4 @@
-"""What runs on this machine already: default ports that are taken, and processes that a launcher has left behind."""
+"""What is on this machine already: ports that are taken, sockets, processes that a launcher has left behind."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Final
 
 from switchsum.doctor.finding import Finding, State
 from switchsum.launch.wires import ENTERED
+from switchsum.protocol.errors import LocalError
+from switchsum.protocol.sockets import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.wire import AGGREGATION_PORT
 
 PORTS: Final = {
@@ -27,8 +29,25 @@ def check_ports(ports: dict[tuple[str, int], str] = PORTS) -> Finding:
         name="default ports",
         state=State.LIMITED if taken else State.OK,
         found=found or "free",
-        purpose="switch and controller started by hand",
+        purpose="switch and controller that other machines reach",
         remedy=f"sudo ss -lntup '( {tests} )'  # says by whom" if taken else "",
+    )
+
+
+def check_sockets() -> Finding:
+    """See whether there is a directory for the sockets of switch and controller that nobody else can enter."""
+    try:
+        found, state = f"{runtime_directory()}, for this user alone", State.OK
+    except LocalError as error:
+        found, state = str(error).partition("; " + RUNTIME_VARIABLE)[0], State.MISSING
+    return Finding(
+        name="directory of sockets",
+        state=state,
+        found=found,
+        purpose="switch and controller started by hand find each other",
+        remedy=""
+        if state is State.OK
+        else f"export {RUNTIME_VARIABLE}=$HOME/.switchsum; mkdir -m 700 $HOME/.switchsum",
     )
 
 

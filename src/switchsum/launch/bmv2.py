@@ -91,16 +91,19 @@ def _ask(path: str, option: str) -> str:
     return done.stdout
 
 
-def start(children: Children, path: str, wires: Sequence[Wire]) -> Running:
-    """Start the BMv2 at `path` on the wires, whose offloads are off, without a program; raises LocalError."""
-    address, thrift_port = f"127.0.0.1:{free_port()}", free_port()
+def start(children: Children, path: str, wires: Sequence[Wire], p4runtime: str) -> Running:
+    """Start the BMv2 at `path` on the wires, whose offloads are off, without a program; raises LocalError.
+
+    It serves P4Runtime at the Unix socket `p4runtime`; Thrift, for which it knows TCP only, in our network namespace.
+    """
+    address, thrift_port = f"unix:{p4runtime}", free_port()
     command = [path, "--no-p4", "--device-id", "0"]
     for wire in wires:
         command += ["-i", f"{wire.port}@{wire.interface}"]
     command += ["--thrift-port", str(thrift_port), "--log-level", "off"]
     command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
     child = children.start("bmv2", [*_before_workers(), *AS_STARTED, *command], prefix=True, quiet=True)
-    _await(child, path, address)
+    _await(child, path, p4runtime)
     return Running(p4runtime=address, port_frames=_lengthen_queues(thrift_port, wires))
 
 
@@ -138,20 +141,20 @@ def ring_frames(interfaces: Sequence[str]) -> list[int]:
     return [int(found[name]) for name in interfaces if name in found]
 
 
-def _await(child: Child, path: str, address: str) -> None:
-    """Wait until something listens at an address; raises LocalError."""
-    host, _, port = address.rpartition(":")
+def _await(child: Child, path: str, p4runtime: str) -> None:
+    """Wait until something listens at a Unix socket; raises LocalError."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         code = child.process.poll()
         if code is not None:
             raise LocalError(f"{path} ended with exit code {code}")
-        try:
-            with socket.create_connection((host, int(port)), timeout=1.0):
-                return
-        except OSError:
-            time.sleep(0.05)
-    raise LocalError(f"{path} does not answer at {address}")
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                return probe.connect(p4runtime)
+            except OSError:
+                pass
+        time.sleep(0.05)
+    raise LocalError(f"{path} does not answer at {p4runtime}")
 
 
 def free_port() -> int:

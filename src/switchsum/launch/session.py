@@ -73,7 +73,7 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
         if options.links is Links.VETH:
             mtu, off = wires.mtu_for(options.lanes), wires.OFFLOADS if path else wires.TCP_OFFLOADS
             laid = [wires.lay(children, rank, mtu=mtu, rate=options.rate, off=off) for rank in range(options.workers)]
-        switch = _start_switch(children, options, laid, path)
+        switch = _start_switch(children, options, laid, path, Path(scratch))
         controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller) as client:
             client.create_job(
@@ -111,14 +111,17 @@ def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child
         os.close(reading)
 
 
-def _start_switch(children: Children, options: RunOptions, laid: Sequence[wires.Wire], path: str) -> Switch:
-    """Start the embedded switch, or the BMv2 at `path`."""
+def _start_switch(
+    children: Children, options: RunOptions, laid: Sequence[wires.Wire], path: str, scratch: Path
+) -> Switch:
+    """Start the embedded switch, or the BMv2 at `path`, with its sockets in `scratch`."""
     if path:
-        running = bmv2.start(children, path, laid)
+        running = bmv2.start(children, path, laid, f"{scratch}/p4runtime")
         return Switch(p4runtime=running.p4runtime, link=None, limited=running)
-    places = {Links.SHM: f"switchsum-{os.getpid()}", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
+    # Paths and not names made of our process's number, which another container may have given, too.
+    places = {Links.SHM: f"{scratch}/links", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
     place = places[options.links]
-    command = ["switch", "--listen", "127.0.0.1:0"]
+    command = ["switch", "--listen", f"unix:{scratch}/p4runtime"]
     if place is not None:
         command += [f"--{options.links}", place]
     for wire in laid:

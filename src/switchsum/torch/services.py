@@ -29,10 +29,10 @@ class LocalServices:
         self._pid = os.getpid()
         self._children = Children()
         self._scratch = tempfile.mkdtemp(prefix="switchsum-")
-        name = f"switchsum-torch-{os.getpid()}-{id(self):x}"
-        self.link = f"shm:{name}"
+        self.link = f"shm:{self._scratch}/links"
         try:
-            _, facts = daemon(self._children, "switch", ["switch", "--listen", "127.0.0.1:0", "--shm", name])
+            command = ["switch", "--listen", f"unix:{self._scratch}/p4runtime", "--shm", f"{self._scratch}/links"]
+            _, facts = daemon(self._children, "switch", command)
             listen = f"unix:{self._scratch}/controller"
             command = ["controller", "--listen", listen, "--switch", str(facts["p4runtime"])]
             _, facts = daemon(self._children, "controller", command)
