@@ -172,4 +172,5 @@ def test_a_capture_tells_packet_ins_from_frames(tmp_path: Path) -> None:
     echo(ports, ports.poll(), [5] * 2)
     ports.close()
     with RawPcapNgReader(str(path)) as reader:
-        assert {meta.ifname.decode(): meta.linktype for _, meta in reader} == {f"port {CPU_PORT}": 147, "port 5": 1}
+        packets: list[tuple[bytes, Any]] = list(reader)
+    assert {meta.ifname.decode(): meta.linktype for _, meta in packets} == {f"port {CPU_PORT}": 147, "port 5": 1}

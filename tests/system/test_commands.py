@@ -174,7 +174,7 @@ def test_ports_and_their_loss(controller: str) -> None:
 
 
 def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
-    nobody = {"port": None, "members": [], "ingress_loss": 0.01, "egress_loss": 0.0001}
+    nobody: dict[str, Any] = {"port": None, "members": [], "ingress_loss": 0.01, "egress_loss": 0.0001}
     assert nobody in ask(controller, "drop-probability", "0.01", "--egress", "0.0001")
     assert nobody in ask(controller, "ports")
     text = run(controller, "ports").stdout
