@@ -49,7 +49,7 @@ def patience(seconds: float) -> float:
     return seconds * SLOWNESS
 
 
-def eventually(condition: Callable[[], object], seconds: float = 20.0) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
     """Wait until something is true; return whether it has become so within `seconds` of a quiet machine."""
     end = time.monotonic() + patience(seconds)
     while not condition():

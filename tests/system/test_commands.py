@@ -24,6 +24,7 @@ from switchsum.protocol.errors import ControllerUnreachable
 from switchsum.protocol.wire import Reason
 
 from ..timing import patience
+from .daemons import run_here
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -133,6 +134,11 @@ def test_creating_a_job_waits_for_what_the_lines_before_it_start(tmp_path: Path)
                 end(daemon)
     assert (created.returncode, errors) == (0, "")
     assert "early" in output
+
+
+def test_an_interrupt_before_a_command_runs_is_no_traceback() -> None:
+    with patch.object(sys.modules["switchsum.cli.app"], "app", side_effect=KeyboardInterrupt):
+        assert run_here("run").returncode == 130
 
 
 def test_who_does_not_come_is_missed() -> None:

@@ -116,7 +116,7 @@ def test_two_jobs_side_by_side_do_not_disturb_each_other(
         for rank in range(SIZE):
             place = {"SWITCHSUM_JOB": job, "RANK": str(rank), "WORLD_SIZE": str(SIZE)}
             workers.append(parts.worker(first + rank, "endless.py", **place))
-    assert eventually(lambda: {parts.show(job).state for job in "ab"} == {"running"})
+    assert eventually(lambda: {parts.show(job).state for job in "ab"} == {"running"}, 90)
     parts.await_progress()
     parts.end_well(workers)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from typing import Annotated
 
@@ -25,6 +26,8 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
 """What click itself returns for options that it does not understand."""
+INTERRUPT_EXIT_CODE = 128 + signal.SIGINT
+"""What a shell returns for a command that an interrupt has ended."""
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 """What writing to a full disk and its like raises; a reader that is gone (EPIPE) ends a command without a word."""
@@ -85,6 +88,8 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines come on top of the error that we print
     try:
         app()
+    except KeyboardInterrupt:  # one that comes before typer runs a command, which it takes from there on
+        sys.exit(INTERRUPT_EXIT_CODE)
     except SwitchsumError as error:
         typer.echo(f"switchsum: {error}", err=True)
         sys.exit(USAGE_EXIT_CODE if isinstance(error, UsageError) else 1)
