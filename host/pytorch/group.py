@@ -29,6 +29,7 @@ from switchsum.host.pytorch.operators import Reduction, choose
 from switchsum.host.pytorch.tensors import Staged, same_size, stage
 from switchsum.host.pytorch.work import Completer, SwitchWork
 from switchsum.host.statistics import Statistics
+from switchsum.protocol.errors import UsageError
 
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM
@@ -42,7 +43,7 @@ class GroupStatistics:
     """What a process group has done so far."""
 
     switch: Statistics | None
-    """The communicator's; None before the first collective of a sub-group, and in a group of one."""
+    """The communicator's; None while a sub-group has not joined its job, and in a group of one."""
     over_gloo: dict[str, int] = field(default_factory=dict)
     """Calls that gloo served, by name, and by dtype where that is why."""
 
@@ -72,6 +73,9 @@ class SwitchGroup(dist.ProcessGroup):
         self._communicator: Communicator | None = None
         self._completer: Completer | None = None
         self._connecting = threading.Lock()
+        self._refusal: Exception | None = None
+        """What joining the job failed with; ranks would get out of step if some of them tried again."""
+        self._is_closed = False
         self._detours = Detours()
         self._gloo = open_gloo(store, rank, size, timeout, address)
         self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
@@ -86,12 +90,44 @@ class SwitchGroup(dist.ProcessGroup):
         return self._store
 
     def connect(self) -> Communicator:
-        """Return the communicator; the first call makes it, which every rank of the group must do."""
+        """Return the communicator; the first call makes it, which every rank of the group must do.
+
+        Raises what joining the job failed with, every time.
+        """
         with self._connecting:
+            if self._refusal is not None:
+                raise self._refusal.with_traceback(None)
             if self._communicator is None:
-                self._communicator = self._connect()
-                self._completer = Completer(f"switchsum torch rank {self.rank()}")
+                self._join()
+            assert self._communicator is not None
             return self._communicator
+
+    def connect_in_background(self) -> None:
+        """Begin to join the job; the first collective waits for it.
+
+        So a collective that is begun with async_op=True waits for no rank that has not come to it, and ranks may begin
+        the first collectives of several groups in different orders.
+        """
+        threading.Thread(target=self._connect_or_note, name=f"switchsum torch join {self.rank()}", daemon=True).start()
+
+    def _connect_or_note(self) -> None:
+        try:
+            self.connect()
+        except Exception:
+            pass  # the first collective raises it
+
+    def _join(self) -> None:
+        try:
+            communicator = self._connect()
+        except Exception as error:
+            self._refusal = error
+            raise
+        if self._is_closed:  # while the others were waited for
+            communicator.close()
+            self._refusal = UsageError("the process group is closed")
+            raise self._refusal
+        self._communicator = communicator
+        self._completer = Completer(f"switchsum torch rank {self.rank()}")
 
     def statistics(self) -> GroupStatistics:
         """Return what has happened so far."""
@@ -102,6 +138,7 @@ class SwitchGroup(dist.ProcessGroup):
 
     def shutdown(self) -> None:
         """Leave the job; collectives that are under way fail."""
+        self._is_closed = True
         communicator, self._communicator = self._communicator, None
         if communicator is not None:
             communicator.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -18,14 +19,22 @@ from switchsum.host.connect import connect
 from switchsum.host.join import ControllerClient
 from switchsum.host.pytorch.gloo import is_loopback, own_address
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import CollectiveTimeout, RankTaken, SwitchsumError, UnknownJob, UsageError
+from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 
-GROUP_SLOTS: Final = 64
-"""Slots of a sub-group's job: a switch has 1,024, and the job of all ranks 256."""
+SWITCH_SLOTS: Final = 1024
+"""Slots of a switch (p4src/types.p4)."""
+WORLD_SLOTS: Final = 256
+"""Slots of the job of all ranks."""
+GROUP_SLOTS: Final = 64, 4
+"""Most and fewest slots of a sub-group's job."""
+GROUP_SHARE: Final = 8
+"""A sub-group takes this part of the slots that are free, so that there is room for about 35 of them."""
 RETRY_S: Final = 0.2
 LEAVE_S: Final = 5.0
 """How long the others may take to leave before their job, or their switch, ends."""
 _PLACE: Final = "switchsum/place"
+_sharing = threading.Lock()
+"""Held while one of this process's groups looks how many slots are free, and takes some."""
 
 Reply = TypeVar("Reply")
 
@@ -145,8 +154,25 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
 
 def _make_job(place: Place, meeting: Meeting) -> None:
     """Make a group's own job."""
-    slots = 256 if "/" not in place.job else GROUP_SLOTS
     remove_job(place)  # an incarnation that was killed
+    if "/" not in place.job:
+        _create_job(place, meeting, WORLD_SLOTS)
+        return
+    most, fewest = GROUP_SLOTS
+    with _sharing:
+        jobs = _call(place, "ListJobs", rpc.Empty(), rpc.JobList).jobs
+        slots = max(fewest, min(most, (SWITCH_SLOTS - sum(job.slot_count for job in jobs)) // GROUP_SHARE))
+        while True:
+            try:
+                _create_job(place, meeting, slots)
+                return
+            except NoCapacity:  # other processes make groups as well
+                if slots == fewest:
+                    raise
+                slots = max(fewest, slots // 2)
+
+
+def _create_job(place: Place, meeting: Meeting, slots: int) -> None:
     # Rank 0 removes it; ephemeral, for rank 0 may be killed.
     request = rpc.CreateJobRequest(
         job=place.job, workers=meeting.size, slots=slots, timeout_s=meeting.timeout_s, ephemeral=True

@@ -129,6 +129,11 @@ def test_the_pages_commands_on_several_machines(count: int, tmp_path: Path) -> N
 
 
 @pytest.mark.timeout(300)
+def test_rings_of_sub_groups_and_many_of_them(launch: Launch) -> None:
+    assert launch(3, SCRIPTS / "subgroups.py", own_switch=True).check().count("sub-groups are right") == 3
+
+
+@pytest.mark.timeout(300)
 def test_compiled_models(launch: Launch) -> None:
     assert launch(2, SCRIPTS / "compiled.py").check().count("compiled") == 2
 

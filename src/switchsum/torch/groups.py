@@ -53,8 +53,7 @@ class _Group(SwitchGroup):
 def create(options: Any, backend_options: Any) -> SwitchGroup:
     """Make a process group as torch asks for it; raises what `rendezvous.meet` and `switchsum.connect` do.
 
-    The group of all ranks joins its job at once, so that mistakes show at once; sub-groups join theirs with their first
-    collective, for there may be many of them that are never used.
+    The group of all ranks joins its job at once, so that mistakes show at once, sub-groups theirs in the background.
     """
     _refuse_mixed()
     if backend_options is not None:
@@ -90,6 +89,8 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         except BaseException:
             group.shutdown()
             raise
+    else:
+        group.connect_in_background()
     return group
 
 
