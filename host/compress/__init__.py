@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchsum.host.compress.base import Communicates, Compressor, Exchanged, State
+from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Part, State
 from switchsum.host.compress.feedback import DeepGradientCompression, ErrorFeedback
 from switchsum.host.compress.powersgd import PowerSgd
 from switchsum.host.compress.quantise import Qsgd, ScaledSign, TernGrad
@@ -15,6 +15,7 @@ __all__ = [
     "DeepGradientCompression",
     "ErrorFeedback",
     "Exchanged",
+    "Part",
     "PowerSgd",
     "Qsgd",
     "RandomK",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -46,6 +47,20 @@ class Communicates(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A parameter's gradient among others that lie side by side."""
+
+    key: str
+    """Names the parameter, always the same one."""
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Its number of values."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
     """What came of a gradient."""
 
@@ -77,16 +92,32 @@ class Compressor(ABC):
     sums_in_network: ClassVar[bool] = True
     """Whether the switch adds the messages, so that a rank receives as many bytes as it sends, however many ranks."""
 
-    @abstractmethod
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
         """Exchange one gradient, of any shape, which stays as it is; `key` names what it is the gradient of.
 
         Raises what the communicator raises, and UsageError for a gradient that is no float32.
         """
+        shape = gradient.shape
+        exchanged = self.exchange_parts(comm, (Part(key=key, shape=shape),), flat(gradient))
+        return Exchanged(own=exchanged.own.reshape(shape), mean=exchanged.mean.reshape(shape))
+
+    @abstractmethod
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
+        """Exchange gradients that lie side by side in a row, together; `own` and `mean` are rows, too.
+
+        What is remembered is each part's own, so that parts may come in another company the next time.
+        """
 
     def begin(self, comm: Communicates, key: str, gradient: Floats) -> Begun:
-        """Begin an exchange, as hooks of training frameworks do; its `finish` returns the average."""
+        """Exchange one gradient; the `finish` of what this returns gives the average."""
         return Begun(mean=self.exchange(comm, key, gradient).mean)
+
+    def begin_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Begun:
+        """Exchange a bucket, as hooks of training frameworks do; the `finish` of what this returns gives the average.
+
+        All is done when this returns: phases that need answers wait for them here.
+        """
+        return Begun(mean=self.exchange_parts(comm, parts, flat(values)).mean)
 
     def state_dict(self) -> State:
         """Return a copy of all that the next exchange depends on."""
@@ -123,6 +154,31 @@ def flat(gradient: Floats) -> Floats:
     if gradient.dtype != np.float32:
         raise UsageError(f"compressors take float32, not {gradient.dtype}")
     return np.ascontiguousarray(gradient).reshape(-1)
+
+
+def split(parts: Sequence[Part], values: Floats) -> Iterator[tuple[Part, Floats]]:
+    """Yield parts with their values, as rows that share memory with `values`; raises UsageError."""
+    if sum(part.size for part in parts) != values.size:
+        raise UsageError(f"parts of {[part.shape for part in parts]} are not the {values.size} values that were given")
+    end = 0
+    for part in parts:
+        begin, end = end, end + part.size
+        yield part, values[begin:end]
+
+
+def name_of(parts: Sequence[Part]) -> bytes:
+    """Return what seeds choices that parts make together."""
+    return "\n".join(part.key for part in parts).encode()
+
+
+class Steps(dict[str, int]):
+    """How many exchanges each part has been in."""
+
+    def count(self, parts: Sequence[Part]) -> int:
+        """Return how many it was for the first part, and count one more for all."""
+        step = self.get(parts[0].key, 0)
+        self.update((part.key, step + 1) for part in parts)
+        return step
 
 
 def count_of(density: float, size: int) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from switchsum.host.compress.base import (
@@ -9,10 +11,12 @@ from switchsum.host.compress.base import (
     Compressor,
     Exchanged,
     Floats,
+    Part,
     State,
+    Steps,
     check_density,
     count_of,
-    flat,
+    split,
 )
 from switchsum.host.compress.select import exchange_at
 from switchsum.host.sparse import largest
@@ -27,12 +31,14 @@ class ErrorFeedback(Compressor):
         self._inner = inner
         self._lost: dict[str, Floats] = {}
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        flat(gradient)  # refuses other dtypes
-        whole = gradient + self._lost[key] if key in self._lost else gradient
-        exchanged = self._inner.exchange(comm, key, whole)
-        self._lost[key] = whole - exchanged.own
+        whole = _gathered(parts, self._lost)
+        whole += values
+        exchanged = self._inner.exchange_parts(comm, parts, whole)
+        whole -= exchanged.own
+        for part, own in split(parts, whole):
+            self._lost[part.key] = own.reshape(part.shape)
         return exchanged
 
     def lost(self, key: str) -> Floats:
@@ -68,7 +74,7 @@ class DeepGradientCompression(Compressor):
         self._warm_up = warm_up
         self._velocity: dict[str, Floats] = {}
         self._accumulated: dict[str, Floats] = {}
-        self._steps: dict[str, int] = {}
+        self._steps = Steps()
 
     def density_at(self, step: int) -> float:
         """Return the share of values that travel in an exchange: it falls exponentially during the warm-up."""
@@ -76,28 +82,34 @@ class DeepGradientCompression(Compressor):
             return self._density
         return float(self._density ** ((step + 1) / (self._warm_up + 1)))
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`; `own` is what this rank sent of its accumulated velocity."""
-        values = flat(gradient)
-        step = self._steps.get(key, 0)
-        self._steps[key] = step + 1
+        step = self._steps.count(parts)
         if self._clip is not None:
             # Each of n ranks has its share of the norm of their sum (section 3.2 there).
             most = self._clip / comm.world_size**0.5
             norm = float(np.linalg.norm(values))
             values = values * np.float32(most / norm) if norm > most else values
-        zeros = np.zeros_like(values)
-        velocity = self._momentum * self._velocity.get(key, zeros) + values
-        accumulated = self._accumulated.get(key, zeros) + velocity
+        velocity, accumulated = _gathered(parts, self._velocity), _gathered(parts, self._accumulated)
+        velocity = self._momentum * velocity + values
+        accumulated += velocity
         chosen = largest(accumulated, count_of(self.density_at(step), values.size))
-        exchanged = exchange_at(comm, accumulated.reshape(gradient.shape), chosen)
+        exchanged = exchange_at(comm, accumulated, chosen)
         velocity[chosen] = 0
         accumulated[chosen] = 0
-        self._velocity[key], self._accumulated[key] = velocity, accumulated
+        self._velocity.update((part.key, own) for part, own in split(parts, velocity))
+        self._accumulated.update((part.key, own) for part, own in split(parts, accumulated))
         return exchanged
 
     def _state(self) -> State:
         return {"velocity": self._velocity, "accumulated": self._accumulated, "steps": self._steps}
 
     def _restore(self, state: State) -> None:
-        self._velocity, self._accumulated, self._steps = state["velocity"], state["accumulated"], state["steps"]
+        self._velocity, self._accumulated = state["velocity"], state["accumulated"]
+        self._steps = Steps(state["steps"])
+
+
+def _gathered(parts: Sequence[Part], kept: Mapping[str, Floats]) -> Floats:
+    """Return what was kept of parts side by side, in memory of its own; zeros for parts that are new."""
+    found = [kept[part.key] if part.key in kept else np.zeros(part.size, np.float32) for part in parts]
+    return np.concatenate([one.reshape(-1) for one in found])

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Floats, State, flat
+from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Floats, Part, State, split
 from switchsum.protocol.errors import UsageError
 
 
 class PowerSgd(Compressor):
     """One step of a power iteration a gradient, from where the last one ended (PowerSGD, NeurIPS 2019, algorithm 1).
 
-    Both factors are averaged as they are: the switch adds them.  A gradient with one axis becomes a matrix that is as
-    square as its size allows; one that the factors would not make smaller travels whole.  The average is what every
-    rank's message says, so `own` is it: use error feedback.
+    Both factors are averaged as they are: the switch adds them, those of all parts together.  A part with several axes
+    is a matrix whose rows are its first axis; one with a single axis, or whose own matrix is too thin to become
+    smaller, is laid out as nearly square as its size allows, zeros at the end.  Only a part that neither makes smaller,
+    one of a few dozen values, travels whole.  The average is what every rank's message says, so `own` is it: use error
+    feedback.
     """
 
     def __init__(self, rank: int = 2, seed: int = 0) -> None:
@@ -26,26 +29,47 @@ class PowerSgd(Compressor):
         self._seed = seed
         self._factors: dict[str, Floats] = {}
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def values_of(self, shape: tuple[int, ...]) -> int:
+        """Return how many values travel, in both phases together, for a part of a shape."""
+        layout = self._layout(shape)
+        return math.prod(shape) if layout is None else self._rank * sum(layout)
+
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
-        rows = gradient.shape[0] if gradient.ndim > 1 else _most_square(values.size)
-        columns = values.size // rows if rows else 0
-        if self._rank * (rows + columns) >= values.size:
-            mean = comm.allreduce(values.copy(), "average").reshape(gradient.shape)
-            return Exchanged(own=gradient.copy(), mean=mean)
-        matrix = values.reshape(rows, columns)
-        right = self._factors.get(key)
-        if right is None:
-            random = np.random.default_rng([self._seed, *key.encode()])
-            right = random.standard_normal((columns, self._rank)).astype(np.float32)
-        left = comm.allreduce(np.ascontiguousarray(matrix @ right), "average")
+        rows = {part.key: row for part, row in split(parts, values)}
+        layouts = {part.key: self._layout(part.shape) for part in parts}
+        matrices = {key: _matrix(rows.pop(key), *layout) for key, layout in layouts.items() if layout is not None}
+        lefts = {key: matrix @ self._right(key, matrix.shape[1]) for key, matrix in matrices.items()}
+        # What is left of the rows travels whole, beside the factors.
+        averages = _average(comm, lefts | rows)
         # In float64, of the same bits everywhere: the same on every rank of equal machines.
-        left = np.linalg.qr(left.astype(np.float64))[0].astype(np.float32)
-        right = comm.allreduce(np.ascontiguousarray(matrix.T @ left), "average")
-        self._factors[key] = right
-        mean = (left @ right.T).reshape(gradient.shape)
-        return Exchanged(own=mean.copy(), mean=mean)
+        lefts = {key: np.linalg.qr(averages[key].astype(np.float64))[0].astype(np.float32) for key in matrices}
+        rights = _average(comm, {key: matrix.T @ lefts[key] for key, matrix in matrices.items()})
+        self._factors.update(rights)
+        own, mean = values.copy(), np.empty_like(values)
+        for (part, said), (_, to) in zip(split(parts, own), split(parts, mean), strict=True):
+            if part.key in matrices:
+                to[:] = (lefts[part.key] @ rights[part.key].T).reshape(-1)[: part.size]
+                said[:] = to
+            else:
+                to[:] = averages[part.key]
+        return Exchanged(own=own, mean=mean)
+
+    def _layout(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
+        """Return rows and columns of the matrix that a part becomes; None for one that travels whole."""
+        size = math.prod(shape)
+        for rows in (shape[0] if len(shape) > 1 else 0, math.isqrt(size)):
+            if rows and self._rank * (rows + -(-size // rows)) < size:
+                return rows, -(-size // rows)
+        return None
+
+    def _right(self, key: str, columns: int) -> Floats:
+        """Return the factor that the last exchange has left; a random one, the same on all ranks, for a new part."""
+        found = self._factors.get(key)
+        if found is None:
+            random = np.random.default_rng([self._seed, *key.encode()])
+            found = random.standard_normal((columns, self._rank)).astype(np.float32)
+        return found
 
     def _state(self) -> State:
         return {"factors": self._factors}
@@ -54,9 +78,17 @@ class PowerSgd(Compressor):
         self._factors = state["factors"]
 
 
-def _most_square(size: int) -> int:
-    """Return the largest divisor of a size up to its root."""
-    for rows in range(math.isqrt(size), 0, -1):
-        if size % rows == 0:
-            return rows
-    return 0
+def _matrix(values: Floats, rows: int, columns: int) -> Floats:
+    """Return a row as a matrix, zeros at its end where it has fewer values."""
+    if values.size < rows * columns:
+        values = np.concatenate([values, np.zeros(rows * columns - values.size, np.float32)])
+    return values.reshape(rows, columns)
+
+
+def _average(comm: Communicates, arrays: Mapping[str, Floats]) -> dict[str, Floats]:
+    """Return the averages of arrays over all ranks, which travel side by side; of none, nothing travels."""
+    if not arrays:
+        return {}
+    row = comm.allreduce(np.concatenate([one.reshape(-1) for one in arrays.values()]), "average")
+    ends = np.cumsum([one.size for one in arrays.values()])[:-1]
+    return {key: part.reshape(arrays[key].shape) for key, part in zip(arrays, np.split(row, ends), strict=True)}

@@ -6,10 +6,22 @@ ranks' own, a handful of values.  Lanes of 8 bits hold up to 127 over the number
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Floats, State, Stateless, flat
+from switchsum.host.compress.base import (
+    Communicates,
+    Compressor,
+    Exchanged,
+    Floats,
+    Part,
+    State,
+    Stateless,
+    Steps,
+    name_of,
+)
 from switchsum.protocol.errors import UsageError
 
 
@@ -26,32 +38,25 @@ class Qsgd(Compressor):
         self._bucket = bucket
         self._norm = norm
         self._seed = seed
-        self._steps: dict[str, int] = {}
+        self._steps = Steps()
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
-        rows = np.zeros((-(-values.size // self._bucket), self._bucket), np.float32)
-        rows.reshape(-1)[: values.size] = self._prepared(values)
-        norms = np.abs(rows).max(axis=1) if self._norm == "max" else np.linalg.norm(rows, axis=1)
-        norms = comm.allreduce(norms.astype(np.float32), "max")[:, None]
-        step = self._steps.get(key, 0)
-        self._steps[key] = step + 1
-        random = np.random.default_rng([self._seed, comm.rank, step, *key.encode()])
+        prepared = self._prepared(values)
+        norms = comm.allreduce(_norms(prepared, self._bucket, self._norm), "max")
+        norms = np.repeat(norms, self._bucket)[: values.size] if len(norms) > 1 else norms
+        step = self._steps.count(parts)
+        random = np.random.default_rng([self._seed, comm.rank, step, *name_of(parts)])
         with np.errstate(invalid="ignore", divide="ignore"):
-            scaled = np.where(norms > 0, rows / norms * np.float32(self._levels), np.float32(0))
+            scaled = np.where(norms > 0, prepared / norms * np.float32(self._levels), np.float32(0))
         # Rounding in float32 may reach a hair beyond the norm.
         scaled = np.clip(scaled, -self._levels, self._levels)
-        levels = np.floor(scaled + random.random(rows.shape, np.float32))
+        levels = np.floor(scaled + random.random(values.size, np.float32))
         unit = norms / np.float32(self._levels)
         own = np.clip(levels, -self._levels, self._levels).astype(_lanes_for(self._levels, comm.world_size))
         total = comm.allreduce(own.copy())
-        shape, size = gradient.shape, values.size
         mean = total.astype(np.float32) * (unit / np.float32(comm.world_size))
-        return Exchanged(
-            own=(own.astype(np.float32) * unit).reshape(-1)[:size].reshape(shape),
-            mean=mean.reshape(-1)[:size].reshape(shape),
-        )
+        return Exchanged(own=own.astype(np.float32) * unit, mean=mean)
 
     def _prepared(self, values: Floats) -> Floats:
         return values
@@ -60,7 +65,7 @@ class Qsgd(Compressor):
         return {"steps": self._steps}
 
     def _restore(self, state: State) -> None:
-        self._steps = state["steps"]
+        self._steps = Steps(state["steps"])
 
 
 class TernGrad(Qsgd):
@@ -89,17 +94,26 @@ class ScaledSign(Stateless):
     The scale is the average of the ranks' own, so that signs can be added; what that changes goes into the feedback.
     """
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
         scale = np.array([np.abs(values).mean() if values.size else 0], np.float32)
         scale = comm.allreduce(scale, "average")
         signs = np.sign(values).astype(np.int8)
         total = comm.allreduce(signs.copy()).astype(np.float32)
         return Exchanged(
-            own=(signs * scale).reshape(gradient.shape),
-            mean=(total * (scale / np.float32(comm.world_size))).reshape(gradient.shape),
+            own=signs * scale,
+            mean=total * (scale / np.float32(comm.world_size)),
         )
+
+
+def _norms(values: Floats, bucket: int, norm: str) -> Floats:
+    """Return the norm of each bucket of a row; the last one has as many values as are left, not zeros beside them."""
+    end = values.size // bucket * bucket
+    found = [np.linalg.norm(values[:end].reshape(-1, bucket), np.inf if norm == "max" else 2, axis=1)]
+    if end < values.size:
+        found.append(np.linalg.norm(values[end:], np.inf if norm == "max" else 2)[None])
+    norms: Floats = np.concatenate(found).astype(np.float32, copy=False)
+    return norms
 
 
 def _lanes_for(levels: int, ranks: int) -> npt.DTypeLike:

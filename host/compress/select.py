@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,11 +12,13 @@ from switchsum.host.compress.base import (
     Compressor,
     Exchanged,
     Floats,
+    Part,
     State,
     Stateless,
+    Steps,
     check_density,
     count_of,
-    flat,
+    name_of,
 )
 from switchsum.host.sparse import largest, put_blocks, take_blocks
 from switchsum.protocol.errors import UsageError
@@ -22,10 +26,9 @@ from switchsum.protocol.kernels import kernel
 
 
 def exchange_at(
-    comm: Communicates, gradient: Floats, indices: npt.NDArray[np.int64], keep: int | None = None
+    comm: Communicates, values: Floats, indices: npt.NDArray[np.int64], keep: int | None = None
 ) -> Exchanged:
     """Average the values at each rank's own indices, and keep the `keep` largest averages."""
-    values = flat(gradient)
     own = np.zeros(values.size, np.float32)
     own[indices] = values[indices]
     total = comm.allreduce_sparse(indices, values[indices], values.size, "average", keep=keep)
@@ -33,7 +36,7 @@ def exchange_at(
         kept = own[total.indices]
         own[indices] = 0
         own[total.indices] = kept
-    return Exchanged(own=own.reshape(gradient.shape), mean=total.to_dense().reshape(gradient.shape))
+    return Exchanged(own=own, mean=total.to_dense())
 
 
 class TopK(Stateless):
@@ -50,11 +53,10 @@ class TopK(Stateless):
         self._density = density
         self._kept = kept
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
         chosen = largest(values, count_of(self._density, values.size))
-        return exchange_at(comm, gradient, chosen, None if self._kept is None else count_of(self._kept, values.size))
+        return exchange_at(comm, values, chosen, None if self._kept is None else count_of(self._kept, values.size))
 
 
 class ThresholdTopK(Compressor):
@@ -75,27 +77,28 @@ class ThresholdTopK(Compressor):
         self._density = density
         self._period = period
         self._thresholds: dict[str, float] = {}
-        self._steps: dict[str, int] = {}
+        self._steps = Steps()
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
         k = count_of(self._density, values.size)
-        step = self._steps.get(key, 0)
-        if step % self._period == 0 and values.size:
-            self._thresholds[key] = float(np.abs(values[largest(values, k)]).min())
-        threshold = self._thresholds.get(key, 0.0)
+        step = self._steps.count(parts)
+        thresholds = {self._thresholds.get(part.key) for part in parts}
+        threshold = thresholds.pop() if len(thresholds) == 1 else None  # None: parts that were not together before
+        if (threshold is None or step % self._period == 0) and values.size:
+            threshold = float(np.abs(values[largest(values, k)]).min())
+        threshold = threshold or 0.0
         indices = np.empty(values.size, np.int64)
         indices = indices[: beyond(values, threshold, indices)].copy()
-        self._steps[key] = step + 1
-        self._thresholds[key] = threshold * float(np.clip((max(1, len(indices)) / k) ** 0.2, 0.5, 2.0))
-        return exchange_at(comm, gradient, indices, None if self._kept is None else count_of(self._kept, values.size))
+        following = threshold * float(np.clip((max(1, len(indices)) / k) ** 0.2, 0.5, 2.0))
+        self._thresholds.update((part.key, following) for part in parts)
+        return exchange_at(comm, values, indices, None if self._kept is None else count_of(self._kept, values.size))
 
     def _state(self) -> State:
         return {"thresholds": self._thresholds, "steps": self._steps}
 
     def _restore(self, state: State) -> None:
-        self._thresholds, self._steps = state["thresholds"], state["steps"]
+        self._thresholds, self._steps = state["thresholds"], Steps(state["steps"])
 
 
 @kernel
@@ -119,27 +122,25 @@ class RandomK(Compressor):
         self._density = density
         self._seed = seed
         self._unbiased = unbiased
-        self._steps: dict[str, int] = {}
+        self._steps = Steps()
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
         k = count_of(self._density, values.size)
-        step = self._steps.get(key, 0)
-        self._steps[key] = step + 1
-        random = np.random.default_rng([self._seed, step, *key.encode()])
+        step = self._steps.count(parts)
+        random = np.random.default_rng([self._seed, step, *name_of(parts)])
         indices = np.sort(random.choice(values.size, k, replace=False, shuffle=False))
         chosen = values[indices] * np.float32(values.size / k if self._unbiased else 1)
         own, mean = np.zeros_like(values), np.zeros_like(values)
         own[indices] = chosen
         mean[indices] = comm.allreduce(chosen, "average")
-        return Exchanged(own=own.reshape(gradient.shape), mean=mean.reshape(gradient.shape))
+        return Exchanged(own=own, mean=mean)
 
     def _state(self) -> State:
         return {"steps": self._steps}
 
     def _restore(self, state: State) -> None:
-        self._steps = state["steps"]
+        self._steps = Steps(state["steps"])
 
 
 class BlockTopK(Stateless):
@@ -156,9 +157,8 @@ class BlockTopK(Stateless):
         self._density = density
         self._block = block
 
-    def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        values = flat(gradient)
         norms = comm.allreduce(_norms(values, self._block), lanes="int8")
         kept = largest(norms, count_of(self._density, len(norms)))
         blocks = take_blocks(values, self._block, kept)
@@ -166,7 +166,7 @@ class BlockTopK(Stateless):
         own, mean = np.zeros(values.size, np.float32), np.zeros(values.size, np.float32)
         put_blocks(own, self._block, kept, blocks)
         put_blocks(mean, self._block, kept, comm.allreduce(blocks, "average"))
-        return Exchanged(own=own.reshape(gradient.shape), mean=mean.reshape(gradient.shape))
+        return Exchanged(own=own, mean=mean)
 
 
 def _norms(values: Floats, block: int) -> Floats:

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.futures import Future
 
 from switchsum.host.communicator import Communicator
+from switchsum.host.compress.base import Part, split
 from switchsum.host.handle import Handle
 from switchsum.host.pytorch.group import SwitchGroup
 from switchsum.host.pytorch.tensors import stage
@@ -37,12 +39,17 @@ class Exchange(Protocol):
 
 
 class Compressor(Protocol):
-    """What sends less than a gradient, and keeps what it has not sent."""
+    """What sends less than a gradient, and keeps what it has not sent.
+
+    One that also has `begin_parts(communicator, parts, values)`, as those of `switchsum.host.compress` have, is given
+    a bucket at a time; it keeps what it keeps for each of the parts.
+    """
 
     def begin(self, communicator: Communicator, key: str, gradient: Floats) -> Exchange:
         """Begin the average over ranks of `gradient` `[n]`, of which nothing is kept but the residual under `key`.
 
-        Ranks call it in the same order.  What needs answers before it can go on may wait for them here.
+        `key` names a parameter, whichever bucket it is in.  Ranks call it in the same order.  What needs answers
+        before it can go on may wait for them here.
         """
         ...
 
@@ -76,6 +83,10 @@ class NarrowLanes:
 
     def begin(self, communicator: Communicator, key: str, gradient: Floats) -> _Whole:
         """Begin the average."""
+        return self.begin_parts(communicator, (), gradient)
+
+    def begin_parts(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> _Whole:
+        """Begin the average of a bucket."""
         values = gradient.copy()
         return _Whole([communicator.allreduce_async(values, "average", lanes=self._lanes)], values)
 
@@ -88,11 +99,18 @@ class NarrowLanes:
 
 
 class CompressedHook:
-    """A hook for `DistributedDataParallel.register_comm_hook(None, hook)`; its state belongs into checkpoints."""
+    """A hook for `DistributedDataParallel.register_comm_hook(None, hook)` of one model.
 
-    def __init__(self, compressor: Compressor, group: dist.ProcessGroup | None = None) -> None:
+    Its state belongs into checkpoints, each rank's own.
+    """
+
+    def __init__(
+        self, compressor: Compressor, group: dist.ProcessGroup | None = None, model: nn.Module | None = None
+    ) -> None:
         self.compressor = compressor
         self._group = group
+        self._model = model
+        self._names: dict[torch.Tensor, str] = {}
         # torch asks hooks for these two as it would ask a function.
         self.__name__ = "compressed"
         self.__qualname__ = "switchsum.torch.hooks.compressed"
@@ -111,13 +129,40 @@ class CompressedHook:
             buffer /= group.size()
             return group.allreduce([buffer]).get_future().then(lambda future: future.value()[0])
         gradient: Floats = stage(buffer, torch.float32).array()
-        # DistributedDataParallel makes its buckets anew after the first step, so that a bucket's number is no name.
-        exchange = self.compressor.begin(group.connect(), f"{bucket.index()}/{buffer.numel()}", gradient)
+        exchanges = self._begin(group.connect(), self._parts(bucket), gradient)
+        handles = [handle for exchange in exchanges for handle in exchange.handles]
 
         def finish() -> None:
-            buffer.copy_(torch.from_numpy(exchange.finish()))
+            buffer.copy_(torch.from_numpy(np.concatenate([exchange.finish() for exchange in exchanges])))
 
-        return group.begun(exchange.handles, [buffer], finish).get_future().then(lambda future: future.value()[0])
+        return group.begun(handles, [buffer], finish).get_future().then(lambda future: future.value()[0])
+
+    def _begin(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> list[Exchange]:
+        """Begin the average of a bucket: at once, or parameter by parameter with a compressor that knows no parts."""
+        begin_parts = getattr(self.compressor, "begin_parts", None)
+        if begin_parts is not None:
+            return [begin_parts(communicator, parts, gradient)]
+        return [self.compressor.begin(communicator, part.key, values) for part, values in split(parts, gradient)]
+
+    def _parts(self, bucket: dist.GradBucket) -> list[Part]:
+        """Return a bucket's parameters by names that outlive the bucket.
+
+        DistributedDataParallel makes its buckets anew after the first step, in the order in which gradients came, and
+        begins with the first ones again where a checkpoint is resumed.
+        """
+        parameters = bucket.parameters()
+        if self._model is not None and not self._names:
+            self._names = {one: name.removeprefix("module.") for name, one in self._model.named_parameters()}
+        elif self._model is None and bucket.index() == 0 and parameters[0] not in self._names:
+            self._names = {}  # the first bucket of all, or of another model that goes on with this state
+        parts = []
+        for one in parameters:
+            if self._model is not None and one not in self._names:
+                raise UsageError("the hook's model is not the one whose gradients it is given")
+            # Numbers are those of the first step, whose buckets follow from the model and their size.
+            name = self._names.setdefault(one, str(len(self._names)))
+            parts.append(Part(key=f"{name}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape)))
+        return parts
 
     def state_dict(self) -> dict[str, Any]:
         """Return the compressor's state as tensors, for torch.save."""
@@ -146,9 +191,13 @@ def _to_arrays(state: Any) -> Any:
 CompressedHook.__call__.__annotations__.update({"bucket": dist.GradBucket, "return": Future[torch.Tensor]})
 
 
-def compressed(compressor: Compressor, group: dist.ProcessGroup | None = None) -> CompressedHook:
+def compressed(
+    compressor: Compressor, group: dist.ProcessGroup | None = None, *, model: nn.Module | None = None
+) -> CompressedHook:
     """Return a hook that averages each bucket as `compressor` does, over `group` (of all ranks by default).
 
-    It takes torch's wrappers (`fp16_compress_wrapper`) like any other hook.
+    What is kept is kept under the parameters' names in `model`; without one, under their places in the first step's
+    buckets, so that a checkpoint wants the same `bucket_cap_mb` again.  It takes torch's wrappers
+    (`fp16_compress_wrapper`) like any other hook.
     """
-    return CompressedHook(compressor, group)
+    return CompressedHook(compressor, group, model)

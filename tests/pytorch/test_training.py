@@ -183,7 +183,13 @@ def test_the_entry_point_never_raises() -> None:
 @pytest.mark.timeout(120)
 def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
     text = launch(3, SCRIPTS / "hooked.py").check()
-    checks = ["check_residuals", "check_every_compressor", "check_narrow_lanes", "check_torchs_own_hooks"]
+    checks = [
+        "check_residuals",
+        "check_new_buckets",
+        "check_every_compressor",
+        "check_narrow_lanes",
+        "check_torchs_own_hooks",
+    ]
     assert re.findall("passed (.*)", text) == checks
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from switchsum import torch_backend
 from switchsum.host.pytorch.group import GroupStatistics, SwitchGroup
 from switchsum.host.pytorch.scheduled import Scheduled
+from switchsum.torch import hooks
 from switchsum.torch.groups import statistics
 
 torch_backend.register()
 
-__all__ = ["GroupStatistics", "Scheduled", "SwitchGroup", "statistics"]
+__all__ = ["GroupStatistics", "Scheduled", "SwitchGroup", "hooks", "statistics"]

@@ -93,6 +93,75 @@ def check_residuals() -> None:
         assert third.tolist() == [(2 + mean) + (1 + mean), 0] * 4
 
 
+class Branches(nn.Module):
+    """Layers side by side, used in the other order than that of their definition, so that buckets are made anew."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Linear(30, 20), nn.Linear(30, 25), nn.Linear(30, 10)
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        """Return a sum whose gradients do not depend on parameters."""
+        return self.third(data).sum() + self.second(data).sum() + self.first(data).sum()
+
+
+class Noting(hooks.CompressedHook):
+    """A hook that notes what each bucket has."""
+
+    def __init__(self, compressor: hooks.Compressor, model: nn.Module | None = None) -> None:
+        super().__init__(compressor, model=model)
+        self.buckets: list[list[str]] = []
+
+    def _parts(self, bucket: dist.GradBucket) -> list[compress.Part]:
+        parts = super()._parts(bucket)
+        self.buckets.append([part.key for part in parts])
+        return parts
+
+
+def restarted(hook: Noting, make: Callable[[nn.Module], Noting]) -> tuple[DistributedDataParallel, Noting]:
+    """Return a model and a hook that go on with a checkpoint of another one's state."""
+    saved = io.BytesIO()
+    torch.save(hook.state_dict(), saved)
+    saved.seek(0)
+    model = Branches()
+    other = make(model)
+    other.load_state_dict(torch.load(saved))
+    parallel = DistributedDataParallel(model, bucket_cap_mb=0.001)
+    parallel.register_comm_hook(None, other)
+    return parallel, other
+
+
+def check_new_buckets() -> None:
+    """A residual stays with its parameter where buckets are made anew, and where a checkpoint begins with the first."""
+    makers: list[Callable[[nn.Module], Noting]] = [
+        lambda _: Noting(EverySecond()),
+        lambda _: Noting(compress.ErrorFeedback(compress.TopK(0.3))),
+        lambda model: Noting(compress.ErrorFeedback(compress.TopK(0.3)), model),
+    ]
+    for make in makers:
+        hook = make(Branches())
+        sums, given = [torch.zeros(one.shape) for one in Branches().parameters()], 0.0
+        for _ in range(2):
+            model, hook = restarted(hook, make)
+            for step in range(3):
+                model.zero_grad()
+                model(torch.full((2, 30), step + dist.get_rank() + 1.0)).backward()
+                given += step + (dist.get_world_size() + 1) / 2
+                for total, one in zip(sums, model.parameters(), strict=True):
+                    total.add_(one.grad)
+            buckets = len(hook.buckets) // 3
+            assert hook.buckets[:buckets] != hook.buckets[buckets : 2 * buckets]
+        own = hook.compressor
+        kept = own.residuals if isinstance(own, EverySecond) else own.state_dict()["lost"]
+        assert len(kept) == len(sums), kept.keys()
+        residual = torch.tensor(sum(float(one.sum()) for one in kept.values()))
+        dist.all_reduce(residual, dist.ReduceOp.AVG)
+        # Each weight's gradient is twice the input, each bias' gradient two.
+        expected = sum(one.numel() * (2 * given if one.dim() > 1 else 2 * 6) for one in sums)
+        found = sum(float(one.sum()) for one in sums) + float(residual)
+        assert abs(found - expected) < 1e-4 * expected, (found, expected)
+
+
 COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
     "BlockTopK": lambda: compress.BlockTopK(0.5, block=32),
     "DeepGradientCompression": lambda: compress.DeepGradientCompression(0.1),
@@ -123,7 +192,7 @@ def losses(model: DistributedDataParallel, steps: int) -> list[float]:
 
 def check_every_compressor() -> None:
     """Each learns, gives every rank the same parameters, and its state goes into a checkpoint and back."""
-    assert {*COMPRESSORS, "Communicates", "Compressor", "Exchanged", "State"} == set(compress.__all__)
+    assert {*COMPRESSORS, "Communicates", "Compressor", "Exchanged", "Part", "State"} == set(compress.__all__)
     for name, make in COMPRESSORS.items():
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)))
@@ -164,7 +233,13 @@ def check_torchs_own_hooks() -> None:
 
 if __name__ == "__main__":
     dist.init_process_group("switchsum")
-    for check in (check_residuals, check_every_compressor, check_narrow_lanes, check_torchs_own_hooks):
+    for check in (
+        check_residuals,
+        check_new_buckets,
+        check_every_compressor,
+        check_narrow_lanes,
+        check_torchs_own_hooks,
+    ):
         check()
         if dist.get_rank() == 0:
             print("passed", check.__name__, flush=True)
