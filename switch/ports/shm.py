@@ -15,7 +15,7 @@ import numpy as np
 
 from switchsum.protocol.bodies import body_stride, share
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.ring import BROKEN, SHARING, abandon, fill_link, lend_rows
+from switchsum.protocol.ring import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, abandon, fill_link, lend_rows
 from switchsum.protocol.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
 from switchsum.protocol.sockets import listening_at
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
@@ -97,6 +97,11 @@ class ShmPorts(PortGroup):
         self.transmit(nothing, np.zeros(0, np.uint64), nothing)
         self.prepare_sleep()
         self.awake()
+        # Nor does a worker who comes or goes: while workers compile, the switch would wait for its turn.
+        nobody = np.zeros(LINK_FIELDS, np.int64)
+        nobody[OWN_MASK] = -1  # no rows
+        lend_rows(nobody)
+        abandon(nobody)
 
     def collect(self, batch: Batch) -> None:
         """Append the addresses of frames that workers have put into their outboxes."""

@@ -370,3 +370,15 @@ def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch
     assert link.receive().lengths.tolist() == [60]
     link.close()
     link.close()
+
+
+def test_a_worker_who_comes_or_goes_has_the_switch_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries: list[Any] = [shm_ports.lend_rows, shm_ports.abandon]
+    for entry in entries:
+        monkeypatch.setattr(entry, "signatures", {})
+    table = PortTable()
+    ports = PortSet(table, [ShmPorts(f"compiles-{os.getpid()}", table)], batch_frames=64)
+    try:
+        assert [len(entry.signatures) for entry in entries] == [1, 1]
+    finally:
+        ports.close()
