@@ -135,7 +135,8 @@ def test_a_killed_worker_is_told_to_the_others_who_go_on(
     for worker in survivors:
         assert worker.stdout is not None
         # Had it taken as long as the job's time-out, this would be a CollectiveTimeout.
-        assert worker.stdout.readline() == "lost rank 1\n"
+        said = (line for line in worker.stdout if not line.startswith("switchsum: compiling"))  # with a cold cache
+        assert next(said) == "lost rank 1\n"
     if then == "replace":
         survivors.append(parts.worker(1, "survivor.py", THEN=then))
     parts.await_progress()
