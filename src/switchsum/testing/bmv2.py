@@ -290,12 +290,13 @@ class Bmv2:
 
 def receive_whole(end: socket.socket) -> bytes:
     """Return the next frame with the tag that the kernel has taken off; raises BlockingIOError when there is none."""
+    frame: bytes
     frame, ancillary, _, _ = end.recvmsg(FRAME_BYTES, socket.CMSG_SPACE(AUXDATA.size), socket.MSG_DONTWAIT)
     for level, kind, data in ancillary:
         if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
             status, *_, tag, ethertype = AUXDATA.unpack(data)
             if status & HAS_TAG:
-                return frame[:12] + ethertype.to_bytes(2) + tag.to_bytes(2) + frame[12:]
+                return frame[:12] + struct.pack("!HH", ethertype, tag) + frame[12:]
     return frame
 
 
