@@ -54,10 +54,11 @@ class Driver:
 
     def measure(self) -> float:
         """Return contributions a second; raises RuntimeError when a frame was lost."""
-        rounds, seconds = _drive(*self._arguments, SECONDS)
+        took_s = np.zeros(1)
+        rounds = _drive(*self._arguments, SECONDS, took_s)
         if rounds < 0:
             raise RuntimeError("BMv2 lost a frame")
-        return rounds * WORKERS / seconds
+        return rounds * WORKERS / float(took_s[0])
 
 
 @kernel
@@ -71,8 +72,9 @@ def _drive(
     receiving: ReceiveWords,
     numbers: npt.NDArray[np.uint32],
     seconds: float,
-) -> tuple[int, float]:
-    """Start rounds for so many seconds and see them all to their end; return how many, and how long that took.
+    took_s: npt.NDArray[np.float64],
+) -> int:
+    """Start rounds for so many seconds and see them all to their end; return how many, and write how long that took.
 
     `frames` are one contribution for each slot and worker, `first` is the address of the first.  The count is -1 when
     results stay away.
@@ -99,11 +101,12 @@ def _drive(
             rounds += ended_count
             running -= ended_count
         elif now - last > STALLED_S:
-            return -1, now - started
+            return -1
         if moved == 0:
             poll(watched, workers, int(1e6))
             poll(0, 0, int(NAP_S * 1e9))
-    return rounds, last - started
+    took_s[0] = last - started
+    return rounds
 
 
 @kernel
