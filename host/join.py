@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 import numpy as np
 
+from switchsum.host.lifeline import keep_to_this_process
 from switchsum.host.transport.base import Indices, Transport
 from switchsum.protocol import rpc, tls
 from switchsum.protocol.errors import (
@@ -167,6 +168,7 @@ class Membership:
             raise
         self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
         """Where contributions go to and results come from."""
+        keep_to_this_process(controller)
         self._stream: Stream[rpc.HeartbeatReply] | None = None
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"switchsum heartbeat {rank}", daemon=True)
