@@ -50,6 +50,7 @@ class Service:
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
         """Where it listens, with the port that it really has."""
         self._server.start()
+        tls.warn_of(self.address)
 
     def stop(self, grace_s: float = 1.0) -> None:
         """Stop listening, and cut calls off that have not ended after a while."""

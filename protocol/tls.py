@@ -66,18 +66,22 @@ def add_port(server: grpc.Server, address: str, kind: str) -> int:
             return server.add_insecure_port(address)
     files = _read(address, kind)
     if files is None:
-        who = "every user of this machine" if is_local(address) else "everybody who can reach this address"
-        _log.warning(
-            "%s: %s may give orders here, and change sums; a Unix socket (the default) or %s keeps others out: "
-            "docs/security.md",
-            address,
-            who,
-            VARIABLE,
-        )
         return server.add_insecure_port(address)
     authority, certificate, key = files
     credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
     return server.add_secure_port(address, credentials)
+
+
+def warn_of(address: str) -> None:
+    """Log whom a server lets in that listens at an address, unless it is its own user alone."""
+    if path_of(address) is None and not os.environ.get(VARIABLE):
+        who = "every user of this machine" if is_local(address) else "everybody who can reach this address"
+        _log.warning(
+            "%s: %s may give orders here, and change sums; a Unix socket or %s keeps others out: docs/security.md",
+            address,
+            who,
+            VARIABLE,
+        )
 
 
 def is_local(address: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from switchsum.protocol import tls
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import Code, parse_p4info, v1
 from switchsum.protocol.sockets import p4runtime_address
@@ -282,4 +283,5 @@ def start_interruptible(config: Config) -> Switch:
             signal.signal(number, lambda *_: switch.stop())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    tls.warn_of(switch.address)
     return switch
