@@ -111,7 +111,7 @@ def _norms(values: Floats, bucket: int, norm: str) -> Floats:
     end = values.size // bucket * bucket
     found = [np.linalg.norm(values[:end].reshape(-1, bucket), np.inf if norm == "max" else 2, axis=1)]
     if end < values.size:
-        found.append(np.linalg.norm(values[end:], np.inf if norm == "max" else 2)[None])
+        found.append(np.array([np.linalg.norm(values[end:], np.inf if norm == "max" else 2)]))
     norms: Floats = np.concatenate(found).astype(np.float32, copy=False)
     return norms
 

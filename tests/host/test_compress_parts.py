@@ -25,6 +25,7 @@ from switchsum.host.compress import (
     ThresholdTopK,
     TopK,
 )
+from switchsum.host.compress.base import Reduced
 from switchsum.host.sparse import SparseSum
 from switchsum.protocol.errors import UsageError
 
@@ -51,7 +52,7 @@ class Counting:
         self.values = 0
         self.bytes = 0
 
-    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
+    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32") -> Reduced:
         """Combine arrays in place."""
         self.values += array.size
         self.bytes += array.nbytes

@@ -59,7 +59,7 @@ def test_curves_are_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("name", ["accelerate", "lightning"])
+@pytest.mark.parametrize("name", ["accelerate", "lightning", "transformers"])
 def test_other_peoples_loops_run_on_the_backend(launch: Launch, name: str) -> None:
     if find_spec(name) is None:
         pytest.skip(f"{name} is not installed (the extra train)")

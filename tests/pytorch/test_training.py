@@ -92,7 +92,7 @@ def test_the_launchers_namespaces_and_switches(tmp_path: Path, switch: str) -> N
         f"{EXAMPLES / 'digits.py'} --epochs 1 --gloo",
         *(f"{EXAMPLES / name}.py --steps 3" for name in ("images", "words", "gpt")),
     ]
-    loops = [name for name in ("accelerate", "lightning") if find_spec(name) is not None]
+    loops = [name for name in ("accelerate", "lightning", "transformers") if find_spec(name) is not None]
     scripts += [f"{EXAMPLES / f'with_{name}.py'} --epochs 1" for name in loops]
     training = ["sh", "-c", " && ".join(f"{sys.executable} {script}" for script in scripts)]
     options = ["-n", "2", "--links", "veth", "--switch", switch, "--timeout", str(patience(30))]
@@ -191,6 +191,17 @@ def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
         "check_torchs_own_hooks",
     ]
     assert re.findall("passed (.*)", text) == checks
+
+
+@pytest.mark.timeout(240)
+def test_torchs_own_hooks_give_what_they_give_on_gloo(launch: Launch) -> None:
+    text = launch(2, SCRIPTS / "torchs_hooks.py").check()
+    assert re.findall("passed (.*)", text) == [
+        *("allreduce", "fp16", "bf16", "fp16 around allreduce", "bf16 around allreduce"),
+        *("powerSGD", "fp16 around powerSGD"),
+        *("post-local SGD", "optimizer overlap", "fused optimizer"),
+        *("hook_with_zero_step", "hook_with_zero_step_interleaved"),
+    ]
 
 
 @pytest.mark.timeout(120)
