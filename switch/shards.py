@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from switchsum.protocol.atomics import fence, load_acquire, store_release
 from switchsum.protocol.kernels import Outlined, inner, kernel
-from switchsum.protocol.memory import call, integers_at, longs_at, words_at
+from switchsum.protocol.memory import call, carray, integers_at, longs_at, pointer, words_at
 from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, note_wait
 from switchsum.protocol.system import monotonic, ring_bell, silence_bell
 from switchsum.switch.entry import ENTRY_WORDS, call_program
@@ -129,7 +129,8 @@ def run_batch(
     head = integers_at(program, HEAD_WORDS)
     made = (made_ports, made_addresses, made_lengths, made_heads, made_bodies)
     if count >= FEW * head[SHARDS]:
-        lines = integers_at(head[LINES], head[SHARDS] * LINE_WORDS).reshape(head[SHARDS], LINE_WORDS)
+        # Not by reshape, which calls a function of numba's that is not there where compiled code is only loaded.
+        lines = carray(pointer(head[LINES]), (head[SHARDS], LINE_WORDS), np.int64)
         _share_output(lines, arena, arena_bytes, made, rows)
         lines[:, NOW] = now
         taken = _divide(head, lines, addresses, lengths, ports, min(count, MOST_FRAMES))
