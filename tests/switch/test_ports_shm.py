@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from switchsum.host.transport.shm import ShmTransport
+from switchsum.protocol import ring
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.shm import Answer, Hello, socket_path
 from switchsum.switch.ports import shm as shm_ports
@@ -373,7 +374,7 @@ def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch
 
 
 def test_a_worker_who_comes_or_goes_has_the_switch_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries: list[Any] = [shm_ports.lend_rows, shm_ports.abandon]
+    entries: list[Any] = [ring.lend_rows, ring.abandon]
     for entry in entries:
         monkeypatch.setattr(entry, "signatures", {})
     table = PortTable()
