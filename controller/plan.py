@@ -25,8 +25,8 @@ IDENTITY: Final = "SwitchIngress.identity"
 ADMISSION: Final = "SwitchIngress.admission.members"
 STATIONS: Final = "SwitchIngress.forwarding.stations"
 EGRESS_MEMBERS: Final = "SwitchEgress.members"
-INGRESS_LOSS: Final = "SwitchIngress.loss"
-EGRESS_LOSS: Final = "SwitchEgress.loss"
+INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
+EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
 
 RECORD_RANK: Final = 0xFFFF
 FLOOD_GROUP: Final = 1

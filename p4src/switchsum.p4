@@ -18,7 +18,7 @@
 
 control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
-    Loss(REASON_LOST_INGRESS) loss;
+    Loss(REASON_LOST_INGRESS) ingress_loss;    // not "loss" as in egress: short names must be unique
     Admission() admission;
     Slot() slot;
     OwnAddress() own_address;
@@ -81,7 +81,7 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
 
     apply {
         identity.apply();
-        loss.apply(m, standard.ingress_port);
+        ingress_loss.apply(m, standard.ingress_port);
         if (m.reason != 0) {
             // lost
         } else if (h.agg.isValid() && h.ipv4.destination == m.own_ip) {
@@ -156,7 +156,7 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
 
 control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
-    Loss(REASON_LOST_EGRESS) loss;
+    Loss(REASON_LOST_EGRESS) egress_loss;
 
     action address(mac_t mac, ip_t ip, bit<16> port, cookie_t cookie) {
         h.ethernet.destination = mac;
@@ -188,7 +188,7 @@ control SwitchEgress(inout headers_t h, inout metadata_t m, inout standard_metad
             if (m.to_members == 1) {
                 members.apply();
             }
-            loss.apply(m, standard.egress_port);
+            egress_loss.apply(m, standard.egress_port);
             if (m.reason == REASON_LOST_EGRESS) {
                 events.count(REASON_LOST_EGRESS);
                 drop();

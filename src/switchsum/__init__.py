@@ -29,9 +29,9 @@ from switchsum.protocol.errors import (
     WorldSizeMismatch,
 )
 
-# gRPC's own default, as it is documented; of late it writes a line whenever a process forks that has a connection.
-# It is read when grpc is imported.
-os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+# gRPC's own lines come on top of the errors that we raise, and of late also whenever a process forks that has a
+# connection.  The variable is read when grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 if TYPE_CHECKING:
     from switchsum.host.communicator import Communicator

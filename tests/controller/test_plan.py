@@ -154,7 +154,7 @@ def test_loss_is_set_where_members_are_or_where_it_was_asked_for(
     found = {
         (control, entry.match["port"]): entry.params.get("share", 0)
         for control in ("Ingress", "Egress")
-        for entry in state.table(f"Switch{control}.loss.probability")
+        for entry in state.table(f"Switch{control}.{control.lower()}_loss.probability")
     }
     assert found == expected
     _, settings = rebuilt(state)
@@ -252,7 +252,7 @@ def test_entries_of_somebody_else_are_reported_and_removed(metadata: bytes) -> N
             action="SwitchEgress.drop",
             metadata=metadata,
         ),
-        Entry(table="SwitchIngress.loss.probability", match={"port": 1}, action="x", metadata=metadata),
+        Entry(table="SwitchIngress.ingress_loss.probability", match={"port": 1}, action="x", metadata=metadata),
     ]
     state = State.of(foreign)
     jobs, settings = make_jobs(), make_settings()

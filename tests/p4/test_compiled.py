@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -21,3 +22,11 @@ def test_a_build_has_its_lanes(lanes: int) -> None:
     widths = {kind["name"]: sum(field[1] for field in kind["fields"]) for kind in document["header_types"]}
     assert widths["lanes_t"] == 32 * lanes
     assert "SwitchIngress.admission.members" in program.p4info
+
+
+@pytest.mark.parametrize("lanes", LANE_BUILDS)
+def test_short_names_are_short(lanes: int) -> None:
+    # p4c makes an alias of the shortest unique end of a name; finsy refuses P4Info whose aliases have two dots.
+    aliases = re.findall(r'alias: "([^"]+)"', p4src.load(lanes).p4info)
+    assert aliases
+    assert [alias for alias in aliases if alias.count(".") > 1] == []

@@ -573,7 +573,10 @@ def test_the_switch_answers_arp_and_ping(rig: Rig) -> None:
 def test_the_drop_simulator_loses_its_share(rig: Rig, direction: str, reason: Reason) -> None:
     share = 0.25
     rig.engine.insert(
-        f"Switch{direction}.loss.probability", (1,), f"Switch{direction}.loss.lose", (int(share * 2**32),)
+        f"Switch{direction}.{direction.lower()}_loss.probability",
+        (1,),
+        f"Switch{direction}.{direction.lower()}_loss.lose",
+        (int(share * 2**32),),
     )
     ask = bytes.fromhex("ffffffffffff") + worker(0).mac.to_bytes(6) + bytes.fromhex("0806000108000604000102")
     ask += bytes(5) + worker(0).ip.to_bytes(4) + bytes(6) + SWITCH.ip.to_bytes(4)

@@ -24,8 +24,8 @@ def test_both_engines_do_the_same_with_random_frames(lanes: int) -> None:
         stations = "SwitchIngress.forwarding.stations"
         engine.insert(stations, (worker(1).mac,), "SwitchIngress.forwarding.forward", (2,))
         engine.insert(stations, (worker(2).mac,), "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
-        engine.insert("SwitchIngress.loss.probability", (3,), "SwitchIngress.loss.lose", (1 << 28,))
-        engine.insert("SwitchEgress.loss.probability", (2,), "SwitchEgress.loss.lose", (1 << 29,))
+        engine.insert("SwitchIngress.ingress_loss.probability", (3,), "SwitchIngress.ingress_loss.lose", (1 << 28,))
+        engine.insert("SwitchEgress.egress_loss.probability", (2,), "SwitchEgress.egress_loss.lose", (1 << 29,))
     traffic = Traffic(rigs[0], lanes)
     for number in range(FRAMES):
         port, frame = traffic.frame()

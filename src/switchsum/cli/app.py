@@ -85,7 +85,6 @@ def main() -> None:
     if sys.stdout is None:  # `>&-`: what a command prints would be lost, and the next file opened would take its place
         sys.exit("switchsum: standard output is closed; >/dev/null discards it")
     look_where_administrators_do()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines come on top of the error that we print
     try:
         app()
     except KeyboardInterrupt:  # one that comes before typer runs a command, which it takes from there on

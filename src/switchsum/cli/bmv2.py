@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -12,7 +11,6 @@ from switchsum.protocol.errors import SwitchsumError
 
 def main() -> None:
     """Run the switch; the console script's entry.  An error that we raise on purpose is one line."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # read when grpc is imported
     from switchsum.switch.command_line import run
 
     try:
