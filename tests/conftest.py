@@ -22,8 +22,10 @@ from .timing import SLOWNESS, patience
 settings.register_profile("switchsum", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("switchsum")
 
-# A shell's background jobs ignore interrupts, and so would the programs that tests start from there to interrupt them.
+# A shell's background jobs ignore interrupts, and nohup's ignore hang-ups; so would the programs that tests start from
+# there to end them by these.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True)

@@ -89,6 +89,7 @@ def run_some(cluster: Cluster, random: np.random.Generator, operations: int = 4)
         check_sums(arrays, results, config.lanes)
 
 
+@pytest.mark.timeout(240)
 @settings(max_examples=EXAMPLES)
 @given(
     seed=st.integers(0, 2**32 - 1),

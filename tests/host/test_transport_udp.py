@@ -16,6 +16,7 @@ from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,
     FRAME_BYTES,
+    HEADER_BYTES,
     LOWER_BYTES,
     Address,
     Flag,
@@ -226,12 +227,12 @@ def test_datagrams_of_strangers_do_not_reach_the_worker(wire: Wire) -> None:
 
 def test_any_datagram_becomes_a_frame_that_its_own_lengths_describe(wire: Wire) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
-        for size in (1, 39, 40, 41, 9000):
+        for size in (1, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 1, 9000):
             stranger.sendto(b"y" * size, wire.port.address)
             (frame,) = wire.arrived(1)
             assert len(frame) == LOWER_BYTES + size
             packet = parse_frame(frame)
-            assert (packet is None) == (size < 40)
+            assert (packet is None) == (size < HEADER_BYTES)
             if packet is not None:
                 assert (packet.source.ip, packet.source.port) == (0x7F_00_00_01, stranger.getsockname()[1])
                 assert packet.destination == SWITCH

@@ -155,7 +155,7 @@ def test_descriptors_that_point_nowhere_are_counted_and_do_no_harm(switch: Switc
     lines(honest)
     assert lines(liar) == ["[77]"]
     drops = {number: counts["rx_drops"] for number, counts in switch.ports.statistics().items()}
-    assert sorted(drops.values()) == [0, 7]
+    assert (sum(drops.values()), max(drops.values())) == (7, 7)  # the honest one may have gone already, or be at 0
 
 
 def test_a_worker_whose_indices_make_no_sense_is_dropped_alone(

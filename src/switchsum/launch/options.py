@@ -70,7 +70,8 @@ class RunOptions:
             rate_bits(self.rate)
             if self.links is not Links.VETH:
                 raise UsageError("--rate needs links that have one: --links veth")
-        if self.switch not in ("embedded", "bmv2") and shutil.which(self.switch) is None:
+        is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
+        if is_name and shutil.which(self.switch) is None:
             raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
         if not self.is_embedded and self.links is not Links.VETH:
             raise UsageError("BMv2 has interfaces only: --links veth")
