@@ -131,6 +131,11 @@ class Communicator(CollectiveCalls):
         counts = self._driver.engine.counts
         return Statistics.of(counts, self.supports, collectives=self._finished, collective_s=self._seconds)
 
+    @property
+    def begun(self) -> int:
+        """Collectives that were begun, those of several steps once for each."""
+        return self._driver.engine.submitted
+
     def close(self) -> None:
         """Leave the job; the communicator can be used no more.  Calling it again does nothing.
 
@@ -185,6 +190,7 @@ class Communicator(CollectiveCalls):
         if not self._is_open:
             return
         self._is_open = False
+        self._call_back()
         self._wanted.set()
         self._programs.close()
         if self._thread is not None and self._thread is not threading.current_thread():

@@ -64,6 +64,7 @@ class Program(Handle):
     def __init__(self, begun: Future[LastStep]) -> None:
         self._pid = os.getpid()
         self._begun = begun
+        self._held = None
         self._lock = threading.RLock()
         self._result: Any = None
         self._has_result = False
@@ -86,12 +87,15 @@ class Program(Handle):
 
     def wait(self) -> Any:
         """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
+        return self._complete()
+
+    def _complete(self) -> Any:
         check_process(self._pid)
         last = self._begun.result()
         with self._lock:
             if not self._has_result:
-                self._has_result = True
                 self._result = last.result()
+                self._has_result = True
         last.handle.wait()
         return self._result
 

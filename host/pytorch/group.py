@@ -26,6 +26,7 @@ from switchsum.host.pytorch.fusion import Fused, Single, begin, fuse
 from switchsum.host.pytorch.gloo import LOOPBACK, open_gloo
 from switchsum.host.pytorch.graphs import kept_out_of_graphs
 from switchsum.host.pytorch.operators import Reduction, choose
+from switchsum.host.pytorch.signals import calm
 from switchsum.host.pytorch.tensors import Staged, same_size, stage
 from switchsum.host.pytorch.work import Completer, SwitchWork
 from switchsum.host.statistics import Statistics
@@ -76,6 +77,7 @@ class SwitchGroup(dist.ProcessGroup):
         self._refusal: Exception | None = None
         """What joining the job failed with; ranks would get out of step if some of them tried again."""
         self._is_closed = False
+        self._passed = 0
         self._detours = Detours()
         self._gloo = open_gloo(store, rank, size, timeout, address)
         self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
@@ -126,6 +128,7 @@ class SwitchGroup(dist.ProcessGroup):
             communicator.close()
             self._refusal = UsageError("the process group is closed")
             raise self._refusal
+        communicator._holds_back = True
         self._communicator = communicator
         self._completer = Completer(f"switchsum torch rank {self.rank()}")
 
@@ -154,19 +157,37 @@ class SwitchGroup(dist.ProcessGroup):
     def begun(self, handles: Sequence[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> SwitchWork:
         """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
         work = SwitchWork(handles, tensors, finish)
-        assert self._completer is not None
-        if handles:
-            self._completer.watch(work, handles[-1])
-        else:
-            work.complete()
+        try:
+            self._watch(work, handles)
+        except BaseException as error:  # a signal handler's, for there is nothing else that could fail
+            work.hold_back(error)
+            self._watch(work, handles)
         return work
+
+    def _watch(self, work: SwitchWork, handles: Sequence[Handle]) -> None:
+        if handles and self._completer is not None:
+            self._completer.watch(work, handles[-1])
+        else:  # or a signal handler has closed the group meanwhile
+            work.complete()
+
+    def begun_so_far(self) -> tuple[int, int] | None:
+        """Return how many collectives were begun, here and on gloo; None while there is no communicator."""
+        communicator = self._communicator
+        return None if communicator is None else (communicator.begun, self._passed)
+
+    def break_off(self, error: BaseException) -> None:
+        """Break the communicator, for what was raised has left a call half begun."""
+        if self._communicator is not None:
+            self._communicator._broken_off(error)
 
     # What is reduced.
 
+    @calm
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Reduce each tensor in place, over all ranks."""
         return self._allreduce(_listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
 
+    @calm
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Do the same; small tensors travel as one, and all that are in flight together share round trips."""
         return self._allreduce(_listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
@@ -199,6 +220,7 @@ class SwitchGroup(dist.ProcessGroup):
         ]
         return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
 
+    @calm
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
         tensors = _listed(tensors)
@@ -210,6 +232,7 @@ class SwitchGroup(dist.ProcessGroup):
         handle = communicator.reduce_async(part.array(), opts.rootRank, reduction.operator)
         return self.begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
+    @calm
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
         """Reduce as many tensors as there are ranks; each rank gets the result of its own."""
         opts = opts or c10d.ReduceScatterOptions()
@@ -229,10 +252,12 @@ class SwitchGroup(dist.ProcessGroup):
 
         return self.begun([handle], list(outputs), finish)
 
+    @calm
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor over all ranks; each rank gets its part along the first axis."""
         return self._reduce_scatter([output], [input], opts, "_reduce_scatter_base")
 
+    @calm
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Do the same for several tensors."""
         return self._reduce_scatter(list(outputs), list(inputs), opts, "reduce_scatter_tensor_coalesced")
@@ -262,6 +287,7 @@ class SwitchGroup(dist.ProcessGroup):
 
     # What is only moved, bit by bit.
 
+    @calm
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the root's tensor."""
         tensors = _listed(tensors)
@@ -273,6 +299,7 @@ class SwitchGroup(dist.ProcessGroup):
         handles = [communicator.broadcast_async(part.bits(), opts.rootRank) for part in parts]
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
+    @calm
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, one by one."""
         gathered, own = list(outputs[0]), _listed(inputs)[0]
@@ -282,6 +309,7 @@ class SwitchGroup(dist.ProcessGroup):
             raise ValueError(f"allgather needs {self.size()} tensors of the input's size and dtype")
         return self._allgather([gathered], [own])
 
+    @calm
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the lists of tensors of all ranks."""
         if self._is_alone:
@@ -303,10 +331,12 @@ class SwitchGroup(dist.ProcessGroup):
 
         return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
 
+    @calm
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, in one."""
         return self._gather_single([output], [input], opts, "_allgather_base")
 
+    @calm
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Do the same for several tensors."""
         return self._gather_single(list(outputs), list(inputs), opts, "allgather_into_tensor_coalesced")
@@ -332,6 +362,7 @@ class SwitchGroup(dist.ProcessGroup):
         ]
         return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
 
+    @calm
     def barrier(self, opts: Any = None) -> dist.Work:
         """Wait for every rank."""
         if self._is_alone:
@@ -416,6 +447,7 @@ class SwitchGroup(dist.ProcessGroup):
         return chosen
 
     def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
+        self._passed += 1
         return getattr(self._gloo, name)(*arguments)
 
     def _passed_on(self, name: str, *arguments: Any) -> dist.Work:

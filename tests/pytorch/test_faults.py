@@ -59,6 +59,19 @@ def test_infinite_gradients_and_changing_shapes(launch: Launch) -> None:
     )
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", ["refilled", "backward"])
+def test_collectives_come_to_their_end_before_a_signal_handler_is_heard(launch: Launch, what: str) -> None:
+    assert launch(2, SCRIPTS / "alarmed.py", what).check().count("well") == 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", ["destroyed", "destroyed_with_futures"])
+def test_a_signal_handler_may_destroy_the_group_in_the_midst_of_a_collective(launch: Launch, what: str) -> None:
+    ended = launch(2, SCRIPTS / "alarmed.py", what)
+    assert ended.text.count("cleaned up") == 2, ended.text
+
+
 @pytest.mark.timeout(400)
 def test_torchrun_restarts_and_training_goes_on_from_the_checkpoint(
     torchrun: Torchrun,  # noqa: F811
