@@ -84,16 +84,16 @@ def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Servic
     and on every rank what rank 0 failed with.
     """
     store = meeting.store
-    store.set(f"switchsum/machine/{meeting.rank}", this_machine())
+    # Rank 0 waits for the machine alone, and finds the address where there is a machine.
     store.set(f"switchsum/address/{meeting.rank}", own_address(_hosts()))
+    store.set(f"switchsum/machine/{meeting.rank}", this_machine())
     services = None
     if meeting.rank == 0:
         try:
             machines = _gather(meeting, "switchsum/machine")
             place, services = _decide(machines, start)
             if len(set(machines)) > 1:
-                addresses = _gather(meeting, "switchsum/address")
-                place = replace(place, beacon=next((one for one in addresses if not is_loopback(one)), None))
+                place = replace(place, beacon=_beacon(meeting))
         except SwitchsumError as error:
             store.set(_PLACE, _as_json(error))
             raise
@@ -234,6 +234,13 @@ def _decide(machines: list[str], start: Callable[[], Services]) -> tuple[Place, 
         )
     services = start()
     return Place(controller=services.controller, link=services.link, job=job_name(), is_ours=True), services
+
+
+def _beacon(meeting: Meeting) -> str | None:
+    """Return the address of the first rank that has one which others can reach."""
+    keys = [f"switchsum/address/{rank}" for rank in range(meeting.size)]
+    addresses = (meeting.store.get(key).decode() for key in keys if meeting.store.check([key]))
+    return next((address for address in addresses if not is_loopback(address)), None)
 
 
 def _gather(meeting: Meeting, prefix: str) -> list[str]:
