@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from numbers import Integral, Real
 from typing import Final, TypeVar
 
 from switchsum.host.communicator import Communicator
@@ -10,7 +11,7 @@ from switchsum.host.driver import Driver
 from switchsum.host.engine import Engine, EngineConfig
 from switchsum.host.join import CALL_S, Membership
 from switchsum.host.transport.base import Transport
-from switchsum.host.transport.links import open_transport
+from switchsum.host.transport.links import check_link, open_transport
 from switchsum.host.transport.shm import cached_bytes
 from switchsum.host.warm import warm_up, warm_up_on
 from switchsum.protocol.batchsocket import receive_bytes
@@ -66,8 +67,11 @@ def connect(
     rank = _setting("rank", rank, rank_variable, int)
     world_size = _setting("world_size", world_size, size_variable, int)
     link = _setting("link", link, "SWITCHSUM_LINK", str)
-    if timeout_s is not None and not timeout_s > 0:
-        raise UsageError(f"timeout_s must be positive, not {timeout_s}")
+    _check_whole("rank", rank, least=0)
+    _check_whole("world_size", world_size, least=1)
+    _check_seconds("timeout_s", timeout_s)
+    _check_seconds("switch_timeout_s", switch_timeout_s)
+    check_link(link)
     checksum = os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum
     call_s = CALL_S if timeout_s is None else min(CALL_S, timeout_s)
     warm_up(link)  # before it joins: a member that compiles is late for everything
@@ -148,6 +152,18 @@ def _admit(
         checksum=checksum,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
+
+
+def _check_whole(name: str, number: object, *, least: int) -> None:
+    """Refuse ranks and sizes that no job has; raises UsageError."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < least:
+        raise UsageError(f"{name} is a whole number from {least} on, not {number!r}")
+
+
+def _check_seconds(name: str, seconds: object) -> None:
+    """Refuse what is no time-out; raises UsageError."""
+    if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
+        raise UsageError(f"{name} must be a positive number of seconds, not {seconds!r}")
 
 
 def _setting(name: str, value: Value | None, variable: str, kind: type[Value]) -> Value:

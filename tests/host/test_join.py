@@ -286,6 +286,23 @@ def test_connect_leaves_again_when_its_link_fails(controller: FakeController) ->
     assert controller.names()[-1] == "Leave"
 
 
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        *(("world_size", value) for value in (0, -1, 2.0, True, "2")),
+        *(("rank", value) for value in (-1, 0.0, None.__class__)),
+        *(("timeout_s", value) for value in ("x", 0, float("nan"))),
+        ("switch_timeout_s", "x"),
+        *(("link", f"udp:127.0.0.1:{port}") for port in ("99999", "\N{SUPERSCRIPT TWO}", "0", ":1", "1" * 5000)),
+        *(("link", value) for value in ("udp:a\0b", "packet:\udc80", "udp::1", "smoke:x", "shm:")),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_before_anybody_is_asked(argument: str, value: Any) -> None:
+    good: dict[str, Any] = {"controller": "127.0.0.1:9", "job": "x", "rank": 0, "world_size": 1, "link": "shm:x"}
+    with pytest.raises(UsageError):
+        connect(**good | {argument: value})
+
+
 @pytest.mark.parametrize("missing", ["job", "rank", "world_size", "link"])
 def test_what_connect_needs_comes_from_arguments_or_environment(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variables = {"job": "SWITCHSUM_JOB", "rank": "RANK", "world_size": "WORLD_SIZE", "link": "SWITCHSUM_LINK"}
