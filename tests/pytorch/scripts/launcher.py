@@ -25,6 +25,9 @@ from torch.distributed import TCPStore, fsdp, tensor  # noqa: F401
 from switchsum.torch import groups, hooks  # noqa: F401
 from switchsum.torch.services import LocalServices
 
+PORT_BYTES = 5
+"""Each rank reads so many digits from the pipe that all of them share."""
+
 
 def run_rank(request: dict[str, Any], rank: int, port: int, output: Path) -> None:
     """Be one rank, from start to end; does not return."""
@@ -53,15 +56,21 @@ def run_rank(request: dict[str, Any], rank: int, port: int, output: Path) -> Non
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """Run a script; return how each rank has ended, and what all of them have printed."""
-    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's agent has one, too
     with tempfile.TemporaryDirectory() as scratch:
+        # The ranks are forked before there is a store, whose thread looks up names of those that connect: a rank
+        # that is forked meanwhile would wait for glibc's lock for ever.
+        reading, writing = os.pipe()
         outputs = [Path(scratch, str(rank)) for rank in range(request["ranks"])]
         ranks = []
         for rank, output in enumerate(outputs):
             pid = os.fork()
             if pid == 0:
-                run_rank(request, rank, store.port, output)
+                run_rank(request, rank, int(os.read(reading, PORT_BYTES)), output)
             ranks.append(pid)
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # torchrun's agent has one, too
+        os.write(writing, b"%*d" % (PORT_BYTES, store.port) * len(ranks))
+        for end in (reading, writing):
+            os.close(end)
         codes: list[int | None] = [None] * len(ranks)
         deadline = time.monotonic() + request["deadline_s"]
         while None in codes:
