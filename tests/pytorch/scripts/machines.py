@@ -56,7 +56,6 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "OMP_NUM_THREADS": "1",
-        "XDG_RUNTIME_DIR": os.environ.get("XDG_RUNTIME_DIR", ""),
     }
 
 
