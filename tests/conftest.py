@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import logging
@@ -10,12 +11,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
+import grpc
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .timing import SLOWNESS, patience
+from .timing import SLOWNESS, eventually, patience
 
 # No deadline and no complaint about slow examples: the first one of a property may compile native code, and a shared
 # machine is slow at times.
@@ -58,9 +61,31 @@ def reason_without_mininet() -> str:
     return "" if done.returncode == 0 else "mininet.net is not there for the system's Python"
 
 
-@pytest.fixture
-def network_namespace() -> Iterator[None]:
-    """Run the test, and the processes that it starts, in an empty network namespace (mark the test `root`)."""
+@pytest.fixture(scope="session")
+def grpc_at_home() -> Iterator[None]:
+    """Have gRPC start its threads before a test enters a network namespace.
+
+    They stay where the thread was that started them, and serve later tests too: those started in a namespace would look
+    there for a later test's TCP port.
+    """
+    with grpc.insecure_channel("unix:/nonexistent") as channel:
+        channel.subscribe(lambda _: None, try_to_connect=True)
+        yield
+
+
+def _threads_elsewhere() -> list[str]:
+    """Return the names of this process's threads that are in another network namespace than this one."""
+    here, elsewhere = os.stat("/proc/thread-self/ns/net").st_ino, []
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # it has ended since
+            if (task / "ns/net").stat().st_ino != here:
+                elsewhere.append((task / "comm").read_text().strip())
+    return elsewhere
+
+
+@contextlib.contextmanager
+def new_network_namespace() -> Iterator[None]:
+    """Have this thread, and the processes that it starts, in an empty network namespace."""
     libc, clone_newnet = ctypes.CDLL(None, use_errno=True), 0x4000_0000
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
@@ -70,6 +95,14 @@ def network_namespace() -> Iterator[None]:
     finally:
         assert libc.setns(home, clone_newnet) == 0, os.strerror(ctypes.get_errno())
         os.close(home)
+
+
+@pytest.fixture
+def network_namespace(grpc_at_home: None) -> Iterator[None]:
+    """Run the test in an empty network namespace (mark it `root`), where none of its threads stays."""
+    with new_network_namespace():
+        yield
+    assert eventually(lambda: not _threads_elsewhere()), f"threads stay in the namespace: {_threads_elsewhere()}"
 
 
 def pytest_report_header() -> str:
