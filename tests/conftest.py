@@ -14,11 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import grpc
 import pytest
 from hypothesis import HealthCheck, settings
 
 from .timing import SLOWNESS, eventually, patience
+
+# gRPC's handlers of forks start its threads anew where the fork was: in a test's network namespace.  It reads this when
+# it is imported; programs that tests start have it as users do.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "false"
+import grpc
+
+del os.environ["GRPC_ENABLE_FORK_SUPPORT"]
 
 # No deadline and no complaint about slow examples: the first one of a property may compile native code, and a shared
 # machine is slow at times.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -27,9 +28,12 @@ def connection(address: str) -> Iterator[None]:
 
 
 @pytest.mark.root
-def test_grpc_finds_a_port_after_a_namespace(grpc_at_home: None, tmp_path: Path) -> None:
+def test_grpc_finds_a_port_after_a_namespace_and_a_fork_in_it(grpc_at_home: None, tmp_path: Path) -> None:
     with ExitStack() as longer:
         with new_network_namespace():
             longer.enter_context(connection(f"unix:{tmp_path}/socket"))
+            if (child := os.fork()) == 0:
+                os._exit(0)
+            os.waitpid(child, 0)
         with connection("127.0.0.1:0"):
             pass
