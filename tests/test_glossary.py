@@ -1,0 +1,54 @@
+"""docs/glossary.md: every place in the code that it names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "glossary.md"
+TERM = re.compile(r"^\*\*(.+?)\*\*: ", re.MULTILINE)
+PLACE = re.compile(r"`((?:[\w-]+/)+\w+\.(?:py|p4))`(?: `([^`]+)`)?")
+ASKED_FOR = (
+    *(
+        "slot",
+        "round",
+        "version",
+        "cell",
+        "column",
+        "block",
+        "lane",
+        "lane format",
+        "frame",
+        "member",
+        "rank",
+        "cookie",
+    ),
+    *("incarnation", "epoch", "job", "tree", "link", "port", "transport", "window", "backoff", "headroom", "bell"),
+    *("in flight", "replica", "admission", "contribution", "lanes per frame", "pipeline", "program"),
+)
+
+
+def entries() -> dict[str, str]:
+    parts = TERM.split(PAGE.read_text())[1:]
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+@pytest.mark.parametrize("term", ASKED_FOR)
+def test_the_glossary_has_the_words_of_the_protocol(term: str) -> None:
+    assert term in entries()
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(PLACE.findall(PAGE.read_text()))))
+def test_what_the_glossary_names_is_in_the_code(path: str, name: str) -> None:
+    text = (ROOT / path).read_text()
+    if name:
+        words = name if name.startswith("control ") else rf"(?:(?:class|def) {name}\b|^(?:    )?{name}\b(?: =|:))"
+        assert re.search(words, text, re.MULTILINE), f"{path} has no {name}"
+
+
+def test_every_term_is_explained_once() -> None:
+    terms = TERM.findall(PAGE.read_text())
+    assert len(terms) == len(set(terms))
