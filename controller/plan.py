@@ -22,9 +22,10 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
 
 IDENTITY: Final = "SwitchIngress.identity"
-ADMISSION: Final = "SwitchIngress.admission.members"
-STATIONS: Final = "SwitchIngress.forwarding.stations"
-EGRESS_MEMBERS: Final = "SwitchEgress.members"
+ADMISSION: Final = "SwitchIngress.admission.admission"
+FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
+STATIONS: Final = f"{FORWARDING}.stations"
+RESULT_ADDRESS: Final = "SwitchEgress.result_address"
 INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
 EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
 
@@ -127,7 +128,10 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
     stations.update(settings.stations)
     for mac, port in stations.items():
         yield Entry(
-            table=STATIONS, match={"mac": mac}, action="SwitchIngress.forwarding.forward", params={"port": port}
+            table=STATIONS,
+            match={"mac": mac},
+            action=f"{FORWARDING}.forward",
+            params={"port": port},
         )
     if ports := settings.flood_ports | set(stations.values()):
         replicas = frozenset(Replica(port=port, instance=0) for port in ports)
@@ -135,7 +139,7 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
         yield Entry(
             table=STATIONS,
             match={"mac": BROADCAST},
-            action="SwitchIngress.forwarding.flood",
+            action=f"{FORWARDING}.flood",
             params={"group": FLOOD_GROUP},
         )
     for port in {member.ingress_port for _, member in live_members(jobs)} | settings.port_loss.keys():
@@ -159,7 +163,7 @@ def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -
 def _plan_job(job: Job) -> Iterator[Entry | Group]:
     live = job.live
     yield Entry(
-        table=EGRESS_MEMBERS,
+        table=RESULT_ADDRESS,
         match={"job": job.number, "rank": RECORD_RANK},
         action="SwitchEgress.drop",
         metadata=_pack(
@@ -187,7 +191,7 @@ def _plan_job(job: Job) -> Iterator[Entry | Group]:
 def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]:
     assert member.address is not None, "a live member was seen"
     yield Entry(
-        table=EGRESS_MEMBERS,
+        table=RESULT_ADDRESS,
         match={"job": job.number, "rank": member.rank},
         action="SwitchEgress.address",
         params={
@@ -242,7 +246,7 @@ def rebuild(state: State, jobs: Jobs, settings: Settings, now: float) -> list[st
                 _rebuild_switch(entry, jobs, settings)
             elif entry.table.startswith((INGRESS_LOSS, EGRESS_LOSS)):
                 _rebuild_loss(entry, settings)
-            elif entry.table == EGRESS_MEMBERS and entry.match["rank"] == RECORD_RANK:
+            elif entry.table == RESULT_ADDRESS and entry.match["rank"] == RECORD_RANK:
                 jobs.adopt(_rebuild_job(entry, state, now))
         except (ValueError, KeyError, TypeError, UsageError) as error:
             problems.append(f"an entry of {entry.table} that this controller did not write: {error!r}")
@@ -290,7 +294,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) ->
     """Return the incarnation that the record tells of, if all its members' entries are there."""
     addresses = {
         entry.match["rank"]: entry.params["mac"]
-        for entry in state.table(EGRESS_MEMBERS)
+        for entry in state.table(RESULT_ADDRESS)
         if entry.match["job"] == job.number and entry.match["rank"] != RECORD_RANK
     }
     members = {}

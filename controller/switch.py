@@ -18,9 +18,9 @@ from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
 
-CELL_MEMBERS: Final = "SwitchIngress.slot.seen_members"
+CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
 """Register array with one number for each cell, and two cells for each slot."""
-COUNTERS: Final = ("SwitchIngress.events", "SwitchEgress.events")
+COUNTERS: Final = ("SwitchIngress.reply.events", "SwitchEgress.events")
 CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
 """Source of the frames that the controller makes up; answers go to the CPU port, wherever they are addressed."""
 

@@ -14,7 +14,7 @@ from switchsum.protocol.wire import Flag, Header, Kind
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.encapsulations import encapsulations
-from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, JOB, SWITCH, Rig, cookie, worker
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
 
 LANES: Final = 128
 WORKERS: Final = 3
@@ -32,8 +32,7 @@ class Target:
         self._interpreted = Embedded(LANES, "interpreter")
         for engine in (self._native, self._interpreted):
             Rig(engine, workers=WORKERS, lanes=LANES)
-            control = "SwitchIngress.forwarding"
-            engine.set_default(f"{control}.stations", f"{control}.flood", (FLOOD_GROUP,))
+            engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
         self._memory = Guarded(65536)
         frames, size = self._native.pipeline.room(65536)
         self._output = Output(frames, size)
@@ -48,9 +47,8 @@ class Target:
             if choices.is_over:
                 break
         for name in REGISTERS:
-            one, other = (
-                engine.pipeline.registers[f"SwitchIngress.slot.{name}"] for engine in (self._native, self._interpreted)
-            )
+            register = f"SwitchIngress.dispatch.cells.{name}"
+            one, other = (engine.pipeline.registers[register] for engine in (self._native, self._interpreted))
             assert np.array_equal(one.memory, other.memory), name
 
     def _run_native(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:

@@ -1,61 +1,70 @@
-// Who may contribute: what a frame that is addressed to the switch must look like, and which member sent it.
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who may contribute: which member sent a contribution, and whether it is one that the switch can combine.
 
 #ifndef ADMISSION_P4
 #define ADMISSION_P4
 
 #include "headers.p4"
 
-// Sets m.reason when the frame is refused, else what admission knows about its sender.
-control Admission(inout headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
+// Says in meta.reason why a contribution is refused; else what the table knows of its sender is in meta.
+control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    // What each member has sent, whatever became of it; the default action counts what is not admitted.
+    direct_counter(CounterType.packets_and_bytes) contributions;
+
     // member: this rank's bit. everybody: the bits of all members. first_slot, slot_count: the job's share of the
     // switch; a slot in front of it is far behind it, as numbers without sign are. group: multicast group of the
     // members, one replica each with the rank as its instance. cookie: what this member alone writes into its frames;
     // no part of the key, so that a wrong one is told from an unknown sender, in the counters alone.
-    action admit(bit<32> member, bit<32> everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
+    action admit(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
             cookie_t cookie) {
-        m.member = member;
-        m.everybody = everybody;
-        m.group = group;
-        if (h.agg.cookie != cookie) {
-            m.reason = REASON_COOKIE;
-        } else if (h.agg.slot - first_slot >= slot_count) {
-            m.reason = REASON_SLOT;
+        meta.member = member;
+        meta.everybody = everybody;
+        meta.group = group;
+        if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot >= slot_count) {
+            meta.reason = reason_t.SLOT;
         }
     }
 
     action refuse() {
-        m.reason = REASON_NOT_ADMITTED;
+        meta.reason = reason_t.NOT_ADMITTED;
     }
 
-    // A sender's claim to be somebody counts only together with the address and the port it was learned at.
-    table members {
+    // A frame that claims to be a member's is one only if it has the address and the port that the member has shown
+    // itself with.
+    table admission {
         key = {
-            h.agg.job: exact @name("job");
-            h.agg.tree: exact @name("tree");
-            h.agg.rank: exact @name("rank");
-            h.agg.epoch: exact @name("epoch");
-            h.ipv4.source: exact @name("source_ip");
-            h.udp.source: exact @name("source_port");
-            standard.ingress_port: exact @name("ingress_port");
+            hdr.agg.job: exact @name("job");
+            hdr.agg.tree: exact @name("tree");
+            hdr.agg.rank: exact @name("rank");
+            hdr.agg.epoch: exact @name("epoch");
+            hdr.ipv4.source: exact @name("source_ip");
+            hdr.udp.source: exact @name("source_port");
+            standard_metadata.ingress_port: exact @name("ingress_port");
         }
         actions = { admit; refuse; }
         const default_action = refuse();
-        size = 4096;
+        counters = contributions;
+        size = ADMISSION_ENTRIES;
     }
 
     apply {
-        members.apply();
-        if (m.reason == REASON_NOT_ADMITTED || m.reason == REASON_COOKIE) {
-            return;
-        }
-        if (h.agg.operator == 0 || h.agg.operator > OPERATOR_LAST) {
-            m.reason = REASON_OPERATOR;
-        } else if (h.agg.format == 0 || h.agg.format > FORMAT_LAST) {
-            m.reason = REASON_FORMAT;
-        } else if (m.reason == 0 && !h.lanes.isValid()) {
-            if (!h.padding.isValid() && m.growth_bytes < PAYLOAD_BYTES) {
-                m.reason = REASON_PADDING;
+        admission.apply();
+        if (meta.reason == reason_t.NONE || meta.reason == reason_t.SLOT) {
+            if (hdr.agg.operator == (operator_t)0 || (bit<8>)hdr.agg.operator > OPERATOR_LAST) {
+                meta.reason = reason_t.OPERATOR;
+            } else if (hdr.agg.format == (format_t)0 || (bit<8>)hdr.agg.format > FORMAT_LAST) {
+                meta.reason = reason_t.FORMAT;
+            } else if (meta.reason == reason_t.NONE && !hdr.lanes.isValid() && !hdr.padding.isValid()
+                    && meta.growth_bytes < PAYLOAD_BYTES) {
+                meta.reason = reason_t.PADDING;
             }
+        }
+        // A frame with a wrong cookie gets no reply, so that nobody can try cookies and see.
+        if (meta.reason != reason_t.NONE && meta.reason != reason_t.COOKIE) {
+            meta.reply = reply_t.REJECT;
         }
     }
 }

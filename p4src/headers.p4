@@ -1,9 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // The frame, from outside in, and the metadata that travels with it through the switch.
 
 #ifndef HEADERS_P4
 #define HEADERS_P4
 
 #include "types.p4"
+#include "chunks.p4"
 
 header ethernet_t {
     mac_t destination;
@@ -86,7 +89,7 @@ header aggregation_t {
     operator_t operator;
     format_t format;
     flags_t flags;
-    bit<8> reason;
+    reason_t reason;
     bit<8> exponent;
     bit<8> next_exponent;
     bit<16> job;
@@ -98,20 +101,21 @@ header aggregation_t {
     bit<32> block;
     bit<32> next_block;
     bit<32> digest;
-    bit<32> bitmap;
+    bitmap_t bitmap;
     cookie_t cookie;
 }
 
 // The payload: LANES lanes of 32 bits, 64 to a chunk.
-#define CHUNK_FIELD(i) chunk_t c##i;
+#define HEADERS_CHUNK(i) chunk_t c##i;
 header lanes_t {
-    EACH_CHUNK(CHUNK_FIELD)
+    CHUNKS_EACH(HEADERS_CHUNK)
 }
 
 // What a frame without payload carries instead on a switch that limits growth; all zero.
 header padding_t {
-    EACH_PADDING(CHUNK_FIELD)
+    CHUNKS_PADDING(HEADERS_CHUNK)
 }
+#undef HEADERS_CHUNK
 
 @controller_header("packet_in")
 header packet_in_t {
@@ -147,24 +151,31 @@ struct headers_t {
     padding_t padding;
 }
 
+// What the parts of the program tell each other about a frame. The parser, which every frame goes through, gives the
+// first block its first values; what writes the other fields stands beside them, and nothing reads them before.
 struct metadata_t {
-    // Who the switch is: its own address, and by how much its frames may grow (identity table).
+    reason_t reason;          // what happened to the frame: it is counted
+    reply_t reply;            // who gets it
+    bool is_flooded;          // egress drops the replica that would go back
+    bool is_ipv4_changed;     // the IPv4 checksum must be computed anew
+    bit<16> zero;             // what a correct checksum adds up to
+
+    // Table `identity`: the switch's own address, and by how much its frames may grow.
     mac_t own_mac;
     ip_t own_ip;
     bit<16> own_port;
     bit<16> growth_bytes;
 
-    // What admission says about the sender: its bit, everybody's bits, and whom results go to.
-    bit<32> member;
-    bit<32> everybody;
+    // Control Validate.
+    traffic_t traffic;
+
+    // Table `admission`, of contributions that it admits: the sender's bit, all members' bits, whom results go to.
+    bitmap_t member;
+    bitmap_t everybody;
     bit<16> group;
 
-    reason_t reason;      // not 0: counted, and dropped or answered
-    bit<1> answered;      // the frame now comes from the switch: lengths and checksum must be its own
-    bit<1> to_members;    // egress addresses each replica to the member whose rank is its instance
-    bit<1> flooded;       // egress drops the replica that would go back
-    bit<16> zero;         // what a correct checksum adds up to
-    bit<32> dice;         // of the drop simulator
+    // The drop simulator.
+    bit<32> dice;
 }
 
 #endif

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+//
 // Wide lanes: the payload of one cell, 64 lanes of 32 bits (or 128 of 16, 256 of 8, 32 of 64) combined at a time.
 
 #ifndef LANES_P4
@@ -6,36 +8,43 @@
 #include "headers.p4"
 
 // One double word 32 times over.
-#define TIMES_4(word) word ++ word ++ word ++ word
-#define TIMES_16(word) TIMES_4(word) ++ TIMES_4(word) ++ TIMES_4(word) ++ TIMES_4(word)
-#define TIMES_32(word) (TIMES_16(word) ++ TIMES_16(word))
+#define LANES_TIMES_4(word) word ++ word ++ word ++ word
+#define LANES_TIMES_16(word) LANES_TIMES_4(word) ++ LANES_TIMES_4(word) ++ LANES_TIMES_4(word) ++ LANES_TIMES_4(word)
+#define LANES_TIMES_32(word) (LANES_TIMES_16(word) ++ LANES_TIMES_16(word))
 
 // A mask of a chunk, which the packet's lane format chooses.
-#define MASK(mask, int32, int16, int8, int64) \
-        if (h.agg.format == FORMAT_INT32) { \
-            mask = TIMES_32(int32); \
-        } else if (h.agg.format == FORMAT_INT16) { \
-            mask = TIMES_32(int16); \
-        } else if (h.agg.format == FORMAT_INT8) { \
-            mask = TIMES_32(int8); \
+#define LANES_MASK(mask, int32, int16, int8, int64) \
+        if (hdr.agg.format == format_t.INT32) { \
+            mask = LANES_TIMES_32(int32); \
+        } else if (hdr.agg.format == format_t.INT16) { \
+            mask = LANES_TIMES_32(int16); \
+        } else if (hdr.agg.format == format_t.INT8) { \
+            mask = LANES_TIMES_32(int8); \
         } else { \
-            mask = TIMES_32(int64); \
+            mask = LANES_TIMES_32(int64); \
         }
 // The top bit of every lane, and all bits but those.
-#define TOP_MASK MASK(top, 64w0x8000000080000000, 64w0x8000800080008000, 64w0x8080808080808080, 64w0x8000000000000000)
-#define LOW_MASK MASK(low, 64w0x7FFFFFFF7FFFFFFF, 64w0x7FFF7FFF7FFF7FFF, 64w0x7F7F7F7F7F7F7F7F, 64w0x7FFFFFFFFFFFFFFF)
+#define LANES_TOP_MASK LANES_MASK(top, 64w0x8000000080000000, 64w0x8000800080008000, 64w0x8080808080808080, \
+        64w0x8000000000000000)
+#define LANES_LOW_MASK LANES_MASK(low, 64w0x7FFFFFFF7FFFFFFF, 64w0x7FFF7FFF7FFF7FFF, 64w0x7F7F7F7F7F7F7F7F, \
+        64w0x7FFFFFFFFFFFFFFF)
 
 // How far the top bit of a lane is from its lowest.
-#define TOP_BIT \
-        (h.agg.format == FORMAT_INT32 ? 8w31 : (h.agg.format == FORMAT_INT16 ? 8w15 \
-            : (h.agg.format == FORMAT_INT8 ? 8w7 : 8w63)))
+#define LANES_TOP_BIT \
+        (hdr.agg.format == format_t.INT32 ? 8w31 : (hdr.agg.format == format_t.INT16 ? 8w15 \
+            : (hdr.agg.format == format_t.INT8 ? 8w7 : 8w63)))
 
-// What a packet's lanes and those of its cell do to each other: with `give` the packet's join the cell's, or become them
-// if the cell is `empty`; the packet that makes the round `complete` gets the cell's. An overflow is noted in `flags`.
+// Combines the lanes of a frame with those of a cell, and gives the frame the cell's.
+//
+// gives       the frame's lanes join the cell's
+// is_empty    the cell has no lanes of this round yet: the frame's become the cell's
+// completes   the frame is the round's last contribution, or a repeat of one: it gets the cell's lanes, if there are any
+// flags       what the frame does to the cell's flags; an overflow is noted there
 //
 // BMv2 takes longer to write a chunk into a variable than for twenty operations on chunks, and to reset a variable for
 // every packet and copy it for every replica is not free either. So what can be computed again is not kept.
-control Lanes(inout headers_t h, in bit<32> cell, inout flags_t flags, in bool give, in bool empty, in bool complete) {
+control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool gives, in bool is_empty,
+        in bool completes) {
     // A cell's chunks lie side by side, in the order of the payload.
     register<chunk_t>(CELLS * CHUNKS) sums;
 
@@ -43,71 +52,90 @@ control Lanes(inout headers_t h, in bit<32> cell, inout flags_t flags, in bool g
     chunk_t low;
     chunk_t top;
 
-#define STORE_CHUNK(i) sums.write(cell * CHUNKS + i, h.lanes.c##i);
+#define LANES_STORE(i) sums.write(cell * CHUNKS + i, hdr.lanes.c##i);
     action store() {
-        EACH_CHUNK(STORE_CHUNK)
+        CHUNKS_EACH(LANES_STORE)
     }
 
-#define FETCH_CHUNK(i) sums.read(h.lanes.c##i, cell * CHUNKS + i);
+#define LANES_FETCH(i) sums.read(hdr.lanes.c##i, cell * CHUNKS + i);
     action fetch() {
-        h.lanes.setValid();
-        EACH_CHUNK(FETCH_CHUNK)
+        hdr.lanes.setValid();
+        CHUNKS_EACH(LANES_FETCH)
     }
 
-#define DIFFERENT(i) (old ^ h.lanes.c##i)
+#define LANES_DIFFERENT(i) (old ^ hdr.lanes.c##i)
 
     // Without the top bit of each lane no carry leaves a lane; the top bits are added by exclusive or. A lane
     // overflowed where the top bits are alike and the carry into them is not. (BMv2 computes slowly with ~x.)
-#define LOW_SUM(i) ((old & low) + (h.lanes.c##i & low))
-#define ADD_CHUNK(i) \
+#define LANES_LOW_SUM(i) ((old & low) + (hdr.lanes.c##i & low))
+#define LANES_ADD(i) \
         sums.read(old, cell * CHUNKS + i); \
-        flags = flags | ((low | DIFFERENT(i) | (old ^ LOW_SUM(i))) != (low | DIFFERENT(i)) ? FLAG_OVERFLOW : 0); \
-        sums.write(cell * CHUNKS + i, LOW_SUM(i) ^ DIFFERENT(i) ^ (DIFFERENT(i) & low));
+        flags = flags | ((low | LANES_DIFFERENT(i) | (old ^ LANES_LOW_SUM(i))) != (low | LANES_DIFFERENT(i)) \
+            ? FLAG_OVERFLOW : 0); \
+        sums.write(cell * CHUNKS + i, LANES_LOW_SUM(i) ^ LANES_DIFFERENT(i) ^ (LANES_DIFFERENT(i) & low));
     action add() {
-        LOW_MASK
-        EACH_CHUNK(ADD_CHUNK)
+        LANES_LOW_MASK
+        CHUNKS_EACH(LANES_ADD)
     }
 
     // The largest or the smallest, as signed numbers. Without its top bit, a lane of `old` is the greater one where
     // adding the other's complement reaches the top bit; where the top bits differ, the one without it is. Its top bit
-    // says so in GREATER; brought down and added to `low` it leaves the lanes that are not greater, whole.
-#define REACHES(i) ((old & low) + ((h.lanes.c##i & low) ^ low))
-#define GREATER(i) ((REACHES(i) ^ ((REACHES(i) ^ h.lanes.c##i) & DIFFERENT(i))) & top)
-#define CHOOSE_CHUNK(i) \
+    // says so in LANES_GREATER; brought down and added to `low` it leaves the lanes that are not greater, whole.
+#define LANES_REACHES(i) ((old & low) + ((hdr.lanes.c##i & low) ^ low))
+#define LANES_GREATER(i) ((LANES_REACHES(i) ^ ((LANES_REACHES(i) ^ hdr.lanes.c##i) & LANES_DIFFERENT(i))) & top)
+#define LANES_CHOOSE(i) \
         sums.read(old, cell * CHUNKS + i); \
-        sums.write(cell * CHUNKS + i, (h.agg.operator == OPERATOR_MIN ? h.lanes.c##i : old) \
-            ^ (DIFFERENT(i) & ((((GREATER(i) >> TOP_BIT) & low) + low) ^ top)));
+        sums.write(cell * CHUNKS + i, (hdr.agg.operator == operator_t.MIN ? hdr.lanes.c##i : old) \
+            ^ (LANES_DIFFERENT(i) & ((((LANES_GREATER(i) >> LANES_TOP_BIT) & low) + low) ^ top)));
     action choose() {
-        LOW_MASK
-        TOP_MASK
-        EACH_CHUNK(CHOOSE_CHUNK)
+        LANES_LOW_MASK
+        LANES_TOP_MASK
+        CHUNKS_EACH(LANES_CHOOSE)
     }
 
-#define UNITE_CHUNK(i) \
+#define LANES_UNITE(i) \
         sums.read(old, cell * CHUNKS + i); \
-        sums.write(cell * CHUNKS + i, old | h.lanes.c##i);
+        sums.write(cell * CHUNKS + i, old | hdr.lanes.c##i);
     action unite() {
-        EACH_CHUNK(UNITE_CHUNK)
+        CHUNKS_EACH(LANES_UNITE)
     }
 
     apply {
-        if (give) {
-            if (empty) {
+        if (gives) {
+            if (is_empty) {
                 store();
-            } else if (h.agg.operator == OPERATOR_SUM) {
+            } else if (hdr.agg.operator == operator_t.SUM) {
                 add();
-            } else if (h.agg.operator == OPERATOR_OR) {
+            } else if (hdr.agg.operator == operator_t.OR) {
                 unite();
             } else {
                 choose();
             }
         }
-        if (complete) {
-            if (!(empty && flags & FLAG_PAYLOAD == 0)) {
+        if (completes) {
+            if (!is_empty || (flags & FLAG_PAYLOAD) != 0) {
                 fetch();
             }
         }
     }
 }
+
+#undef LANES_P4
+#undef LANES_TIMES_4
+#undef LANES_TIMES_16
+#undef LANES_TIMES_32
+#undef LANES_MASK
+#undef LANES_TOP_MASK
+#undef LANES_LOW_MASK
+#undef LANES_TOP_BIT
+#undef LANES_STORE
+#undef LANES_FETCH
+#undef LANES_DIFFERENT
+#undef LANES_LOW_SUM
+#undef LANES_ADD
+#undef LANES_REACHES
+#undef LANES_GREATER
+#undef LANES_CHOOSE
+#undef LANES_UNITE
 
 #endif

@@ -1,7 +1,43 @@
-// The slot machine: combines the packets of one slot until every member has contributed, then gives the result to all.
+// SPDX-License-Identifier: Apache-2.0
 //
-// A slot has two versions, chosen by the lowest bit of the round's number. A worker sends number k+1 only after it
-// holds result k, so when k+2 arrives nobody needs k any more: its cell starts afresh.
+// The slot machine: combines the frames of one slot until every member has contributed, then gives the result to all.
+//
+// A slot has two versions, its cells; the lowest bit of a round's number chooses. A worker sends number k+1 only after it
+// holds result k, so when k+2 arrives nobody needs k any more, and its cell starts afresh.
+//
+// A cell has the number of its round, the set `seen` of members that have contributed to it (empty: the cell was never
+// used), and the tag: all that the contributions to a round must have in common. This is what it does with a frame, which
+// is a contribution except in rows 1 and 2. Below each row is the test for it, in tests/p4/test_program.py.
+//
+//    | the cell's state                     | what came                    | what happens                  | counted as
+// ---|--------------------------------------|------------------------------|-------------------------------|------------
+//  1 | any                                  | QUERY                        | answered by STATE             |
+//    |   test_the_controller_queries_and_sets_slots
+//  2 | any                                  | SET                          | overwritten; STATE            |
+//    |   test_the_controller_queries_and_sets_slots
+//  3 | used                                 | an older number              | dropped                       | STALE
+//    |   test_an_older_number_is_stale
+//  4 | never used                           | any number                   | a round opens, then as in 6   | CONTRIBUTED
+//    |   test_a_round_gives_everybody_the_sum
+//  5 | used                                 | a newer number               | a round opens, then as in 6   | CONTRIBUTED
+//    |   test_a_new_incarnation_may_skip_numbers
+//  6 | the member is not in seen            | the same number and tag      | lanes combined; joins seen    | CONTRIBUTED
+//    |   test_slots_and_versions_do_not_touch_each_other
+//  7 | the member is not in seen            | the same, without lanes      | joins seen                    | CONTRIBUTED
+//    |   test_skipped_blocks_cost_no_payload
+//  8 | the member is not in seen            | as in 6, and a lane          | as in 6; overflow flag        | OVERFLOW
+//    |                                      | overflows                    |                               |
+//    |   test_lanes_of_every_format_add_and_overflow_apart
+//  9 | the member is not in seen            | the same number, another tag | joins seen; mismatch flag     | MISMATCH
+//    |   test_what_does_not_belong_together_is_a_mismatch
+// 10 | the member is in seen, others miss   | the same number              | the sender gets HELD          | HELD
+//    |   test_a_repeat_in_an_open_round_is_held
+// 11 | everybody is in seen                 | the same number              | the sender gets the RESULT    | REPEATED
+//    |   test_a_repeat_in_a_complete_round_gets_the_stored_result_alone
+// 12 | everybody is in seen, by one of 4-9  |                              | all members get the RESULT    | COMPLETED
+//    |   test_a_round_gives_everybody_the_sum
+//
+// Nothing here belongs to one architecture: cells.p4 keeps the state, lanes.p4 the lanes, reply.p4 sends what came of it.
 
 #ifndef SLOT_P4
 #define SLOT_P4
@@ -9,125 +45,145 @@
 #include "headers.p4"
 #include "lanes.p4"
 
-// What all contributions to a round agree in: number, operator, format, exponent, block, digest.
+// What all contributions to a round agree in. What costs BMv2 time are accesses, not bits: so the state of a cell is in
+// few and wide words, and these are the places of the parts.
 typedef bit<120> tag_t;
-#define NUMBER tag[119:88]
-#define OWN_TAG (h.agg.number ++ h.agg.operator ++ h.agg.format ++ h.agg.exponent ++ h.agg.block ++ h.agg.digest)
+#define SLOT_NUMBER 119:88
+#define SLOT_OPERATOR 87:80
+#define SLOT_FORMAT 79:72
+#define SLOT_EXPONENT 71:64
+#define SLOT_BLOCK 63:32
+#define SLOT_DIGEST 31:0
+#define SLOT_ALL_BUT_NUMBER 87:0
+#define SLOT_OWN_TAG (hdr.agg.number ++ hdr.agg.operator ++ hdr.agg.format ++ hdr.agg.exponent ++ hdr.agg.block \
+        ++ hdr.agg.digest)
 
-// What they come to, besides the lanes: sticky flags; the next block, and behind it 255 less its exponent, so that the
-// smallest of those has the largest exponent that anybody named for the smallest block.
+// What the contributions come to, besides the lanes: flags, each set once any contribution sets it; the smallest next
+// block; and 255 less the largest exponent that was named for that block. So the smallest SLOT_NEXT is the one to keep.
 typedef bit<48> outcome_t;
-#define FLAGS outcome[47:40]
-#define NEXT outcome[39:0]
-#define OWN_NEXT (h.agg.next_block ++ ~h.agg.next_exponent)
+#define SLOT_FLAGS 47:40
+#define SLOT_NEXT 39:0
+#define SLOT_NEXT_BLOCK 39:8
+#define SLOT_NEXT_EXPONENT 7:0
+#define SLOT_OWN_NEXT (hdr.agg.next_block ++ ~hdr.agg.next_exponent)
+const outcome_t NO_OUTCOME = 0x00FFFFFFFFFF;    // no flags, no next block
 
-control Slot(inout headers_t h, inout metadata_t m) {
-    // What costs BMv2 time are accesses, not bits: so the state of a cell is in few and wide words.
-    register<tag_t>(CELLS) tags;
-    register<bit<32>>(CELLS) seen_members;    // who has contributed; 0: the cell was never used
-    register<outcome_t>(CELLS) outcomes;
+struct cell_t {
+    bit<32> index;
+    tag_t tag;
+    bitmap_t seen;
+    outcome_t outcome;
+    bool is_changed;    // must be written back
+}
 
+// Looks at a cell's state and a frame, changes both, and says in meta.reason what happened and in meta.reply who gets the
+// frame.
+control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     Lanes() lanes;
 
-    bit<32> cell;
-    tag_t tag;
-    bit<32> seen;
-    outcome_t outcome;
-    flags_t flags;
+    flags_t flags;    // what the frame adds to the cell's
 
-    // The version's last round is over, or there never was one: this contribution opens a new one.
     action open() {
-        tag = OWN_TAG;
-        seen = 0;
-        outcome = 48w0xFFFFFFFFFF;    // no flags, no next block
-        tags.write(cell, tag);
+        cell.tag = SLOT_OWN_TAG;
+        cell.seen = 0;
+        cell.outcome = NO_OUTCOME;
     }
 
-    // The contribution, with the flags that it gave rise to, becomes part of the round.
+    // The contribution becomes part of the round.
     action join() {
-        seen = seen | m.member;
-        outcome = (FLAGS | flags | (h.ipv4.ecn == 3 ? FLAG_MARK : 0))
-            ++ (m.reason == REASON_CONTRIBUTED && OWN_NEXT < NEXT ? OWN_NEXT : NEXT);
-        seen_members.write(cell, seen);
-        outcomes.write(cell, outcome);
-        if (flags & FLAG_OVERFLOW != 0) {
-            m.reason = REASON_OVERFLOW;
+        cell.seen = cell.seen | meta.member;
+        cell.outcome = (cell.outcome[SLOT_FLAGS] | flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0))
+            ++ (meta.reason == reason_t.CONTRIBUTED && SLOT_OWN_NEXT < cell.outcome[SLOT_NEXT]
+                ? SLOT_OWN_NEXT : cell.outcome[SLOT_NEXT]);
+        cell.is_changed = true;
+        if ((flags & FLAG_OVERFLOW) != 0) {
+            meta.reason = reason_t.OVERFLOW;    // row 8
         }
     }
 
-    // The frame becomes the cell's answer.
+    action overwrite() {
+        cell.tag = hdr.agg.number ++ cell.tag[SLOT_ALL_BUT_NUMBER];
+        cell.seen = hdr.agg.bitmap;
+        cell.outcome = 8w0 ++ cell.outcome[SLOT_NEXT];
+        cell.is_changed = true;
+    }
+
+    // The frame becomes the cell's answer, with its flags except those that are hidden.
     action describe(kind_t kind, flags_t hidden) {
-        h.agg.kind = kind;
-        h.agg.operator = tag[87:80];
-        h.agg.format = tag[79:72];
-        h.agg.exponent = tag[71:64];
-        h.agg.block = tag[63:32];
-        h.agg.digest = tag[31:0];
-        h.agg.number = NUMBER;
-        h.agg.bitmap = seen;
-        h.agg.flags = FLAGS & ~hidden;
-        h.agg.reason = 0;
-        h.agg.next_block = NEXT[39:8];
-        h.agg.next_exponent = ~NEXT[7:0];
-        m.answered = 1;
+        hdr.agg.kind = kind;
+        hdr.agg.operator = (operator_t)cell.tag[SLOT_OPERATOR];
+        hdr.agg.format = (format_t)cell.tag[SLOT_FORMAT];
+        hdr.agg.exponent = cell.tag[SLOT_EXPONENT];
+        hdr.agg.block = cell.tag[SLOT_BLOCK];
+        hdr.agg.digest = cell.tag[SLOT_DIGEST];
+        hdr.agg.number = cell.tag[SLOT_NUMBER];
+        hdr.agg.bitmap = cell.seen;
+        hdr.agg.flags = cell.outcome[SLOT_FLAGS] & ~hidden;
+        hdr.agg.reason = reason_t.NONE;
+        hdr.agg.next_block = cell.outcome[SLOT_NEXT_BLOCK];
+        hdr.agg.next_exponent = ~cell.outcome[SLOT_NEXT_EXPONENT];
+        meta.reply = reply_t.SENDER;
     }
 
     apply {
-        // Nothing else says where a slot's state lies, so that frames of different slots cannot meet in a cell: switches
-        // with several cores, or pipelines, share slots out on the strength of it.
-        cell = (h.agg.slot << 1) | (h.agg.number & 1);
-        tags.read(tag, cell);
-        seen_members.read(seen, cell);
-        outcomes.read(outcome, cell);
-        if (h.agg.kind != KIND_CONTRIBUTION) {    // QUERY and SET
-            if (h.agg.kind == KIND_SET) {
-                tag = h.agg.number ++ tag[87:0];
-                seen = h.agg.bitmap;
-                outcome = 8w0 ++ NEXT;
-                tags.write(cell, tag);
-                seen_members.write(cell, seen);
-                outcomes.write(cell, outcome);
+        if (meta.traffic == traffic_t.STATE_REQUEST) {    // rows 1 and 2
+            if (hdr.agg.kind == kind_t.SET) {
+                overwrite();
             }
-            describe(KIND_STATE, FLAG_PAYLOAD);
+            describe(kind_t.STATE, FLAG_PAYLOAD);
         } else {
-            // In most cases the round is open and this contribution fits it.
-            flags = h.agg.flags & (FLAG_PAYLOAD | FLAG_MARK);
-            if (tag == OWN_TAG && seen != 0) {
-                m.reason = REASON_CONTRIBUTED;
-            } else if (seen != 0 && (h.agg.number - NUMBER)[31:31] == 1) {
-                m.reason = REASON_STALE;
-            } else if (seen == 0 || h.agg.number != NUMBER) {
-                m.reason = REASON_CONTRIBUTED;
+            flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK);
+            if (cell.tag == SLOT_OWN_TAG && cell.seen != 0) {    // rows 6 to 8, most frames
+                meta.reason = reason_t.CONTRIBUTED;
+            } else if (cell.seen != 0 && (hdr.agg.number - cell.tag[SLOT_NUMBER])[31:31] == 1) {    // row 3
+                meta.reason = reason_t.STALE;
+            } else if (cell.seen == 0 || hdr.agg.number != cell.tag[SLOT_NUMBER]) {    // rows 4 and 5
+                meta.reason = reason_t.CONTRIBUTED;
                 open();
-            } else {
-                m.reason = REASON_MISMATCH;
+            } else {    // row 9
+                meta.reason = reason_t.MISMATCH;
                 flags = (flags & FLAG_MARK) | FLAG_MISMATCH;
             }
-            if (m.reason != REASON_STALE) {
-                if (seen & m.member != 0) {
+
+            if (meta.reason != reason_t.STALE) {
+                if ((cell.seen & meta.member) != 0) {
                     flags = 0;
-                    if (seen == m.everybody) {
-                        m.reason = REASON_REPEATED;
-                    } else {
-                        m.reason = REASON_HELD;
+                    if (cell.seen == meta.everybody) {    // row 11
+                        meta.reason = reason_t.REPEATED;
+                    } else {    // row 10
+                        meta.reason = reason_t.HELD;
                     }
                 }
-                lanes.apply(h, cell, flags, m.reason == REASON_CONTRIBUTED && h.lanes.isValid(),
-                    FLAGS & FLAG_PAYLOAD == 0, seen | m.member == m.everybody);
-                if (seen & m.member == 0) {
+                lanes.apply(hdr, cell.index, flags, meta.reason == reason_t.CONTRIBUTED && hdr.lanes.isValid(),
+                    (cell.outcome[SLOT_FLAGS] & FLAG_PAYLOAD) == 0, (cell.seen | meta.member) == meta.everybody);
+                if ((cell.seen & meta.member) == 0) {
                     join();
                 }
-                if (seen == m.everybody) {
-                    if (m.reason != REASON_REPEATED) {
-                        m.to_members = 1;
+                if (cell.seen == meta.everybody) {
+                    describe(kind_t.RESULT, 0);
+                    if (meta.reason != reason_t.REPEATED) {    // row 12
+                        meta.reply = reply_t.MEMBERS;
                     }
-                    describe(KIND_RESULT, 0);
-                } else if (m.reason == REASON_HELD) {
-                    describe(KIND_HELD, FLAG_PAYLOAD);
+                } else if (meta.reason == reason_t.HELD) {
+                    describe(kind_t.HELD, FLAG_PAYLOAD);
                 }
             }
         }
     }
 }
+
+#undef SLOT_NUMBER
+#undef SLOT_OPERATOR
+#undef SLOT_FORMAT
+#undef SLOT_EXPONENT
+#undef SLOT_BLOCK
+#undef SLOT_DIGEST
+#undef SLOT_ALL_BUT_NUMBER
+#undef SLOT_OWN_TAG
+#undef SLOT_FLAGS
+#undef SLOT_NEXT
+#undef SLOT_NEXT_BLOCK
+#undef SLOT_NEXT_EXPONENT
+#undef SLOT_OWN_NEXT
 
 #endif

@@ -22,7 +22,7 @@ from switchsum.protocol import rpc
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 
 SWITCH_SLOTS: Final = 1024
-"""Slots of a switch (p4src/types.p4)."""
+"""Slots of a switch (p4src/config.p4)."""
 WORLD_SLOTS: Final = 256
 """Slots of the job of all ranks."""
 GROUP_SLOTS: Final = 64, 4

@@ -16,10 +16,10 @@ from switchsum.controller.machines import IncarnationState, MemberState
 from switchsum.controller.plan import (
     ADMISSION,
     BROADCAST,
-    EGRESS_MEMBERS,
     FLOOD_GROUP,
     IDENTITY,
     RECORD_RANK,
+    RESULT_ADDRESS,
     STATIONS,
     Identity,
     Loss,
@@ -77,9 +77,9 @@ def test_a_waiting_job_is_a_record_and_nothing_else() -> None:
     jobs.create("a", workers=2, slots=4, timeout_s=5.0)
     state = plan(jobs, make_settings())
     assert state.groups == {}
-    assert {entry.table for entry in state.entries.values()} == {IDENTITY, EGRESS_MEMBERS}
-    assert find(state, EGRESS_MEMBERS).match == {"job": 1, "rank": RECORD_RANK}
-    assert find(state, EGRESS_MEMBERS).action == "SwitchEgress.drop"
+    assert {entry.table for entry in state.entries.values()} == {IDENTITY, RESULT_ADDRESS}
+    assert find(state, RESULT_ADDRESS).match == {"job": 1, "rank": RECORD_RANK}
+    assert find(state, RESULT_ADDRESS).action == "SwitchEgress.drop"
     assert find(state, IDENTITY).params == {"mac": HERE.mac, "ip": HERE.ip, "port": 21333, "growth_bytes": 512}
 
 
@@ -107,7 +107,7 @@ def test_a_running_job_admits_each_member_with_its_bit_and_knows_where_it_is() -
             "group": job.group,
             "cookie": (1 << 60) + rank,
         }
-        egress = find(state, EGRESS_MEMBERS, job=2, rank=rank)
+        egress = find(state, RESULT_ADDRESS, job=2, rank=rank)
         here = address(rank)
         assert egress.params == {"mac": here.mac, "ip": here.ip, "port": here.port, "cookie": (1 << 60) + rank}
         assert find(state, STATIONS, mac=address(rank).mac).params == {"port": rank + 1}
@@ -175,7 +175,7 @@ def test_the_program_takes_every_entry_and_gives_it_back() -> None:
     assert State.of([*entries, *groups]) == state
 
 
-@pytest.mark.parametrize("table", [ADMISSION, EGRESS_MEMBERS])
+@pytest.mark.parametrize("table", [ADMISSION, RESULT_ADDRESS])
 def test_an_incarnation_that_was_not_written_whole_is_not_rebuilt(table: str) -> None:
     jobs = make_jobs()
     running_job(jobs)
@@ -218,7 +218,7 @@ def record(**fields: object) -> bytes:
 
 def test_the_least_record_is_a_job() -> None:
     entry = Entry(
-        table=EGRESS_MEMBERS, match={"job": 9, "rank": RECORD_RANK}, action="SwitchEgress.drop", metadata=record()
+        table=RESULT_ADDRESS, match={"job": 9, "rank": RECORD_RANK}, action="SwitchEgress.drop", metadata=record()
     )
     jobs, _ = rebuilt(State.of([entry]))
     assert [(job.name, job.number) for job in jobs] == [("a", 9)]
@@ -247,7 +247,7 @@ def test_the_least_record_is_a_job() -> None:
 def test_entries_of_somebody_else_are_reported_and_removed(metadata: bytes) -> None:
     foreign = [
         Entry(
-            table=EGRESS_MEMBERS,
+            table=RESULT_ADDRESS,
             match={"job": 9, "rank": RECORD_RANK},
             action="SwitchEgress.drop",
             metadata=metadata,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from switchsum import p4src
 from switchsum.controller.schema import Schema, decode_group, encode_group
 from switchsum.controller.state import Between, Entry, Group, Masked, Match, Prefix, Replica
+from switchsum.controller.switch import COUNTERS
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import parse_p4info, v1
 
@@ -134,8 +135,8 @@ def test_packets_carry_their_metadata() -> None:
 
 
 def test_the_program_has_what_the_controller_names() -> None:
-    assert PROGRAM.register_size("SwitchIngress.slot.seen_members") == 2048
-    ingress, egress = (PROGRAM.counter_cells(f"{control}.events") for control in ("SwitchIngress", "SwitchEgress"))
+    assert PROGRAM.register_size("SwitchIngress.dispatch.cells.seen_members") == 2048
+    ingress, egress = map(PROGRAM.counter_cells, COUNTERS)
     assert 0 != ingress.counter_entry.counter_id != egress.counter_entry.counter_id
     with pytest.raises(UsageError, match="no register"):
-        PROGRAM.register_size("SwitchIngress.slot.colours")
+        PROGRAM.register_size("SwitchIngress.dispatch.cells.colours")

@@ -8,7 +8,7 @@ import pytest
 from switchsum.controller import switch as module
 from switchsum.controller.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
 from switchsum.controller.link import Link
-from switchsum.controller.plan import ADMISSION, EGRESS_MEMBERS, FLOOD_GROUP, IDENTITY, STATIONS
+from switchsum.controller.plan import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.slots import Cell
 from switchsum.controller.state import Change, Entry, Group, Replica, State, Write, diff
@@ -32,10 +32,10 @@ FLOODED = Group(group=FLOOD_GROUP, replicas=frozenset({Replica(port=1, instance=
 BROADCAST = Entry(
     table=STATIONS,
     match={"mac": 0xFFFF_FFFF_FFFF},
-    action="SwitchIngress.forwarding.flood",
+    action=f"{FORWARDING}.flood",
     params={"group": FLOOD_GROUP},
 )
-RECORD = Entry(table=EGRESS_MEMBERS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b'{"a":1}')
+RECORD = Entry(table=RESULT_ADDRESS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b'{"a":1}')
 STATE = State.of([IDENTIFIED, FLOODED, BROADCAST, RECORD])
 FRAME = b"\xff" * 6 + bytes.fromhex("020000000009") + b"\x12\x34" + bytes(60)
 
@@ -84,8 +84,13 @@ def test_what_is_written_is_what_is_read(switch: AnySwitch) -> None:
             IDENTIFIED,
             Group(group=FLOOD_GROUP, replicas=frozenset({Replica(port=3, instance=5), Replica(port=3, instance=6)})),
             Group(group=7, replicas=frozenset({Replica(port=4, instance=31)})),
-            Entry(table=STATIONS, match={"mac": 0}, action="SwitchIngress.forwarding.forward", params={"port": 511}),
-            Entry(table=EGRESS_MEMBERS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b"2"),
+            Entry(
+                table=STATIONS,
+                match={"mac": 0},
+                action=f"{FORWARDING}.forward",
+                params={"port": 511},
+            ),
+            Entry(table=RESULT_ADDRESS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b"2"),
         ]
     )
     for desired in (STATE, other, STATE):

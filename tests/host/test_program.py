@@ -50,9 +50,9 @@ def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
         member = config.member(rank)
         address = member.address
         place = [address.mac, address.ip, address.port, member.cookie]
-        insert("SwitchEgress.members", [member.job, rank], "SwitchEgress.address", place)
+        insert("SwitchEgress.result_address", [member.job, rank], "SwitchEgress.address", place)
         insert(
-            "SwitchIngress.admission.members",
+            "SwitchIngress.admission.admission",
             [member.job, 0, rank, member.epoch, address.ip, address.port, member.port],
             "SwitchIngress.admission.admit",
             [member.bit, member.everybody, member.first_slot, member.slot_count, GROUP, member.cookie],
@@ -149,7 +149,7 @@ def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int
         base = (base + (step % 7 == 0)) & 0xFFFF_FFFF
         port, frame = random_frame(random, config, base)
         assert sorted(reference.process(port, frame)) == sorted(program.process(port, frame)), frame[:90].hex()
-    counter = program.counters["SwitchIngress.events"]
+    counter = program.counters["SwitchIngress.reply.events"]
     counted = {reason: counter.read(reason)[0] for reason in Reason}
     assert counted == {reason: reference.events[reason] for reason in Reason}
     seen = {reason for reason, count in counted.items() if count}

@@ -13,6 +13,7 @@ from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.network import Link
+from switchsum.testing.rig import FORWARDING
 from switchsum.testing.switch import SWITCH_ADDRESS
 
 from .checks import check_sums
@@ -72,10 +73,8 @@ def evil_frames(random: np.random.Generator) -> Iterator[tuple[int, bytes]]:
 
 def test_no_stranger_changes_a_sum_or_stops_a_slot() -> None:
     pipeline = load(CONFIG, "native")
-    stations = pipeline.tables["SwitchIngress.forwarding.stations"]
-    stations.insert(
-        Entry(match=(Exact(CONFIG.address(0).mac),), action="SwitchIngress.forwarding.forward", params=(1,))
-    )
+    stations = pipeline.tables[f"{FORWARDING}.stations"]
+    stations.insert(Entry(match=(Exact(CONFIG.address(0).mac),), action=f"{FORWARDING}.forward", params=(1,)))
     cluster = Cluster(CONFIG, switch=pipeline, seed=4)
     came: list[bytes] = []
     cluster.network.connect(STRANGERS_PORT, Link(), came.append)
@@ -111,7 +110,7 @@ def test_no_stranger_changes_a_sum_or_stops_a_slot() -> None:
     assert attacks > 10
     for arrays, results in zip(inputs, outputs, strict=True):
         check_sums(arrays, results, LANES)
-    events = pipeline.counters["SwitchIngress.events"]
+    events = pipeline.counters["SwitchIngress.reply.events"]
     spoofed = Reason.SPOOFED, Reason.SPOOFED_INSIDE, Reason.OPAQUE
     for reason in (Reason.NOT_ADMITTED, Reason.COOKIE, Reason.SLOT, Reason.KIND, *spoofed):
         assert events.read(reason)[0] > 10, reason

@@ -17,6 +17,7 @@ from switchsum.testing.rig import (
     EPOCH,
     FIRST_SLOT,
     FLOOD_GROUP,
+    FORWARDING,
     JOB,
     SLOT_COUNT,
     SWITCH,
@@ -27,7 +28,7 @@ from switchsum.testing.rig import (
 )
 
 SLOTS = 1024
-"""Of the switch, see p4src/types.p4."""
+"""Of the switch, see p4src/config.p4."""
 RNG = np.random.default_rng(5)
 
 Lanes = npt.NDArray[np.int32]
@@ -455,20 +456,25 @@ BROADCAST = (1 << 48) - 1
 
 
 def test_ordinary_traffic_follows_its_entries_or_floods(rig: Rig) -> None:
-    stations, control = "SwitchIngress.forwarding.stations", "SwitchIngress.forwarding"
+    stations = f"{FORWARDING}.stations"
     frame = ethernet(worker(1).mac, worker(0).mac, 0x88B5, b"hello" * 12)
     assert rig.engine.process(1, frame) == []
     assert rig.events(Reason.UNKNOWN_DESTINATION) == 1
-    rig.engine.insert(stations, (worker(1).mac,), f"{control}.forward", (2,))
+    rig.engine.insert(stations, (worker(1).mac,), f"{FORWARDING}.forward", (2,))
     assert rig.engine.process(1, frame) == [(2, frame)]
-    rig.engine.set_default(stations, f"{control}.flood", (FLOOD_GROUP,))
+    rig.engine.set_default(stations, f"{FORWARDING}.flood", (FLOOD_GROUP,))
     frame = ethernet(BROADCAST, worker(0).mac, 0x88B5, b"hello" * 12)
     flooded = rig.engine.process(1, frame)
     assert sorted(flooded) == [(rank + 1, frame) for rank in range(1, rig.workers)]
 
 
 def test_transit_frames_of_ours_pass_untouched(rig: Rig) -> None:
-    rig.engine.insert("SwitchIngress.forwarding.stations", (worker(1).mac,), "SwitchIngress.forwarding.forward", (2,))
+    rig.engine.insert(
+        f"{FORWARDING}.stations",
+        (worker(1).mac,),
+        f"{FORWARDING}.forward",
+        (2,),
+    )
     header = Header(kind=Kind.CONTRIBUTION, job=1, flags=0)
     for payload in (b"", rig.padding, b"odd"):
         other = wire.Address(mac=worker(1).mac, ip=wire.parse_ip("10.9.9.9"), port=wire.AGGREGATION_PORT)
@@ -477,7 +483,7 @@ def test_transit_frames_of_ours_pass_untouched(rig: Rig) -> None:
 
 
 def test_nobody_else_may_bear_the_switchs_address(rig: Rig) -> None:
-    rig.engine.set_default("SwitchIngress.forwarding.stations", "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
+    rig.engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
     forged = wire.build_frame(SWITCH, worker(1), Header(kind=Kind.RESULT))
     assert rig.engine.process(1, forged) == []
     own_mac = ethernet(worker(1).mac, SWITCH.mac, 0x88B5, bytes(50))
@@ -498,8 +504,7 @@ ORDINARY = {name: frame for name, frame, _ in encapsulations(result_from(STRANGE
 
 
 def test_nobody_bears_the_switchs_ip_whatever_is_around_it(rig: Rig) -> None:
-    control = "SwitchIngress.forwarding"
-    rig.engine.insert(f"{control}.stations", (worker(0).mac,), f"{control}.forward", (1,))
+    rig.engine.insert(f"{FORWARDING}.stations", (worker(0).mac,), f"{FORWARDING}.forward", (1,))
     counted = dict.fromkeys((Reason.SPOOFED, Reason.SPOOFED_INSIDE, Reason.OPAQUE), 0)
     for name, (frame, reason) in FORGED.items():
         counted[reason] += 1
@@ -513,7 +518,7 @@ def test_nobody_bears_the_switchs_ip_whatever_is_around_it(rig: Rig) -> None:
 
 
 def test_nobody_bears_the_switchs_mac_whatever_is_around_it(rig: Rig) -> None:
-    rig.engine.set_default("SwitchIngress.forwarding.stations", "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
+    rig.engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
     for name, frame in ORDINARY.items():
         forged = frame[:6] + SWITCH.mac.to_bytes(6) + frame[12:]
         assert rig.engine.process(3, forged) == [], name
@@ -523,8 +528,7 @@ def test_nobody_bears_the_switchs_mac_whatever_is_around_it(rig: Rig) -> None:
 
 
 def test_nobody_says_in_arp_that_the_switchs_ip_is_his(rig: Rig) -> None:
-    control = "SwitchIngress.forwarding"
-    rig.engine.insert(f"{control}.stations", (worker(0).mac,), f"{control}.forward", (1,))
+    rig.engine.insert(f"{FORWARDING}.stations", (worker(0).mac,), f"{FORWARDING}.forward", (1,))
     reply = bytes.fromhex("0001080006040002") + STRANGER.mac.to_bytes(6)
     target = worker(0).mac.to_bytes(6) + worker(0).ip.to_bytes(4)
     for reason, tags in ((Reason.SPOOFED, b""), (Reason.SPOOFED_INSIDE, TAG), (Reason.SPOOFED_INSIDE, 2 * TAG)):

@@ -7,7 +7,7 @@ import pytest
 
 from switchsum.protocol.wire import LANE_BUILDS, Reason
 from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import FLOOD_GROUP, Rig, worker
+from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, Rig, worker
 
 from .traffic import WORKERS, Traffic
 
@@ -21,9 +21,9 @@ def test_both_engines_do_the_same_with_random_frames(lanes: int) -> None:
     engines = [Embedded(lanes, "interpreter"), Embedded(lanes, "native")]
     rigs = [Rig(engine, workers=WORKERS, lanes=lanes) for engine in engines]
     for engine in engines:
-        stations = "SwitchIngress.forwarding.stations"
-        engine.insert(stations, (worker(1).mac,), "SwitchIngress.forwarding.forward", (2,))
-        engine.insert(stations, (worker(2).mac,), "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
+        stations = f"{FORWARDING}.stations"
+        engine.insert(stations, (worker(1).mac,), f"{FORWARDING}.forward", (2,))
+        engine.insert(stations, (worker(2).mac,), f"{FORWARDING}.flood", (FLOOD_GROUP,))
         engine.insert("SwitchIngress.ingress_loss.probability", (3,), "SwitchIngress.ingress_loss.lose", (1 << 28,))
         engine.insert("SwitchEgress.egress_loss.probability", (2,), "SwitchEgress.egress_loss.lose", (1 << 29,))
     traffic = Traffic(rigs[0], lanes)
@@ -37,6 +37,6 @@ def test_both_engines_do_the_same_with_random_frames(lanes: int) -> None:
     for name, counter in reference.counters.items():
         np.testing.assert_array_equal(native.counters[name].counts, counter.counts, name)
     assert native.random[0] == reference.random[0]
-    counts = [reference.counters[f"Switch{part}.events"].counts[:, 0] for part in ("Ingress", "Egress")]
+    counts = [reference.counters[f"Switch{part}.events"].counts[:, 0] for part in ("Ingress.reply", "Egress")]
     unseen = {reason for reason in Reason if not any(count[reason] for count in counts)}
     assert unseen <= {Reason.PADDING}, "the traffic leaves paths out"

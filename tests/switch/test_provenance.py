@@ -43,7 +43,11 @@ def test_our_own_program_is_sharded_by_its_slots(lanes: int) -> None:
 @pytest.mark.parametrize(
     ("field", "shards", "why"),
     [
-        ("agg.number", 4, r"SwitchIngress\.slot\.tags: .* index .*agg\.number\[0:0\]\) \(in .*\) is a function"),
+        (
+            "agg.number",
+            4,
+            r"dispatch\.cells\.tags: .* index .*agg\.number\[0:0\]\) \(in .*\) is a function",
+        ),
         ("agg.rank", 2, "is a function of agg.rank"),
         ("udp.source", 2, "is a function of udp.source"),
         ("agg.colour", 2, "the program has no header field agg.colour"),

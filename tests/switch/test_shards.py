@@ -23,7 +23,7 @@ from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.shards import ENTRY, FEW, TURN
 from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import FIRST_SLOT, FLOOD_GROUP, SWITCH, Rig, worker
+from switchsum.testing.rig import FIRST_SLOT, FLOOD_GROUP, FORWARDING, SWITCH, Rig, worker
 
 from .conftest import PROGRAMS
 from .traffic import WORKERS, Traffic
@@ -40,9 +40,9 @@ def embedded(shards: int) -> Embedded:
 
 
 def set_up(engine: Embedded) -> Rig:
-    stations = "SwitchIngress.forwarding.stations"
-    engine.insert(stations, (worker(1).mac,), "SwitchIngress.forwarding.forward", (2,))
-    engine.insert(stations, (worker(2).mac,), "SwitchIngress.forwarding.flood", (FLOOD_GROUP,))
+    stations = f"{FORWARDING}.stations"
+    engine.insert(stations, (worker(1).mac,), f"{FORWARDING}.forward", (2,))
+    engine.insert(stations, (worker(2).mac,), f"{FORWARDING}.flood", (FLOOD_GROUP,))
     return Rig(engine, workers=WORKERS, lanes=LANES)
 
 
@@ -151,7 +151,7 @@ def test_a_frame_that_its_sender_changes_meanwhile_is_dropped() -> None:
             result.ctypes.data,
         )
         assert ran == 1
-        events = switch.pipeline.counters["SwitchIngress.events"].counts[:, 0]
+        events = switch.pipeline.counters["SwitchIngress.reply.events"].counts[:, 0]
         assert events.sum() == counted
 
 

@@ -16,6 +16,8 @@ JOB, EPOCH, TREE, GROUP, FLOOD_GROUP = 7, 3, 0, 1, 2
 FIRST_SLOT, SLOT_COUNT = 16, 8
 LIMITED_GROWTH = 512
 CPU_PORT = 255
+FORWARDING = "SwitchIngress.dispatch.forwarding"
+"""The control with the table of stations."""
 
 
 def worker(rank: int) -> Address:
@@ -65,9 +67,9 @@ class Rig:
         for rank in range(workers):
             address = worker(rank)
             place = (address.mac, address.ip, address.port, cookie(rank))
-            engine.insert("SwitchEgress.members", (JOB, rank), "SwitchEgress.address", place)
+            engine.insert("SwitchEgress.result_address", (JOB, rank), "SwitchEgress.address", place)
             engine.insert(
-                "SwitchIngress.admission.members",
+                "SwitchIngress.admission.admission",
                 (JOB, TREE, rank, EPOCH, address.ip, address.port, rank + 1),
                 "SwitchIngress.admission.admit",
                 (1 << rank, everybody, FIRST_SLOT, slots, GROUP, cookie(rank)),
@@ -101,7 +103,7 @@ class Rig:
 
     def events(self, reason: Reason) -> int:
         """Return how often the switch has counted a reason."""
-        counter = "SwitchEgress.events" if reason is Reason.LOST_EGRESS else "SwitchIngress.events"
+        counter = "SwitchEgress.events" if reason is Reason.LOST_EGRESS else "SwitchIngress.reply.events"
         return self.engine.events(counter, reason)
 
     def query(self, slot: int, version: int, kind: Kind = Kind.QUERY, **fields: int) -> Header:

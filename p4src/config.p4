@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What one may want to change before compiling: every size of the program, and the port of the controller.
+
+#ifndef CONFIG_P4
+#define CONFIG_P4
+
+// Lanes of 32 bits in one frame: 128, 256 or 2048. p4c's option -DLANES=... chooses.
+#ifndef LANES
+#define LANES 256
+#endif
+
+// Slots that all jobs share.
+const bit<32> SLOTS = 1024;
+
+// One bit for each member of a job: its width is the largest world size. The header has room for 32.
+typedef bit<32> bitmap_t;
+
+// The port behind which the controller is: BMv2's option --cpu-port.
+const bit<9> CPU_PORT = 255;
+
+// Entries of each table.
+const int ADMISSION_ENTRIES = 4096;         // members of all jobs
+const int RESULT_ADDRESS_ENTRIES = 4096;    // members of all jobs, and one more for each job
+const int STATION_ENTRIES = 1024;           // Ethernet addresses
+const int LOSS_ENTRIES = 512;               // ports
+
+#endif

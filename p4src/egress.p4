@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The far side of the multicast: each replica of a result gets its receiver's address.
+
+#ifndef EGRESS_P4
+#define EGRESS_P4
+
+#include "headers.p4"
+#include "loss.p4"
+
+control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
+    direct_counter(CounterType.packets_and_bytes) results;     // what each member was sent
+    Loss(reason_t.LOST_EGRESS) egress_loss;
+
+    action address(mac_t mac, ip_t ip, bit<16> port, cookie_t cookie) {
+        hdr.ethernet.destination = mac;
+        hdr.ipv4.destination = ip;
+        hdr.udp.destination = port;
+        hdr.agg.rank = standard_metadata.egress_rid;
+        hdr.agg.cookie = cookie;
+    }
+
+    action drop() {
+        mark_to_drop(standard_metadata);
+    }
+
+    // Where the member with this rank is; several may stand behind one port.
+    table result_address {
+        key = {
+            hdr.agg.job: exact @name("job");
+            standard_metadata.egress_rid: exact @name("rank");
+        }
+        actions = { address; drop; }
+        const default_action = drop();
+        counters = results;
+        size = RESULT_ADDRESS_ENTRIES;
+    }
+
+    apply {
+        if (meta.is_flooded && standard_metadata.egress_port == standard_metadata.ingress_port) {
+            drop();
+        } else {
+            if (meta.reply == reply_t.MEMBERS) {
+                result_address.apply();
+            }
+            egress_loss.apply(meta, standard_metadata.egress_port);
+            if (meta.reason == reason_t.LOST_EGRESS) {
+                events.count((bit<32>)(bit<8>)reason_t.LOST_EGRESS);
+                drop();
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What leaves: answers of the switch's own, frames for the controller, or nothing. What happened is counted here.
+
+#ifndef REPLY_P4
+#define REPLY_P4
+
+#include "headers.p4"
+
+control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
+
+    action to_controller() {
+        hdr.packet_in.setValid();
+        hdr.packet_in.ingress_port = standard_metadata.ingress_port;
+        hdr.packet_in.unused = 0;
+        standard_metadata.egress_spec = CPU_PORT;
+    }
+
+    // One replica for each member; egress addresses them.
+    action to_members() {
+        standard_metadata.mcast_grp = meta.group;
+        events.count((bit<32>)(bit<8>)reason_t.COMPLETED);
+    }
+
+    // Answers go back where the question came from.
+    action to_sender() {
+        hdr.ethernet.destination = hdr.ethernet.source;
+        hdr.ipv4.destination = hdr.ipv4.source;
+        hdr.udp.destination = hdr.udp.source;
+        standard_metadata.egress_spec = standard_metadata.ingress_port;
+    }
+
+    action reject() {
+        hdr.agg.kind = kind_t.REJECT;
+        hdr.agg.flags = 0;
+        hdr.agg.reason = meta.reason;
+    }
+
+    // A frame of the switch's own: its lengths follow from its headers, its UDP checksum is left out.
+    action finish() {
+        hdr.ethernet.source = meta.own_mac;
+        hdr.ipv4.identification = 0;
+        hdr.ipv4.ecn = 0;
+        hdr.ipv4.ttl = INITIAL_TTL;
+        hdr.ipv4.source = meta.own_ip;
+        hdr.udp.source = meta.own_port;
+        hdr.udp.checksum = 0;
+        if ((hdr.agg.flags & FLAG_PAYLOAD) != 0) {
+            hdr.udp.length = UDP_PAYLOAD;
+            hdr.ipv4.total_length = IPV4_PAYLOAD;
+        } else {
+            hdr.lanes.setInvalid();
+            hdr.udp.length = UDP_EMPTY;
+            hdr.ipv4.total_length = IPV4_EMPTY;
+        }
+        hdr.padding.setInvalid();
+        meta.is_ipv4_changed = true;
+    }
+
+    apply {
+        if (meta.reply == reply_t.NONE) {
+            if (meta.reason != reason_t.NONE) {
+                events.count((bit<32>)(bit<8>)meta.reason);
+                mark_to_drop(standard_metadata);
+            }
+        } else if (meta.reply == reply_t.CONTROLLER) {
+            to_controller();
+        } else {
+            if (meta.reply == reply_t.MEMBERS) {
+                to_members();
+            } else {
+                to_sender();
+                if (meta.reply == reply_t.REJECT) {
+                    reject();
+                }
+            }
+            finish();
+            if (hdr.packet_out.isValid()) {
+                to_controller();
+            }
+            if (meta.reason != reason_t.NONE) {
+                events.count((bit<32>)(bit<8>)meta.reason);
+            }
+        }
+    }
+}
+
+#endif
