@@ -1,4 +1,4 @@
-"""What a batch of frames leaves behind."""
+"""The output of a batch: the frames that a program makes of the frames that came in."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ import numpy.typing as npt
 DEFAULT_FRAMES: Final = 4096
 DEFAULT_ARENA_BYTES: Final = 8 << 20
 SHARDED_ARENA_BYTES: Final = 4 * DEFAULT_ARENA_BYTES
-"""Frames are shared out to cores with room for the most that they may become; what they do not use is never touched."""
+"""Of a program on several cores.  Each core reserves room for the most copies that its frames may become; memory that
+is reserved and not used is never touched, and costs address space only."""
 FRAME_ALIGN: Final = 64
 
 
 class Output:
-    """Frames that go out, as columns, and the memory that they lie in; filled anew by every batch."""
+    """Frames that go out, as columns, and the memory that they lie in; each batch overwrites both."""
 
     def __init__(self, frames: int = DEFAULT_FRAMES, arena_bytes: int = DEFAULT_ARENA_BYTES) -> None:
         self.count = 0
-        """Frames of the last batch; they are the first of each column."""
+        """Number of frames of the last batch; they are the first rows of each column."""
         self.dropped = 0
-        """Frames of the last batch that found no room: clones, and what was recirculated, beyond what `room` tells."""
+        """Frames of the last batch for which there was no room.  Only clones and recirculated packets can need more
+        than `pipeline.room` reserves."""
         self.ports: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
         """Port on which each leaves."""
         self.addresses: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
@@ -31,11 +33,12 @@ class Output:
         self.lengths: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
         """Bytes of each frame."""
         self.heads: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
-        """How many bytes of a frame that is not whole have been written, its first ones; see `Entry`."""
+        """Bytes of each frame's head.  Of a frame that is not whole, only these are written; see `Entry`."""
         self.bodies: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
-        """Where the others are, in another frame of the batch; 0: the frame is whole."""
+        """Address of the body of a frame that is not whole, within another frame of the batch; 0: the frame is
+        whole."""
         self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
-        """Where the frames lie, one behind the other, each from a multiple of `FRAME_ALIGN`."""
+        """Memory of the frames, one behind the other; each starts at a multiple of `FRAME_ALIGN`."""
 
     def frames(self) -> list[tuple[int, bytes]]:
         """Return copies of the frames, as (port, frame)."""
@@ -46,11 +49,11 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """How kernels call a program."""
+    """The native code of a program and its constant arguments, for kernels that call it."""
 
     arguments: npt.NDArray[np.int64]
-    """Address of the code and what it takes: context, then an output's arena, its bytes, ports, addresses, lengths,
-    heads, bodies, how many of these, and where the result goes.  Called this way, it leaves frames that are not whole:
-    of replicas the first one has the body that all have in common."""
+    """Address of the code, then what it takes: context; an output's arena and its bytes; the columns ports, addresses,
+    lengths, heads, bodies and their rows; address of the result.  Code that is called this way makes frames that are
+    not whole: of the replicas of a packet only the first has the body, and the others name it."""
     result: npt.NDArray[np.uint64]
-    """How many frames the last batch made, and how many found no room."""
+    """How many frames the last batch made, and for how many there was no room."""

@@ -1,8 +1,8 @@
 """`switchsum-bmv2`: the embedded switch behind the command line of BMv2's `simple_switch_grpc`.
 
-Options before `--` are those of every BMv2 target, options behind it those of this one.  What BMv2 documents in
-docs/simple_switch.md and targets/simple_switch_grpc/README.md of p4lang/behavioral-model holds here too, but an option
-that this switch cannot honour is an error where traffic depends on it and a warning where it does not.
+Options before `--` are those of every BMv2 target, options behind it are those of simple_switch_grpc.  They mean what
+docs/simple_switch.md and targets/simple_switch_grpc/README.md of p4lang/behavioral-model say.  An option that this
+switch cannot honour is an error if traffic depends on it, and otherwise a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from switchsum.switch.v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
 JSON_VERSION: Final = "2.23"
 """Newest version of the JSON format that is understood."""
 LISTEN: Final = "0.0.0.0:9559"
-"""Where BMv2 serves P4Runtime unless told otherwise."""
+"""Default address of BMv2's P4Runtime server."""
 LOG_BYTES: Final = 5 << 20
 LOG_FILES: Final = 3
 LOG_FORMAT: Final = "[%(asctime)s] [%(levelname)s] %(message)s"
@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
+    """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message)
@@ -100,7 +100,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def make_config(options: argparse.Namespace) -> Config:
-    """Return what a switch with these options is started with; raises UsageError."""
+    """Return the configuration of a switch with these options; raises UsageError."""
     if options.log_console and options.log_file:
         raise UsageError("--log-console and --log-file exclude each other")
     if options.program is None and not options.no_p4:
@@ -123,7 +123,7 @@ def make_config(options: argparse.Namespace) -> Config:
 
 
 def start_log(options: argparse.Namespace) -> None:
-    """Log as the options say: to the console, to a file that rotates, or else only what is wrong, to stderr."""
+    """Log as the options say: to the console or to a file that rotates; without either, warnings to stderr."""
     handler: logging.Handler
     if options.log_file:
         try:
@@ -138,7 +138,7 @@ def start_log(options: argparse.Namespace) -> None:
         handler = logging.StreamHandler(sys.stdout if options.log_console else sys.stderr)
     level = _wanted_level(options)
     logging.basicConfig(handlers=[handler], level=max(level, logging.WARNING), format=LOG_FORMAT)
-    logging.getLogger("switchsum").setLevel(level)  # and not that of the compiler, which tells every step
+    logging.getLogger("switchsum").setLevel(level)  # not the root logger: numba logs each step of its compiler
 
 
 def _wanted_level(options: argparse.Namespace) -> int:
@@ -173,7 +173,7 @@ def _number(low: int, high: int | None = None) -> _Number:
 
 
 class _Number:
-    """Reads whole numbers of a range, in any of C's bases, as boost does."""
+    """Reads a whole number of a range, in decimal, hexadecimal or octal as BMv2 does."""
 
     def __init__(self, low: int, high: int | None) -> None:
         self._low, self._high = low, high
@@ -190,7 +190,7 @@ class _Number:
 
 
 def _common_parser(target: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Return the parser of what stands before `--`."""
+    """Return the parser of the options before `--`."""
     parser = _Parser(
         prog="switchsum-bmv2",
         usage="%(prog)s [options] [program.json] [-- target options]",
@@ -223,7 +223,7 @@ def _common_parser(target: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 
 def _target_parser() -> argparse.ArgumentParser:
-    """Return the parser of what stands behind `--`."""
+    """Return the parser of the options behind `--`."""
     parser = _Parser(prog="switchsum-bmv2 --", add_help=False)
     add = parser.add_argument
     add("--grpc-server-addr", default=LISTEN, metavar="HOST:PORT", help=f"serve P4Runtime here ({LISTEN})")

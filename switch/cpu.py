@@ -1,4 +1,4 @@
-"""The CPU port: what the program sends there becomes packet-ins, and packet-outs come in through it."""
+"""The CPU port: a frame that the program sends there becomes a packet-in, and a packet-out arrives through it."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from switchsum.switch.ports.base import CPU_PORT, Addresses, Batch, Counter, PortGroup, PortTable, Words
 
 MAX_WAITING: Final = 4096
-"""Packet-outs that wait for the data plane before more of them are dropped."""
+"""Packet-outs that may wait for the data plane; further ones are dropped and counted."""
 
 
 class CpuPort(PortGroup):
-    """The one port whose peer is the P4Runtime server in this process."""
+    """The port whose peer is the P4Runtime server in this process."""
 
     def __init__(self, table: PortTable, packet_in: Callable[[bytes], None], number: int = CPU_PORT) -> None:
-        """Hand frames that go out to `packet_in`; `table` keeps the number free."""
+        """Give frames that leave through the port to `packet_in`; `table` keeps its number free of other ports."""
         super().__init__(table)
         self.number = number
         self._packet_in = packet_in
@@ -28,22 +28,22 @@ class CpuPort(PortGroup):
         self.owned[number] = True
 
     def packet_out(self, frame: bytes) -> None:
-        """Let a frame come in; any thread may call it, and then wakes the data plane."""
+        """Queue a frame that is to arrive at the port; any thread may call it, and must then wake the data plane."""
         if frame and len(self._waiting) < MAX_WAITING:
             self._waiting.append(frame)
         else:
             self.table.counters[self.number, Counter.RX_DROPS] += 1
 
     def collect(self, batch: Batch) -> None:
-        """Append packet-outs."""
+        """Append packet-outs to the batch."""
         while self._waiting and batch.count < batch.capacity:
             memory = np.frombuffer(self._waiting.popleft(), np.uint8)
-            self._lent.append(memory)
+            self._lent.append(memory)  # the batch has its address only: the memory must live until `done`
             batch.append(self.number, memory.ctypes.data, len(memory))
             self.table.counters[self.number, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(memory))
 
     def done(self) -> None:
-        """Forget collected packet-outs."""
+        """Free the packet-outs that were collected."""
         self._lent.clear()
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
@@ -53,7 +53,7 @@ class CpuPort(PortGroup):
             self.table.counters[self.number, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
 
     def descriptors(self) -> list[int]:
-        """Return none: who sends packets out wakes the data plane itself."""
+        """Return no descriptors: the sender of a packet-out wakes the data plane itself."""
         return []
 
     def prepare_sleep(self) -> bool:
@@ -61,5 +61,5 @@ class CpuPort(PortGroup):
         return not self._waiting
 
     def close(self) -> None:
-        """Be no port any more."""
+        """Take no more frames."""
         self.owned[:] = False

@@ -1,4 +1,11 @@
-"""The embedded switch as a process: ports, the loop that runs the program over them, and the P4Runtime server."""
+"""The embedded switch as a process: ports, the data plane's loop, and the P4Runtime server.
+
+The main thread is the data plane: it moves frames from ports through the program to ports (`Switch.run`).  gRPC's
+threads are the control plane.  They meet in three places: the pipeline's lock, the queue of packet-outs (`cpu.py`), and
+the streams to which packet-ins go (`p4runtime/stream.py`).
+
+While all ports are of kinds that `loop.Loop` knows, the data plane spends its time in that kernel and not in Python.
+"""
 
 from __future__ import annotations
 
@@ -34,12 +41,12 @@ from switchsum.switch.queues import Queues
 from switchsum.switch.v1model import PASSES
 
 SLEEP_S: Final = 1.0
-"""Longest sleep of a switch without traffic; whatever happens wakes it earlier."""
+"""Longest sleep of a switch without traffic; a frame, a worker that comes or goes, or a control-plane call ends it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UdpConfig:
-    """The port that is a UDP socket."""
+    """The configuration of the port that is a UDP socket."""
 
     host: str
     """Address to bind to."""
@@ -51,54 +58,56 @@ class UdpConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramConfig:
-    """A program to run before any controller comes, as `simple_switch_grpc` takes it on its command line."""
+    """A program that runs from the start, before a controller connects, as on simple_switch_grpc's command line."""
 
     device_config: bytes
     """BMv2 JSON."""
     p4info: str = ""
-    """P4Info in text format; without it P4Runtime clients find nothing to write to."""
+    """P4Info in text format; without it P4Runtime clients can write nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a switch is started with."""
+    """The configuration of a switch."""
 
     listen: str = field(default_factory=p4runtime_address)
-    """P4Runtime server, `unix:path` or `host:port` (port 0: any); who reaches it is asked nothing without TLS."""
+    """Address of the P4Runtime server, `unix:path` or `host:port` (port 0: any).  Without TLS every client that can
+    reach it may control the switch."""
     device_id: int = 0
     """P4Runtime's device id; simple_switch_grpc's is 0 too."""
     engine: EngineName = "native"
     sharding: Sharding | None = None
-    """How several cores share out the frames; programs that it is not proven for are refused.  None: one core."""
+    """How frames are divided among cores; a program for which this is not proven safe is refused.  None: one core."""
     program: ProgramConfig | None = None
     shm: str | None = None
-    """Name under which workers of this machine find the switch; None: no shared-memory links."""
+    """Name or path by which workers of this machine find the switch; None: no shared-memory links."""
     interfaces: Mapping[int, str] = field(default_factory=dict)
     """Network interfaces by port number."""
     udp: UdpConfig | None = None
     cpu_port: int | None = CPU_PORT
-    """The port whose frames are packet-ins and packet-outs; None: there are none."""
+    """Number of the port whose frames are packet-ins and packet-outs; None: there is no such port."""
     drop_port: int = DROP_PORT
     """Egress port of packets that are dropped, 0 to 511."""
     priority_queues: int = 1
-    """Queues of each interface, chosen by `standard_metadata.priority`; the last goes first."""
+    """Queues of each interface.  `standard_metadata.priority` chooses one; frames of the last queue leave first."""
     max_passes: int = PASSES
     """How often ingress may run for one frame that is resubmitted or recirculated, 1 to 65,536."""
     deep_buffers: bool = True
-    """The kernel may keep many frames that are to go out; if not, programs see queues grow where links are slow."""
+    """The kernel may keep many frames that wait to leave.  If not, they wait in the switch's queues, and programs see
+    these grow on slow links."""
     pcap: Path | None = None
-    """pcapng file that gets every frame."""
+    """pcapng file to which every frame is written."""
     interface_pcaps: Path | None = None
-    """Directory that gets two pcap files for each interface, as BMv2 writes them."""
+    """Directory in which two pcap files are written for each interface, as BMv2 does it."""
     logged_bytes: int | None = None
-    """How many bytes of every frame are logged; 0: its length and port alone; None: nothing."""
+    """How many bytes of every frame are logged; 0: its length and port only; None: nothing."""
 
 
 class Switch:
-    """A switch from construction to `close`; `run` moves its frames."""
+    """A switch; it is open from construction to `close`, and `run` moves its frames."""
 
     def __init__(self, config: Config) -> None:
-        """Open ports and the P4Runtime server; raises SwitchsumError and leaves nothing open."""
+        """Open the ports and the P4Runtime server; raises SwitchsumError, and then nothing is left open."""
         queues = Queues(config.priority_queues)
         self.device: Device[Pipeline] = Device(
             lambda data: Pipeline.load(
@@ -138,11 +147,11 @@ class Switch:
             opened.callback(self.ports.close)
             server = opened.enter_context(Server(self.service, config.listen))
             self.address = server.address
-            """Where the P4Runtime server listens, with the port that it really has."""
+            """Address at which the P4Runtime server listens, with the actual port."""
             self._resources = opened.pop_all()
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
-        """Yield the ports that `config` asks for, in the order of `loop`'s batches; raises TransportError."""
+        """Yield the port groups that `config` asks for, in the order of polling; raises TransportError."""
         if config.interfaces:
             yield PacketPorts(table, dict(config.interfaces), deep=config.deep_buffers)
         if config.udp is not None:
@@ -151,7 +160,7 @@ class Switch:
             yield ShmPorts(config.shm, table)
 
     def run(self) -> None:
-        """Move frames until `stop`; returns at once after it."""
+        """Move frames until `stop` is called."""
         pace, spans = self._pace, NO_SPANS if self._trace is None else self._trace.spans
         while not self._stopping:
             looped = self._run_loop()
@@ -173,12 +182,12 @@ class Switch:
             note_frames(pace, batch.count, time.monotonic())
 
     def stop(self) -> None:
-        """Let `run` return; any thread and any signal handler may call it."""
+        """Make `run` return; any thread and any signal handler may call it."""
         self._stopping = True
         self.ports.wake()
 
     def close(self) -> None:
-        """Close the P4Runtime server and all ports; not while `run` runs."""
+        """Close the P4Runtime server and all ports; `run` must have returned."""
         self._resources.close()
         if self._trace is not None:
             self._trace.write()
@@ -190,25 +199,26 @@ class Switch:
         self.close()
 
     def _loop_over(self, ports: PortSet) -> Loop:
-        """Return the loop over the ports that it covers, ready to run."""
+        """Return the loop over the ports that it covers, compiled."""
         loop = Loop(ports, NO_SPANS if self._trace is None else self._trace.spans)
         ports.wake()
         loop.warm_up(self._output)
         return loop
 
     def _run_loop(self) -> bool:
-        """Move frames of the ports that the loop covers until something else is to be done; False: it is Python's."""
+        """Run the loop until Python has something to do; return False if the loop cannot run now."""
         pipeline, loop = self.device.pipeline, self._loop
         if loop is None or pipeline is None or loop.is_blocked:
             return False
         pipeline.lock.make_way = self.ports.wake
-        while pipeline.lock.is_wanted and not self._stopping:  # who comes after this look rings, and is heard asleep
+        # Let control-plane threads go first.  One that comes after this look calls `make_way`, which ends the loop.
+        while pipeline.lock.is_wanted and not self._stopping:
             time.sleep(0)
         with pipeline.lock:
             entry = pipeline.entry(self._output)
             if entry is None:
                 return False
-            if pipeline is not self.device.pipeline:
+            if pipeline is not self.device.pipeline:  # another program was committed while this thread waited
                 return True
             ended = loop.run(entry, self._batch, self._output)
         if ended == UNSENT:
@@ -220,9 +230,9 @@ class Switch:
         return True
 
     def _forward(self, batch: Batch, first: int = 0) -> int:
-        """Run a batch through the program and send what it makes; return how many frames that is.
+        """Run a batch through the program and send its output; return how many frames were sent.
 
-        Without a program frames are dropped.
+        Without a program the frames are dropped.
         """
         pipeline, went = self.device.pipeline, 0
         if pipeline is None:
@@ -233,7 +243,7 @@ class Switch:
             output = self._output
             try:
                 first += pipeline.process_batch(*columns, batch.count - first, output, now_us)
-            except UsageError:  # a multicast group has grown too large for it
+            except UsageError:  # the output is too small for the copies of one frame: a multicast group has grown
                 frames, size = pipeline.room(int(batch.lengths[first]))
                 self._output = Output(max(frames, len(output.ports)), max(size, len(output.arena)))
                 continue
@@ -242,7 +252,7 @@ class Switch:
         return went
 
     def _send(self) -> None:
-        """Send what the last batch has made."""
+        """Send the output of the last batch."""
         output, made = self._output, slice(self._output.count)
         self.ports.transmit(output.ports[made], output.addresses[made], output.lengths[made])
 
@@ -261,7 +271,7 @@ class Switch:
 
 
 def _open_taps(config: Config) -> Iterator[Tap]:
-    """Yield what is to watch the frames; raises UsageError."""
+    """Yield the taps that `config` asks for; raises UsageError."""
     try:
         if config.pcap is not None:
             yield Capture(config.pcap, config.cpu_port)
@@ -274,9 +284,9 @@ def _open_taps(config: Config) -> Iterator[Tap]:
 
 
 def start_interruptible(config: Config) -> Switch:
-    """Return a switch that SIGINT and SIGTERM stop, also when they come before it is there; raises SwitchsumError."""
+    """Return a switch that SIGINT and SIGTERM stop, even if they arrive while it starts; raises SwitchsumError."""
     endings = (signal.SIGINT, signal.SIGTERM)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # they wait until there is something to stop
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # the kernel holds them until there is a switch to stop
     try:
         switch = Switch(config)
         for number in endings:

@@ -1,4 +1,4 @@
-"""How kernels call a program."""
+"""The call of a program's native code from a kernel."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ENTRY_WORDS: Final = 11
 def call_program(
     entry: npt.NDArray[np.int64], addresses: int, lengths: int, ports: int, count: int, now_us: int
 ) -> Any:
-    """Run frames through native code; return how many ran.
+    """Run frames through the program behind `entry`; return how many ran.
 
-    Its entry; addresses of the columns of addresses, lengths and ports; how many; and the time in microseconds.
+    `addresses`, `lengths` and `ports` are the addresses of a batch's columns, `count` its frames.
     """
     return call(
         *(entry[0], entry[1], addresses, lengths, ports, count, now_us),

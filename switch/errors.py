@@ -1,4 +1,4 @@
-"""What the embedded switch refuses, and why."""
+"""The errors of the embedded switch: programs that it does not load, and control-plane calls that it refuses."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from switchsum.protocol.errors import LocalError
 
 
 class ProgramError(LocalError):
-    """The JSON is no BMv2 program, or uses what this switch does not support; the text names it and its P4 line."""
+    """The JSON is no BMv2 program, or uses a feature that this switch lacks; the text names it and its P4 line."""
 
 
 class StateError(LocalError):
-    """A control-plane operation that the state of the switch does not allow."""
+    """The state of the switch does not allow a control-plane operation."""
 
 
 class BadEntry(StateError, ValueError):
-    """An entry that does not fit its table, or an index, group or value out of range."""
+    """An entry does not fit its table, or an index, a group or a value is out of range."""
 
 
 class EntryExists(StateError):
-    """An entry with this match and priority is there already."""
+    """The table has an entry with this match and priority already."""
 
 
 class EntryMissing(StateError, LookupError):
-    """No entry with this match and priority, or no such group or session."""
+    """There is no entry with this match and priority, or no such group or session."""
 
 
 class TableFull(StateError):

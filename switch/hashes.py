@@ -1,11 +1,14 @@
-"""The hash functions of v1model, over bytes, as BMv2 computes them."""
+"""The hash algorithms of v1model (`HashAlgorithm`), over bytes, as BMv2's calculations.cpp computes them.
+
+These are the definitions; `codegen/checksum.py` and `codegen/hashes.py` compute the same in native code.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 WIDTHS = {"csum16": 16, "crc16": 16, "crc32": 32, "crcCCITT": 16, "xor16": 16, "identity": 64}
-"""Bits of each supported algorithm's result."""
+"""Width in bits of the result of each algorithm that is supported."""
 
 
 def csum16(data: bytes) -> int:
@@ -18,7 +21,7 @@ def csum16(data: bytes) -> int:
 
 
 def reflected_crc(data: bytes, polynomial: int, initial: int, final: int) -> int:
-    """Return a CRC that takes the lowest bit first; `polynomial` is given in that order too."""
+    """Return a CRC that takes the lowest bit of each byte first; `polynomial` has its bits in that order, too."""
     crc = initial
     for byte in data:
         crc ^= byte
@@ -28,7 +31,7 @@ def reflected_crc(data: bytes, polynomial: int, initial: int, final: int) -> int
 
 
 def crc_ccitt(data: bytes) -> int:
-    """Return CRC-16 CCITT, highest bit first, from all ones."""
+    """Return CRC-16 CCITT: highest bit first, initial value all ones."""
     crc = 0xFFFF
     for byte in data:
         crc ^= byte << 8
@@ -47,7 +50,7 @@ def xor16(data: bytes) -> int:
 
 
 def identity(data: bytes) -> int:
-    """Return the first eight bytes as a number, the first byte highest (fewer bytes make a shorter number)."""
+    """Return the first eight bytes as a big-endian number; of fewer bytes, all of them."""
     return int.from_bytes(data[:8], "big")
 
 

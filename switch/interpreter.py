@@ -1,4 +1,8 @@
-"""The IR's definition: a plain interpreter, one function for each node, Python integers for values."""
+"""The definition of the IR: an interpreter with one function for each node and Python integers for values.
+
+It is written to be read and to be right, not to be fast.  The native code of `codegen` must do the same with every
+packet; `tests/p4` and the fuzzer run programs on both and compare.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ from switchsum.switch.state import State
 
 
 class _EndOfGraph(Exception):
-    """A statement ended the parser."""
+    """Ends the parser: the packet is too short."""
 
 
 class Packet:
-    """One packet on its way: its fields, which headers are valid, and what the parser has not taken."""
+    """One packet in the switch: its fields, which headers are valid, and its frame."""
 
     def __init__(self, program: ir.Program, data: bytes) -> None:
         self._program = program
@@ -26,16 +30,16 @@ class Packet:
         self.valid = [header.metadata for header in program.headers]
         self.data = data
         self.cursor = 0
-        """Bytes that the parser has taken."""
+        """Bytes that the parser has extracted or skipped; the rest of `data` is the payload."""
         self.found: dict[int, tuple[int, ...]] = {}
-        """Parameters of the action that each table chose last."""
+        """For each table, the parameters of the action that its last lookup chose."""
 
     def set(self, slot: int, value: int) -> None:
         """Write the low bits of a number to a field."""
         self.fields[slot] = value & _mask(self._program.fields[slot].width)
 
     def copy(self) -> Packet:
-        """Return a copy that goes its own way."""
+        """Return an independent copy."""
         other = Packet(self._program, self.data)
         other.fields, other.valid = list(self.fields), list(self.valid)
         other.cursor, other.found = self.cursor, dict(self.found)
@@ -56,7 +60,7 @@ class Interpreter:
         self._meters = [state.meters[meter.name] for meter in program.meters]
         self._state = state
         self.now_us = 0
-        """Time of the packet at hand, in microseconds."""
+        """Time in microseconds that meters and timestamps see."""
 
     def run(self, packet: Packet, graph: ir.Graph) -> None:
         """Run one of the program's graphs on a packet."""
@@ -71,7 +75,7 @@ class Interpreter:
             pass
 
     def deparse(self, packet: Packet) -> bytes:
-        """Return a packet's valid headers and what the parser has not taken."""
+        """Return the frame of a packet: its valid headers and its payload."""
         frame = b"".join(self._bytes(packet, header) for header in self._program.deparser if packet.valid[header])
         return frame + packet.data[packet.cursor :]
 
@@ -175,6 +179,7 @@ class Interpreter:
     def _random(self, packet: Packet, statement: ir.Random) -> None:
         low, high = self._value(packet, statement.low), self._value(packet, statement.high)
         if low <= high:
+            # A random number of 64 bits, scaled to the range; as a division by 2**64 it is the same in native code.
             packet.set(statement.slot, low + (self._state.next_random() * (high - low + 1) >> 64))
 
     def _const(self, packet: Packet, value: ir.Const) -> int:

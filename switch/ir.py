@@ -1,12 +1,16 @@
-"""The intermediate representation: what a program does to a packet, in fixed-width unsigned arithmetic.
+"""The intermediate representation (IR): what a P4 program does to a packet, in fixed-width unsigned arithmetic.
 
-A program is a handful of graphs (parser, checksum verification, ingress, egress, checksum update).  A graph is a tuple
-of blocks; a block is straight-line statements and one terminator that says which block follows.  Expressions have no
-side effects, and every one has a `width` in bits: its value lies between 0 and 2**width - 1, and arithmetic wraps.
-Booleans are expressions of width 1.
+A program has five graphs: parser, checksum verification, ingress, egress and checksum update.  A graph is a tuple of
+basic blocks.  A block is a list of statements and one terminator that says which block follows.  An expression has no
+side effects and has a `width` in bits: its value lies between 0 and 2**width - 1, and arithmetic wraps.  A boolean is
+an expression of width 1.
 
-Header and metadata fields are named by their slot, the index into `Program.fields`; headers, tables, registers and
-counters by their index likewise.  `interpreter` says by example what each node means, `verify` what is well-formed.
+A field of a header or of metadata is named by its slot, the index into `Program.fields`.  Headers, tables, registers,
+counters and meters are named by their index, too.
+
+The IR knows nothing of P4's types or of BMv2's integers without bounds: `lower` has made both into widths.  So a pass
+or a code generator has few cases to get right.  `interpreter` defines what each node does, and `verify` defines which
+programs are well-formed.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from switchsum.switch.v1model import DROP_PORT, PASSES
 
 
 class Op(Enum):
-    """Binary operators; both sides have the result's width, but a shift's amount may have any."""
+    """Binary operators; both operands have the width of the result, except that a shift's amount may have any width."""
 
     ADD = "+"
     SUB = "-"
@@ -33,11 +37,11 @@ class Op(Enum):
     OR = "|"
     XOR = "^"
     SHL = "<<"
-    """0 where the amount is the width or more."""
+    """Gives 0 if the amount is the width or more."""
     SHR = ">>"
-    """Zeros come in."""
+    """Shifts zeros in."""
     SAR = ">>s"
-    """Copies of the top bit come in."""
+    """Shifts copies of the top bit in."""
 
 
 class Relation(Enum):
@@ -61,7 +65,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """The value of a field; that of an invalid header is what was last written to it, 0 at first."""
+    """The value of a field.  A field of an invalid header has the value that was last written to it, at first 0."""
 
     width: int
     slot: int
@@ -69,7 +73,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """A parameter of the action that the last Apply chose."""
+    """A parameter of the action that the last Apply of the table has chosen."""
 
     width: int
     table: int
@@ -91,7 +95,7 @@ class Valid:
 
 @dataclass(frozen=True, slots=True)
 class Peek:
-    """Bits ahead of the parser, `offset` bits from its cursor; a Require before it makes sure that they are there."""
+    """Bits ahead of the parser, `offset` bits from its cursor; a Require before it has checked that they exist."""
 
     width: int
     offset: int
@@ -133,7 +137,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Resize:
-    """The low `width` bits; a wider result is filled with zeros, or with copies of the top bit where `signed`."""
+    """The low `width` bits of a value; a wider result gets zeros or, if `signed`, copies of the top bit."""
 
     width: int
     value: Expr
@@ -142,7 +146,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """The value side by side as often as `width` is a multiple of its own."""
+    """Copies of a value side by side, as many as fill `width`, a multiple of the value's width."""
 
     width: int
     value: Expr
@@ -150,7 +154,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True)
 class AddLanes:
-    """Sums of lanes of `lane` bits side by side, each wrapping for itself."""
+    """The sum of two vectors of lanes of `lane` bits; each lane wraps on its own."""
 
     width: int
     lane: int
@@ -160,7 +164,7 @@ class AddLanes:
 
 @dataclass(frozen=True, slots=True)
 class HashInput:
-    """A part of what is hashed, left out where its header is not valid."""
+    """One input of a hash; it is left out if its header is not valid."""
 
     value: Expr
     header: int | None
@@ -168,7 +172,7 @@ class HashInput:
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """A hash over the bits of the inputs side by side, filled up with zeros to whole bytes, and perhaps the payload."""
+    """A hash over the inputs' bits side by side, filled up with zeros to whole bytes, and over the payload if asked."""
 
     width: int
     algorithm: str
@@ -189,7 +193,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class SetValid:
-    """Make a header valid; one that was not becomes all zeros."""
+    """Make a header valid; if it was invalid, all its fields become 0."""
 
     header: int
 
@@ -211,28 +215,28 @@ class CopyHeader:
 
 @dataclass(frozen=True, slots=True)
 class Extract:
-    """Fill a header from the packet, make it valid and go on behind it; as Require where the packet is too short."""
+    """Fill a header from the packet, make it valid and move the cursor behind it; a short packet ends as in Require."""
 
     header: int
 
 
 @dataclass(frozen=True, slots=True)
 class Require:
-    """Where fewer than `bits` are left, set the parser error to the program's `too_short` and end the parser."""
+    """If fewer than `bits` bits are left, set the parser error to the program's `too_short` and end the parser."""
 
     bits: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """Skip bits, a multiple of 8 that Require has made sure of."""
+    """Skip bits, a multiple of 8; a Require before it has checked that they exist."""
 
     bits: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRegister:
-    """Read a register into a field; beyond its end there are zeros."""
+    """Read a register into a field; an index beyond the register's end reads 0."""
 
     slot: int
     register: int
@@ -241,7 +245,7 @@ class ReadRegister:
 
 @dataclass(frozen=True, slots=True)
 class WriteRegister:
-    """Write a register; beyond its end nothing happens."""
+    """Write a register; an index beyond the register's end writes nothing."""
 
     register: int
     index: Expr
@@ -250,7 +254,7 @@ class WriteRegister:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Count the packet and the bytes it came in with; beyond the counter's end nothing happens."""
+    """Count the packet and its bytes on arrival; an index beyond the counter's end counts nothing."""
 
     counter: int
     index: Expr
@@ -258,7 +262,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteMeter:
-    """Pass the packet through a meter and write its colour to a field; beyond the meter's end nothing happens."""
+    """Pass the packet through a meter and write its colour to a field; an index beyond the end changes nothing."""
 
     slot: int
     meter: int
@@ -267,7 +271,7 @@ class ExecuteMeter:
 
 @dataclass(frozen=True, slots=True)
 class Random:
-    """Write a number between `low` and `high` (64 bits each) to a field, evenly; nothing where low exceeds high."""
+    """Write a random number from `low` to `high` (64 bits each) to a field; if low exceeds high, write nothing."""
 
     slot: int
     low: Expr
@@ -292,14 +296,14 @@ Statement = (
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Go on with a block."""
+    """Continue with a block."""
 
     target: int
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """Go on with one of two blocks."""
+    """Continue with `then` if the condition is 1, else with `other`."""
 
     condition: Expr
     then: int
@@ -308,18 +312,18 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Look a table up and go on with the block of the action found."""
+    """Look a key up in a table and continue with the block of the action that was found."""
 
     table: int
     on_hit: tuple[int, ...]
-    """Block for each of the table's actions when an entry matched."""
+    """For each action of the table, the block that follows if an entry matched."""
     on_miss: tuple[int, ...]
-    """Block for each of the table's actions when it is the default action."""
+    """For each action of the table, the block that follows if none matched and it is the default action."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The graph is done."""
+    """End the graph."""
 
 
 Terminator = Jump | Branch | Apply | End
@@ -335,7 +339,7 @@ class Block:
 
 
 Graph = tuple[Block, ...]
-"""The first block is the entry."""
+"""The blocks of a graph; it begins with the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,14 +356,14 @@ class FieldInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderInfo:
-    """A header, or metadata, which is always valid and never on the wire."""
+    """A header; or metadata, which is always valid and never on the wire."""
 
     name: str
     metadata: bool
     slots: tuple[int, ...]
-    """Its fields, first to last on the wire."""
+    """Its fields, in the order of the wire."""
     width: int
-    """Bits; headers have whole bytes."""
+    """Bits; of a header a multiple of 8."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,30 +372,35 @@ class TableInfo:
 
     spec: TableSpec
     keys: tuple[Expr, ...]
-    """What `spec.keys` are compared with."""
+    """The values that `spec.keys` are compared with."""
     default: tuple[str, tuple[int, ...]]
-    """Action and parameters that the program gives as default."""
+    """Name and parameters of the default action in the program."""
     entries: tuple[Entry, ...]
     """Entries that the program declares."""
     colour: int | None = None
-    """Field that gets the colour of the direct meter of the entry that matched; a miss leaves it."""
+    """Field that gets the colour of the matching entry's direct meter; a miss does not change it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrayInfo:
-    """A register, counter or meter array."""
+    """An array of registers, counters or meters."""
 
     name: str
     size: int
     width: int
     """Bits of a cell; 0 for counters and meters."""
     unit: MeterUnit | None = None
-    """What a meter measures."""
+    """Unit that a meter measures; None for registers and counters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intrinsics:
-    """Slots of the fields that the switch around the program reads and writes."""
+    """Slots of the fields through which the program and the switch around it talk to each other.
+
+    Most are fields of v1model's standard metadata.  The last six exist in this switch only: they note what the
+    externs `truncate`, `clone`, `resubmit` and `recirculate` are to do when the control ends, as BMv2 does it.  A
+    number that may be absent is stored with 1 added, so that 0, the value of fresh metadata, means that it is absent.
+    """
 
     ingress_port: int
     egress_spec: int
@@ -411,17 +420,17 @@ class Intrinsics:
     qid: int
     priority: int
     length: int
-    """Bytes of the packet as headers come and go; becomes `packet_length` in egress."""
+    """Bytes of the packet with the headers that are valid now; becomes `packet_length` in egress."""
     cut: int
-    """One more than the bytes that the packet is truncated to; 0 for all."""
+    """Bytes that the packet is truncated to, plus 1; 0: it is not truncated."""
     clone: int
-    """One more than the session that the packet is cloned to when ingress or egress ends; 0: no clone."""
+    """Session that the packet is cloned to when ingress or egress ends, plus 1; 0: it is not cloned."""
     clone_list: int
     """Field list that the clone keeps."""
     resubmit: int
-    """Field list with which the packet enters ingress again as it came; 0: it goes on."""
+    """Field list with which the packet enters ingress again as it arrived; 0: it is not resubmitted."""
     recirculate: int
-    """Field list with which the packet enters ingress again as it would leave; 0: it leaves."""
+    """Field list with which the packet enters ingress again as it would leave; 0: it is not recirculated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -435,9 +444,9 @@ class Program:
     counters: tuple[ArrayInfo, ...]
     meters: tuple[ArrayInfo, ...] = ()
     value_sets: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Parser value sets by name, and the tables that hold their members, one for each place that asks."""
+    """Parser value sets by name, and for each the tables that hold its members, one for each select that uses it."""
     settled: tuple[TableInfo, ...] = ()
-    """Tables that nothing looks up, for they only ever run one action; the control plane sees them."""
+    """Tables that always run one action, which stands in the graph in their place; the control plane sees them."""
     intrinsics: Intrinsics
     parser: Graph
     verify: Graph
@@ -447,16 +456,16 @@ class Program:
     update: Graph
     """Checksum update, before the deparser."""
     field_lists: tuple[tuple[int, ...], ...]
-    """Metadata that clones and packets that enter again keep; number 0 is empty."""
+    """Metadata that clones, resubmitted and recirculated packets keep; list 0 is empty."""
     stack_counts: tuple[int, ...]
-    """Metadata that belongs to header stacks, and stays when other metadata is set to zero."""
+    """The `next` index of each header stack; it belongs to the headers, and is kept when metadata is set to zero."""
     deparser: tuple[int, ...]
-    """Headers in the order in which they leave, those that are valid."""
+    """Headers in the order in which the valid ones leave."""
     too_short: int
     """The error code of a packet that ends within a header."""
     drop_port: int = DROP_PORT
     """Egress port of packets that are dropped."""
     passes: int = PASSES
-    """How often ingress may run for one frame."""
+    """How often ingress may run for one frame that is resubmitted or recirculated."""
     queues: int = 1
-    """Queues of each port; packets whose priority is none of them are dropped before egress."""
+    """Queues of each port; a packet with a priority of `queues` or more is dropped before egress."""

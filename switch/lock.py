@@ -7,26 +7,29 @@ from threading import Lock, RLock
 
 
 class StateLock:
-    """A reentrant lock whose holder is told when somebody else wants it.
+    """A reentrant lock that tells its holder when another thread wants it.
 
-    The data plane keeps it while it moves frames, and while it sleeps in between.
+    The data plane holds the lock while it moves frames, and also while it sleeps between batches, since all of that is
+    one call of a kernel (`loop.py`).  A control-plane thread that wants the lock therefore calls `make_way`, which
+    wakes the data plane and makes it release the lock.
     """
 
     def __init__(self) -> None:
         self.make_way: Callable[[], object] = bool
-        """Called, from any thread, to have the data plane release the lock soon."""
+        """Makes the data plane release the lock soon; any thread may call it."""
         self._lock = RLock()
         self._guard = Lock()
         self._waiting = 0
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a thread waits for the lock."""
         return self._waiting > 0
 
     def __enter__(self) -> StateLock:
         if self._lock.acquire(blocking=False):
             return self
+        # The order matters: the data plane looks at `_waiting` after it has been woken.
         with self._guard:
             self._waiting += 1
         try:

@@ -1,8 +1,15 @@
-"""The switch's loop over its shared-memory, interface and UDP ports, as one kernel: frames come, are run, and go.
+"""The data plane's loop over shared-memory ports, interfaces and the UDP port, as one kernel without Python.
 
-It does what `Switch.run` does, over and over, sleep included, until something is to be done that kernels cannot do:
-frames for or from other ports or that an interface does not take yet, links that come or go, somebody who wants the
-program's state.
+It does what `Switch.run` does, sleep included: collect a batch of frames, run the program, send the output.  It returns
+when something has to be done that a kernel cannot do:
+
+- frames are for the CPU port, or for ports of several kinds at once (`UNSENT`);
+- an interface does not take a frame now, which has to wait (`HELD`);
+- a worker connects or disconnects, or a control-plane thread wants the lock: each makes a descriptor readable on which
+  the loop sleeps (`DONE`);
+- it has run for a while without sleeping, and other ports are to have their turn (`DONE`).
+
+`Switch._run_loop` then does the rest in Python and calls it again.
 """
 
 from __future__ import annotations
@@ -36,35 +43,35 @@ from switchsum.switch.replicas import complete
 _WAIT: Final = int(Span.WAIT)
 _PROGRAM: Final = int(Span.PROGRAM)
 TURNS: Final = 64
-"""A loop that does not sleep returns after so many batches, so that other ports have their turn."""
+"""A loop that does not sleep returns after this many batches, so that other ports have their turn."""
 LONGEST_RUN_S: Final = 0.05
-"""One that does returns after this, so that links that make no sense are dropped."""
+"""A loop returns after this time, so that Python drops links that a worker has corrupted."""
 LONGEST_SLEEP_NS: Final = 1_000_000_000
 
 DONE: Final = 0
-"""Every frame that was taken has gone where it goes."""
+"""All frames that were collected have been run and sent."""
 UNSENT: Final = 1
-"""The batch may have frames left, and what the last ones made is for ports of several kinds, or did not fit."""
+"""The output is for ports of several kinds, or did not fit, and is not sent.  The batch may have frames left."""
 HELD: Final = 2
-"""The batch may have frames left; some of what the last ones made has to wait for its interface."""
+"""Some frames of the output have to wait for their interface.  The batch may have frames left."""
 
 _NOBODY: Final = np.zeros(PORTS, np.bool_)
 _FAILED: Final = (select.POLLHUP | select.POLLERR) << 16
 
 
 class _Watching(NamedTuple):
-    """What the loop sleeps on."""
+    """The descriptors on which the loop sleeps, in the form that poll(2) takes."""
 
     descriptors: Watched
     address: int
     bells: int
-    """How many of them, the first ones, are rung by workers; 0 or 1."""
+    """How many of them, the first ones, are bells that workers ring; 0 or 1."""
     mine: int
-    """How many say that frames have come for the loop; whatever else becomes readable ends it."""
+    """How many of them, the first ones, say that the loop has frames; any other one that is readable ends the loop."""
 
 
 class _Columns(NamedTuple):
-    """A batch."""
+    """The columns of a `Batch`."""
 
     addresses: Addresses
     lengths: Words
@@ -72,7 +79,7 @@ class _Columns(NamedTuple):
 
 
 class _Program(NamedTuple):
-    """How to call the program, and what it makes of a batch; see `Entry` and `Output`."""
+    """The call of the program and the columns of its output; see `Entry` and `Output`."""
 
     entry: npt.NDArray[np.int64]
     result: npt.NDArray[np.uint64]
@@ -84,7 +91,7 @@ class _Program(NamedTuple):
 
 
 class Loop:
-    """The loop over shared-memory ports, interfaces and UDP port of one set of ports, of which there must be some."""
+    """The loop over the shared-memory ports, interfaces and UDP port of a set of ports; it has at least one of them."""
 
     def __init__(self, ports: PortSet, spans: Spans = NO_SPANS) -> None:
         self._spans = spans
@@ -105,23 +112,23 @@ class Loop:
 
     @staticmethod
     def covers(ports: PortSet) -> bool:
-        """Return whether there are ports that a loop is for."""
+        """Return whether the set has ports that a loop can serve."""
         return any(isinstance(group, (ShmPorts, PacketPorts, UdpPort)) for group in ports.groups)
 
     def warm_up(self, output: Output) -> None:
-        """Have the kernel ready before a program is; something else must be readable, so that it returns."""
-        no_room = Batch(0)  # frames may have come already
+        """Compile the kernel before there is a program; the caller makes a descriptor readable, so that it returns."""
+        no_room = Batch(0)  # frames may have arrived already, and there is no program to run them
         self.run(Entry(np.zeros(ENTRY_WORDS, np.int64), np.zeros(2, np.uint64)), no_room, output)
 
     @property
     def is_blocked(self) -> bool:
-        """Whether interfaces must be waited for, which the loop does not do."""
+        """Whether frames wait for an interface; Python sends these, and the loop must not run meanwhile."""
         return self._packet is not None and self._packet.is_blocked
 
     def run(self, entry: Entry, batch: Batch, output: Output) -> int:
-        """Move frames, using `batch` and `output`; return DONE, UNSENT or HELD.
+        """Move frames by way of `batch` and `output`; return DONE, UNSENT or HELD.
 
-        Unless all is done, `batch` has frames of which the first `ran` have run.
+        Unless it returns DONE, `batch` has frames of which the first `ran` have been run.
         """
         shm, packet = self._shm, self._packet
         if len(self._held) < len(output.ports):
@@ -153,7 +160,7 @@ class Loop:
         return int(self._left[1])
 
     def hold(self, output: Output) -> None:
-        """Let frames that have been made wait for their interface, after `run` has returned HELD."""
+        """Queue the frames that have to wait for their interface, after `run` has returned HELD."""
         assert self._packet is not None
         held = self._held[: int(self._left[2])]
         ports = output.ports[held]
@@ -175,6 +182,7 @@ def _run(
     left: npt.NDArray[np.int64],
     spans: Spans,
 ) -> int:
+    # `left` tells the caller where the loop stopped: frames of the batch, how many of them ran, frames in `held`.
     result = program.result
     result[:] = 0
     left[:] = 0
@@ -210,6 +218,8 @@ def _run(
             left[1] = ran
             made = np.int64(result[0])
             ports, addresses, lengths = program.ports[:made], program.addresses[:made], program.lengths[:made]
+            # The common case, all output for workers of this machine, sends heads and one shared body.  Other ports
+            # need whole frames.  `done` is 0 if not even one frame's copies fit the output: Python makes a larger one.
             if done > 0 and _all_owned(shm.owned, ports):
                 shm_kernels.transmit(shm, counters, ports, addresses, lengths, program.heads, program.bodies)
                 went += int(made)
@@ -237,7 +247,7 @@ def _collect(
 ) -> int:
     """Fill a batch; return how many frames it has.
 
-    Sockets come first: they give a bounded number of frames each, while workers in memory might fill every batch.
+    Sockets come first: each gives a bounded number of frames, while shared-memory workers might fill every batch.
     """
     columns = batch.addresses, batch.lengths, batch.ports
     count = packet_kernels.collect(packet, counters, *columns, 0)
@@ -256,9 +266,10 @@ def _all_owned(owned: npt.NDArray[np.bool_], ports: Words) -> bool:
 
 @kernel
 def _sleep(shm: ShmWords, watching: _Watching, patience: Patience) -> bool:
-    """Look for frames for a short while, then sleep until some come; False when something else wants attention."""
+    """Look for frames for a short while, then sleep until some arrive; return False if Python has something to do."""
     began = monotonic()
-    looked = watching.mine == watching.bells and shm_kernels.look(shm, patience, began)  # sockets cannot be looked at
+    # Only memory can be looked at without a system call; with sockets among the ports the loop sleeps at once.
+    looked = watching.mine == watching.bells and shm_kernels.look(shm, patience, began)
     if looked or not shm_kernels.fall_asleep(shm):
         note_wait(patience, True, monotonic() - began)
         return True
@@ -270,7 +281,7 @@ def _sleep(shm: ShmWords, watching: _Watching, patience: Patience) -> bool:
         return False
     for i in range(len(watched)):
         if watched[i, 1] & (READY if i >= watching.mine else _FAILED):
-            return False  # what the bell was rung for is seen without it
+            return False  # frames that the bell was rung for are found without it, when the loop runs again
     if watching.bells > 0 and watched[0, 1] & READY:
         silence_bell(watched[0, 0])
     return True

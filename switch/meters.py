@@ -1,7 +1,12 @@
-"""Meters: two rates and three colours (RFC 2698, colour-blind), over bytes or packets.
+"""Meters: two rates and three colours (RFC 2698, colour-blind mode), over bytes or packets.
 
-Buckets hold millionths of a token, so that a rate in tokens a second times microseconds needs no division, and native
-code and interpreter agree to the last packet.
+A cell has two token buckets.  Each fills at its rate up to its burst.  A packet needs as many tokens as it has bytes,
+or one in a meter of packets.  It is red if the peak bucket has too few; yellow if only the committed bucket has too
+few; green if both have enough.  It takes its tokens from the peak bucket unless it is red, and from the committed
+bucket if it is green.
+
+Buckets hold millionths of a token: a rate in tokens a second, multiplied by microseconds, then needs no division.  So
+native code and the interpreter round nowhere, and give every packet the same colour.
 """
 
 from __future__ import annotations
@@ -17,21 +22,21 @@ from switchsum.switch.lock import StateLock
 
 GREEN, YELLOW, RED = 0, 1, 2
 MICRO: Final = 1_000_000
-"""Parts of a token."""
+"""Units of a bucket in one token."""
 MAX_RATE: Final = (1 << 63) - 1
 """Tokens a second; P4Runtime's numbers are int64."""
 MAX_BURST: Final = ((1 << 63) - 1) // MICRO
-"""Tokens that a bucket may hold: 9 terabytes."""
+"""Tokens of a full bucket, so that a bucket's units fit 63 bits: 9 terabytes."""
 
 LAST, PEAK, COMMITTED = 0, 1, 4
-"""Words of a cell: the time of the last packet in microseconds; for each bucket RATE, BURST and TOKENS."""
+"""Words of a cell: time of the last packet in microseconds; from PEAK and from COMMITTED on, a bucket's three words."""
 RATE, BURST, TOKENS = range(3)
 CONFIGURED: Final = 7
 CELL_WORDS: Final = 8
 
 
 class MeterUnit(Enum):
-    """What a token stands for."""
+    """What one token pays for."""
 
     BYTES = "bytes"
     PACKETS = "packets"
@@ -39,7 +44,7 @@ class MeterUnit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterRates:
-    """How a cell is configured; rates in tokens a second, bursts in tokens."""
+    """The configuration of a cell: rates in tokens a second, bursts in tokens."""
 
     committed: int
     committed_burst: int
@@ -48,7 +53,7 @@ class MeterRates:
 
 
 class Meter:
-    """An array of meters; a cell that is not configured is always green."""
+    """A meter array; a cell that is not configured gives green."""
 
     def __init__(self, name: str, size: int, unit: MeterUnit, lock: StateLock) -> None:
         self.name = name
@@ -56,10 +61,10 @@ class Meter:
         self.unit = unit
         self._lock = lock
         self.cells = np.zeros((size, CELL_WORDS), np.uint64)
-        """By index; shared with the native engine."""
+        """The words of each cell; shared with the native engine."""
 
     def configure(self, index: int, rates: MeterRates | None) -> None:
-        """Set a cell's rates and fill its buckets, or make it always green; raises BadEntry."""
+        """Set a cell's rates and fill its buckets; None: the cell gives green again.  Raises BadEntry."""
         made = [0] * CELL_WORDS
         if rates is not None:
             self._check(rates)
@@ -69,7 +74,7 @@ class Meter:
             self.cells[self._checked(index)] = made
 
     def rates(self, index: int) -> MeterRates | None:
-        """Return how a cell is configured, None where it is not; raises BadEntry."""
+        """Return the configuration of a cell, None if it has none; raises BadEntry."""
         with self._lock:
             cell = self.cells[self._checked(index)].tolist()
         if not cell[CONFIGURED]:
@@ -87,6 +92,7 @@ class Meter:
         if not cell[CONFIGURED]:
             return GREEN
         needed = MICRO * (frame_bytes if self.unit is MeterUnit.BYTES else 1)
+        # A caller may pass an earlier time than before; a meter's time never runs back.
         elapsed_us = max(0, now_us - cell[LAST])
         cell[LAST] += elapsed_us
         for bucket in (PEAK, COMMITTED):

@@ -1,6 +1,8 @@
-"""A BMv2 program as it stands in the JSON that p4c writes, typed and checked for form but not yet for meaning.
+"""A BMv2 program as p4c writes it to JSON, as typed Python objects.
 
-The format is documented in p4lang/behavioral-model, docs/JSON_format.md; `reader.read_program` makes these objects.
+`reader.read_program` makes these objects and checks that the JSON has the right form.  Whether the program has a
+meaning for this switch is checked later, in `lower`.  The format is documented in p4lang/behavioral-model,
+docs/JSON_format.md.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from switchsum.switch.errors import ProgramError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Where something stands in the P4 source."""
+    """A place in the P4 source."""
 
     file: str
     line: int
@@ -23,7 +25,7 @@ class Source:
 
 
 def refusal(what: str, source: Source | None) -> ProgramError:
-    """Return the error that refuses `what`, with its place in the P4 source where the JSON tells it."""
+    """Return the error that refuses `what`, with its place in the P4 source if the JSON gives it."""
     return ProgramError(f"{what} ({source})" if source else what)
 
 
@@ -37,11 +39,11 @@ class FieldName:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant; negative ones occur."""
+    """A constant; it may be negative."""
 
     value: int
     width: int | None = None
-    """Bits, where the JSON says (in calculations)."""
+    """Bits; the JSON gives them in calculations only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Peek:
     """Bits of the packet ahead of the parser."""
 
     offset: int
-    """Bits from the first that is not extracted yet."""
+    """Distance in bits from the first bit that is not extracted yet."""
     width: int
 
 
@@ -86,19 +88,19 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """Several operands (of log_msg)."""
+    """A list of operands; only log_msg has one."""
 
     items: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operator and its operands; `left` is missing for unary ones, `condition` is there for `?` alone."""
+    """An operator and its operands; unary operators have no `left`, and only `?` has a `condition`."""
 
     operator: str
     left: Operand | None
     right: Operand | int
-    """An int only for access_field, a field's offset in its header."""
+    """For access_field an int, the field's position in its header."""
     condition: Operand | None = None
 
 
@@ -111,7 +113,7 @@ class FieldType:
 
     name: str
     width: int
-    """Bits; the maximum where the field is variable."""
+    """Bits; of a variable field the maximum."""
     signed: bool = False
     variable: bool = False
 
@@ -166,7 +168,7 @@ class Transition:
     """A case of a parser state's select."""
 
     value: int | None
-    """None for the default; the key's fields side by side, each rounded up to whole bytes."""
+    """The key's fields side by side, each rounded up to whole bytes; None for the default case."""
     mask: int | None
     next_state: str | None
     value_set: str | None = None
@@ -185,7 +187,7 @@ class ParserState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parser:
-    """A parser; the start state is None when there is nothing to parse."""
+    """A parser; its start state is None if the program parses nothing."""
 
     start: str | None
     states: tuple[ParserState, ...]
@@ -207,16 +209,16 @@ class TableEntry:
     """An entry that the program declares."""
 
     match: tuple[tuple[str, int, int], ...]
-    """For each key field: kind, and value and mask, value and prefix length, or low and high."""
+    """For each key field its kind and two numbers: value and mask, value and prefix length, or low and high."""
     action_id: int
     arguments: tuple[int, ...]
     priority: int
-    """BMv2's sense: smaller wins."""
+    """As in BMv2, the entry with the smallest number wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultEntry:
-    """The default action that the program names."""
+    """The default action that the program declares."""
 
     action_id: int
     arguments: tuple[int, ...]
@@ -225,7 +227,7 @@ class DefaultEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A match-action table, those included that p4c makes of plain statements."""
+    """A match-action table; p4c also makes tables of plain statements, and these are included."""
 
     name: str
     kind: str
@@ -235,9 +237,9 @@ class Table:
     action_ids: tuple[int, ...]
     next_by_action: dict[int, str | None]
     next_by_hit: tuple[str | None, str | None] | None
-    """Next nodes on hit and on miss, where the program asks for that instead."""
+    """Next nodes on hit and on miss, if the program branches on these and not on the action."""
     next_default: str | None
-    """Where an action leads that `next_by_action` does not list."""
+    """Next node after an action that `next_by_action` does not list."""
     default: DefaultEntry | None
     entries: tuple[TableEntry, ...]
     const_entries: bool
@@ -294,7 +296,7 @@ class Checksum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Array:
-    """A register, counter or meter array; direct ones belong to a table."""
+    """An array of registers, counters or meters; a direct array belongs to a table."""
 
     name: str
     size: int
@@ -305,12 +307,12 @@ class Array:
     unit: str = ""
     """What a meter counts: bytes or packets."""
     target: FieldName | None = None
-    """Where a direct meter puts its colour."""
+    """The field to which a direct meter writes its colour."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Everything in the JSON that this switch looks at."""
+    """All parts of the JSON that this switch uses."""
 
     name: str
     headers: tuple[HeaderInstance, ...]
@@ -318,11 +320,11 @@ class Program:
     unions: tuple[str, ...]
     """Names of header unions."""
     field_lists: dict[int, tuple[Operand, ...]]
-    """What resubmit, recirculate and clone preserve, by identifier."""
+    """The fields that resubmit, recirculate and clone preserve, by identifier of the list."""
     errors: dict[str, int]
     parser: Parser
     value_sets: dict[str, int]
-    """Names of parser value sets, and how many members each may have."""
+    """For each parser value set, the number of members that it may have."""
     deparser: tuple[str, ...]
     """Headers in the order in which they leave."""
     registers: tuple[Array, ...]
@@ -335,4 +337,4 @@ class Program:
     egress: Control
     externs: tuple[str, ...]
     aliases: dict[str, FieldName]
-    """Names that simple_switch knows standard fields by."""
+    """The names of simple_switch for standard fields, and the fields of this program that they stand for."""

@@ -1,7 +1,8 @@
-"""Whether frames come so fast that it pays to let a few gather before anybody looks at them.
+"""Whether frames arrive so fast that the switch should let a few of them gather before it looks.
 
-A limited link hands over its frames one at a time.  Woken by each of them, a switch spends the time of a core on waking
-up; where there are thousands a second, a nap shorter than the time-out of any sender by far costs nobody anything.
+A link with a limited rate delivers its frames one at a time.  A switch that wakes up for each of them spends a whole
+core on waking up.  If thousands of frames arrive in a second, the switch naps for 0.2 ms after it wakes: it then finds
+several frames at once, and the nap is far shorter than the time-out of any sender (1 ms or more).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy.typing as npt
 from switchsum.protocol.kernels import kernel
 
 NAP_NS: Final = 200_000
-"""How long frames are let gather after the first one of them has come, where they come fast."""
+"""How long the switch naps after it has been woken, if frames arrive fast."""
 PERIOD_S: Final = 0.005
-"""For how long frames are counted before their rate is known."""
+"""How long frames are counted before their rate is known."""
 FAST: Final = 10_000.0
-"""Frames a second from which on they are let gather."""
+"""Frames a second from which on the switch naps."""
 
 Pace = npt.NDArray[np.float64]
-"""Whether they come fast (1, else 0), as the last whole period has shown; when this one began, and its frames."""
+"""Three words: 1 if frames arrived fast in the last whole period, else 0; when this period began; its frames so far."""
 
 _IS_FAST: Final = 0
 _SINCE: Final = 1
@@ -29,7 +30,7 @@ _COUNT: Final = 2
 
 
 def new_pace() -> Pace:
-    """Return that of a switch that has seen no frame yet, with the kernels ready for it."""
+    """Return the pace of a switch that has seen no frame yet, and compile the kernels that use it."""
     pace = np.zeros(3)
     note_frames(pace, 0, 0.0)
     is_fast(pace)
@@ -38,13 +39,13 @@ def new_pace() -> Pace:
 
 @kernel
 def is_fast(pace: Pace) -> bool:
-    """Tell whether frames are to be let gather."""
+    """Tell whether the switch should nap after it has been woken."""
     return bool(pace[_IS_FAST])
 
 
 @kernel
 def note_frames(pace: Pace, count: int, now: float) -> None:
-    """Note that so many frames have come until `now`, in seconds."""
+    """Note that `count` frames have arrived up to the time `now`, in seconds."""
     pace[_COUNT] += count
     passed = now - pace[_SINCE]
     if passed >= PERIOD_S:

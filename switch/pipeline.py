@@ -1,4 +1,8 @@
-"""The seam of the switch: a loaded program that turns frames that came in into frames that go out."""
+"""A loaded program: frames that arrive go in, frames that leave come out.
+
+This is the seam between the compiler and the rest of the switch.  On one side stand the reader, the lowering, the
+passes and two engines; on the other side the ports, the loop and the P4Runtime server, which know `Pipeline` only.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ EngineName = Literal["native", "interpreter"]
 
 
 class Engine(Protocol):
-    """What runs a program; `Pipeline` holds the lock around every call."""
+    """Runs a program; `Pipeline` holds the lock around every call."""
 
     def process_batch(
         self,
@@ -43,16 +47,16 @@ class Engine(Protocol):
         output: Output,
         now_us: int,
     ) -> int:
-        """Run frames until all are done or `output` may not hold what the next one makes; return how many ran."""
+        """Run frames, and stop if `output` may have no room for the copies of the next one; return how many ran."""
         ...
 
     def entry(self, output: Output) -> Entry | None:
-        """Return how kernels run batches into `output`; None: they cannot."""
+        """Return how a kernel calls this engine with `output`; None if it cannot."""
         ...
 
 
 class Pipeline:
-    """A program that is loaded, its state, and the engine that runs it."""
+    """A loaded program, its state, and the engine that runs it."""
 
     def __init__(self, program: ir.Program, state: State, engine: Engine) -> None:
         self.state = state
@@ -81,12 +85,12 @@ class Pipeline:
         debug: bool = False,
         sharding: Sharding | None = None,
     ) -> Pipeline:
-        """Load a BMv2 JSON file's text; raises ProgramError where it is none or needs what this switch lacks.
+        """Load the text of a BMv2 JSON file; raises ProgramError if it is none or needs a feature that is missing.
 
-        `queues` are what frames wait in behind the program; QUEUE_SHIFT says where the ports that go out name them.
-        `passes` is how often ingress may run for one frame, 1 to MAX_PASSES.
-        Native code of a debug build stops the process where an index goes beyond the end of an array.
-        `sharding` shares the frames of a batch out to several threads; ProgramError where packets would then meet.
+        `queues` hold the frames that wait for their port; the port number of a frame that leaves names its queue (see
+        QUEUE_SHIFT).  `passes` is how often ingress may run for one frame, 1 to MAX_PASSES.  With `debug`, native code
+        stops the process when an index is beyond the end of an array.  `sharding` divides the frames of a batch among
+        several threads; raises ProgramError if two threads might then use one register cell.
         """
         queues = queues or Queues()
         try:
@@ -101,18 +105,18 @@ class Pipeline:
             if sharding is not None:
                 raise ProgramError("shards are for the native engine")
             return cls(program, state, _InterpretedEngine(program, state))
-        # Imported late, for it brings LLVM.
+        # Imported late: llvmlite takes time and memory that the interpreter does not need.
         from switchsum.switch.codegen import compile_program  # noqa: PLC0415
 
         cache = open_store("switch")
         return cls(program, state, compile_program(program, state, cache=cache, debug=debug, sharding=sharding))
 
     def room(self, frame_bytes: int) -> tuple[int, int]:
-        """Return the frames and bytes of `Output` that one frame of that length may take."""
+        """Return how many frames and bytes of an `Output` one frame of that length may need."""
         return room(self._growth, self.state.copies(), frame_bytes)
 
     def process(self, port: int, frame: bytes, now_us: int = 0) -> list[tuple[int, bytes]]:
-        """Run one frame; return what goes out, as (port, frame)."""
+        """Run one frame; return the frames that leave, as (port, frame)."""
         data = np.frombuffer(frame or b"\0", np.uint8)
         with self.lock:
             frames, size = self.room(len(frame))
@@ -133,10 +137,10 @@ class Pipeline:
         output: Output,
         now_us: int = 0,
     ) -> int:
-        """Run `count` frames that lie at `addresses`, and put what goes out into `output`.
+        """Run `count` frames that lie at `addresses`, and put the frames that leave into `output`; return how many ran.
 
-        Stops before a frame whose copies, in the worst case (`room`), might not fit `output` any more; returns how
-        many ran.  The caller sends `output` off and calls again with the rest.  UsageError if not even the first fits.
+        Stops before a frame whose copies might not fit into `output` any more in the worst case (`room`).  The caller
+        then sends the output and calls again with the rest.  Raises UsageError if not even the first frame fits.
         """
         with self.lock:
             done = self._engine.process_batch(addresses, lengths, ports, count, output, now_us)
@@ -146,29 +150,29 @@ class Pipeline:
         return done
 
     def entry(self, output: Output) -> Entry | None:
-        """Return how kernels run batches into `output`, while the caller holds `lock`; None: they cannot."""
+        """Return how a kernel runs batches into `output` while the caller holds `lock`; None if it cannot."""
         return self._engine.entry(output)
 
 
 @functools.lru_cache(maxsize=4)
 def _lowered(device_config: str | bytes, drop_port: int, queues: int, passes: int) -> ir.Program:
-    """Read, lower and verify a program; one that is loaded again, as after VERIFY, is what it was."""
+    """Read, lower and verify a program; P4Runtime clients VERIFY a program and then load it, so results are kept."""
     return verify(lower(read_program(device_config), drop_port, queues, passes))
 
 
 def multiplies(program: ir.Program) -> bool:
-    """Return whether a frame may become more frames than `room` tells."""
+    """Return whether a frame may become more frames than `room` counts."""
     names = program.intrinsics
     return bool(assigned(program) & {names.clone, names.recirculate})
 
 
 def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:
-    """Return the frames and bytes that one frame may become."""
+    """Return how many frames and bytes one frame may become."""
     return copies, copies * (frame_bytes + growth_bytes + FRAME_ALIGN)
 
 
 def make_state(program: ir.Program, queues: Queues | None = None) -> State:
-    """Return a program's state as it is when nobody has touched it; raises ProgramError for impossible entries."""
+    """Return the initial state of a program; raises ProgramError if an entry that it declares is impossible."""
     lock = StateLock()
     tables = {}
     for info in (*program.settled, *program.tables):
@@ -199,7 +203,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> State:
 
 
 class _InterpretedEngine:
-    """The interpreter behind the batch interface."""
+    """Runs the interpreter behind the interface of an engine."""
 
     def __init__(self, program: ir.Program, state: State) -> None:
         self._switch = InterpretedSwitch(program, state)
@@ -236,7 +240,7 @@ class _InterpretedEngine:
         return count
 
     def entry(self, output: Output) -> None:
-        """Return None: it is Python."""
+        """Return None: the interpreter is Python, which kernels cannot call."""
 
 
 def _word(value: int) -> npt.NDArray[np.uint32]:

@@ -1,4 +1,8 @@
-"""From the text of a BMv2 JSON file to the typed model; whatever does not have the format's form is refused."""
+"""Reads the text of a BMv2 JSON file into the typed model, and refuses a text that does not have the format's form.
+
+Every value that is read comes through a `_Node`, which knows its path in the file.  So a file that somebody edited by
+hand gives an error text such as "root.pipelines[0].tables[2] has no key", and never a KeyError.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,8 @@ from switchsum.switch.errors import ProgramError
 _T = TypeVar("_T")
 
 MAX_NUMBER_BITS: Final = 1 << 16
-"""p4c's widest field has 2,048 bits; only the cases of a select over many fields are wider."""
+"""Longest number that is read.  p4c's widest field has 2,048 bits; a case of a select over many fields may be
+longer."""
 
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
@@ -21,13 +26,14 @@ _NAMED = {
 
 
 class _Node:
-    """A JSON value that knows its path, for error texts."""
+    """A JSON value and its path in the file, for error texts."""
 
     def __init__(self, value: object, path: str) -> None:
         self.value = value
         self.path = path
 
     def _expect(self, kind: type[_T], what: str) -> _T:
+        # In Python True is an int, in JSON it is no number.
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
             raise ProgramError(f"no BMv2 program: {self.path} is not {what}")
         return self.value
@@ -39,29 +45,29 @@ class _Node:
         return made
 
     def get(self, key: str) -> _Node | None:
-        """Return a member, None when it is missing or null."""
+        """Return a member of an object; None if it is missing or null."""
         value = self._expect(dict, "an object").get(key)
         return None if value is None else _Node(value, f"{self.path}.{key}")
 
     def items(self) -> Iterator[_Node]:
-        """Walk an array."""
+        """Yield the items of an array."""
         for index, value in enumerate(self._expect(list, "an array")):
             yield _Node(value, f"{self.path}[{index}]")
 
     def exactly(self, count: int) -> Sequence[_Node]:
-        """Return the items of an array of that length, or longer where `count` is negative."""
+        """Return the items of an array that has `count` items, or at least `-count` if `count` is negative."""
         made = [*self.items()]
         if len(made) != count and (count >= 0 or len(made) < -count):
             raise ProgramError(f"no BMv2 program: {self.path} has {len(made)} items, not {abs(count)}")
         return made
 
     def list(self, key: str, read: Callable[[_Node], _T]) -> tuple[_T, ...]:
-        """Read every item of an array, none when it is missing."""
+        """Return what `read` makes of each item of an array; an array that is missing counts as empty."""
         found = self.get(key)
         return tuple(read(item) for item in found.items()) if found else ()
 
     def pairs(self) -> dict[str, object]:
-        """Return an object's members."""
+        """Return all members of an object."""
         return self._expect(dict, "an object")
 
     def text(self) -> str:
@@ -75,7 +81,7 @@ class _Node:
         return self._expect(int, "a number")
 
     def natural(self) -> int:
-        """Return a number of 32 bits."""
+        """Return a number from 0 to 2**32 - 1."""
         number = self.integer()
         if number < 0:
             raise ProgramError(f"no BMv2 program: {self.path} is negative")
@@ -106,11 +112,12 @@ class _Node:
 
 
 def read_program(text: str | bytes) -> model.Program:
-    """Read a BMv2 JSON file's text; raises ProgramError."""
+    """Return the program that the text of a BMv2 JSON file describes; raises ProgramError."""
     try:
         root = _Node(json.loads(text), "root")
     except (ValueError, RecursionError) as error:
         raise ProgramError(f"no BMv2 program: not JSON ({error})") from None
+    # The major version changes when older readers would misread the file; minor versions only add to the format.
     version = [item.integer() for item in root["__meta__"]["version"].items()]
     if not version or version[0] != 2:
         raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
@@ -214,6 +221,7 @@ def _operand(node: _Node) -> model.Operand:
         return model.Number(node["value"].hexadecimal(), width.natural() if width else None)
     if kind == "expression":
         return _expression(node["value"])
+    # p4c writes "runtime_data" in actions and "local" in expressions within them; both are a parameter's index.
     if kind in ("runtime_data", "local"):
         return model.Argument(node["value"].natural())
     if kind == "bool":
@@ -228,9 +236,11 @@ def _operand(node: _Node) -> model.Operand:
         return model.Named("header" if kind == "regular" else "header_stack", node["value"].text())
     if kind in _NAMED:
         return model.Named(kind, node["value"].text())
+    # An empty vector is written as {} and not as [].
     if kind == "parameters_vector":
         items = node["value"]
         return model.Vector(() if items.value == {} else tuple(_operand(item) for item in items.items()))
+    # A kind that is not known here is refused by `lower`, which knows the statement and its line.
     value = node.get("value")
     return model.Named(kind, str(value.value) if value else "")
 
@@ -280,6 +290,7 @@ def _parser_state(node: _Node) -> model.ParserState:
 
 def _parser_operation(node: _Node) -> model.Primitive:
     operation = node["op"].text()
+    # An extern call in the parser is wrapped in a "primitive"; "shift" counts bytes, "advance" bits.
     if operation == "primitive":
         return _primitive(node["parameters"].exactly(1)[0])
     if operation == "shift":
@@ -370,6 +381,7 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
         for key, value in node["next_tables"].pairs().items()
     }
     otherwise = node.text_or_none("base_default_next")
+    # `if (table.apply().hit)` gives the keys __HIT__ and __MISS__ in the place of action names.
     by_hit = None
     if "__HIT__" in following or "__MISS__" in following:
         by_hit = following.get("__HIT__", otherwise), following.get("__MISS__", otherwise)
@@ -400,6 +412,7 @@ def _table_key(node: _Node) -> model.TableKey:
     kind = node["match_type"].text()
     mask = node.get("mask")
     target = node["target"]
+    # A key `hdr.isValid()` names the header alone.
     operand = model.FieldName(target.text(), "$valid$") if kind == "valid" else _field_name(target)
     return model.TableKey(
         name=node.text_or_none("name") or f"{operand.header}.{operand.field}",

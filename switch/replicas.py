@@ -1,4 +1,9 @@
-"""Replicas of a packet that are not whole: native code gives the body, which they have in common, to the first one."""
+"""Replicas of a packet that are not whole, and how they become whole.
+
+All replicas of a multicast packet have the same body.  Native code writes it once, behind the head of the first
+replica; each other replica is a head and the address of that body.  Ports that can send two pieces use them as they
+are.  For all other ports `complete` copies the body behind each head.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ def complete(
     heads: npt.NDArray[np.uint32],
     bodies: npt.NDArray[np.uint64],
 ) -> None:
-    """Make whole what is not, of the first `count` frames of an output."""
+    """Copy the body behind the head of each frame that is not whole, of the first `count` frames of an output."""
     for i in range(count):
         if bodies[i] != 0:
             copy_bytes(

@@ -1,11 +1,20 @@
-"""Several cores for one program: a batch is divided by its packets' shards, and every part runs beside the others.
+"""Several cores for one program: a batch is divided by its packets' shards, and the parts run at the same time.
 
-One thread, the caller, has the batch.  It finds each frame's shard, hands the parts of the others to helpers, runs its
-own part and waits.  Every part has a share of the output of its own, in which it cannot meet another; the gaps between
-them are closed in the end.  Batches that are not worth that, or do not fit, run as they would without shards.
+`passes/provenance.py` has proven that packets of two shards never use the same register cell, so the parts need no
+locks. One thread, the caller, has the batch:
 
-Helpers sit in native code without the GIL.  Who waits for the other looks for a moment and then sleeps on an eventfd
-(see `switchsum.protocol.patience`).
+1. It finds the shard of each frame with a function that only parses, and copies the frame's address to the part of that
+   shard (`_divide`).
+2. It gives each part a share of the output of its own (`_share_output`), posts the parts of the other shards to their
+   helper threads, runs its own part, and waits for the helpers (`_run_parts`).
+3. It moves the parts of the output together, in the order of the shards (`_gather`).
+
+A batch that is too small to be worth this, or that does not fit, runs on the caller's core as if there were no shards.
+Frames of one shard keep their order; frames of two shards may leave in another order than they arrived.
+
+Each helper has a *line* of memory with the caller: what the caller writes and what the helper writes are on two cache
+lines, so that the cores do not take them from each other.  Helpers run native code without the GIL.  A thread that
+waits looks at the other's word for a moment and then sleeps on an eventfd (`switchsum.protocol.patience`).
 """
 
 from __future__ import annotations
@@ -23,15 +32,15 @@ from switchsum.protocol.system import monotonic, ring_bell, silence_bell
 from switchsum.switch.entry import ENTRY_WORDS, call_program
 
 FEW: Final = 8
-"""A part with fewer frames is not worth waking a helper for."""
+"""Fewest frames of a part for which a helper is woken; the caller runs smaller parts itself."""
 MOST_FRAMES: Final = 1024
-"""Frames that are divided at a time."""
+"""Most frames that are divided at a time."""
 _ALIGN_BYTES: Final = 64
 
 SHARDS, COPIES, GROWTH, CODE, CONTEXT, FIND, FOUND, LINES, PATIENCE = range(9)
-"""Words of a program in shards: how many; most frames that one may become and most bytes that each may gain; the code
-and its context without shards; the code that finds shards and where it writes them; the address of the shards' lines;
-from here on the caller's `Patience`."""
+"""Words of a program that is sharded: number of shards; most frames that one frame may become, and most bytes that each
+may gain; code and context of the program without shards; code that finds the shards, and where it writes them; address
+of the lines; from PATIENCE on the caller's `Patience`."""
 HEAD_WORDS: Final = PATIENCE + FIELDS
 
 TURN, AWAKE_BELL, IS_ASLEEP = 0, 1, 2
@@ -39,23 +48,23 @@ DONE, DONE_BELL, IS_WAITED_FOR = 8, 9, 10
 COUNT, NOW, ROOM, ADDRESSES, LENGTHS, PORTS = range(16, 22)
 ENTRY: Final = 24
 LINE_WORDS: Final = 40
-"""Words of a shard: the last part that it was given, and the last one that it has run, each with an eventfd and whether
-somebody sleeps on that; the part: frames, the time, bytes of the output that are left, and the columns; its `Entry`,
-and behind it the result.  A cache line for what each side writes."""
+"""Words of a line.  TURN is the number of the last part that the caller has posted, DONE that of the last one that the
+helper has run; behind each stand an eventfd and 1 if the other thread sleeps on it.  Then the part: number of frames,
+time, bytes of the output that are left, addresses of the columns.  Then its `Entry`, and behind it the result."""
 RESULT: Final = ENTRY + ENTRY_WORDS
 _ARENA, _ARENA_BYTES, _MADE, _ROWS = ENTRY + 2, ENTRY + 3, ENTRY + 4, ENTRY + 9
-"""Words of the entry: memory for frames and its size, the first of five columns, their rows."""
+"""Words of the entry that a part has of its own: memory for frames and its size, first of five columns, their rows."""
 _COLUMN_BYTES: Final = (4, 8, 4, 4, 8)
-"""Of an item of each column: ports, addresses, lengths, heads, bodies."""
+"""Bytes of an item of each column: ports, addresses, lengths, heads, bodies."""
 END: Final = -1
-"""The turn after which a helper ends."""
+"""The turn that makes a helper end."""
 
 Words = npt.NDArray[np.int64]
 
 
 @inner
 def _wait(line: int, word: int, old: int, patience: Patience) -> Any:
-    """Wait until a word of a line, with its bell and flag behind it, is not `old` any more; return it."""
+    """Wait until a word of a line is not `old` any more; return it.  Its bell and its flag stand behind it."""
     address = line + 8 * word
     began = now = monotonic()
     until = look_until(patience, now)
@@ -63,10 +72,12 @@ def _wait(line: int, word: int, old: int, patience: Patience) -> Any:
         now = give_way(patience, now)
     paid = load_acquire(address) != old
     while load_acquire(address) == old:
+        # Say that this thread sleeps, then look once more; `_post` writes the word, then looks for the flag.  The
+        # fences between make sure that one of the two sees the other's write.
         store_release(address + 16, 1)
         fence()
         if load_acquire(address) == old:
-            silence_bell(load_acquire(address + 8))  # sleeps until it is rung
+            silence_bell(load_acquire(address + 8))  # blocks until the bell is rung
         store_release(address + 16, 0)
     note_wait(patience, paid, monotonic() - began)
     return load_acquire(address)
@@ -74,7 +85,7 @@ def _wait(line: int, word: int, old: int, patience: Patience) -> Any:
 
 @inner
 def _post(line: int, word: int, value: int) -> None:
-    """Write a word of a line and wake whoever waits for it."""
+    """Write a word of a line, and wake the thread that sleeps on it."""
     address = line + 8 * word
     store_release(address, value)
     fence()
@@ -90,7 +101,7 @@ def _run_part(line: Words) -> None:
 
 @kernel
 def help_out(address: int, patience: Patience) -> None:
-    """Run the parts of one shard, until there are no more."""
+    """Run the parts of one shard until the caller posts END; the body of a helper thread."""
     line = integers_at(address, LINE_WORDS)
     turn: Any = np.int64(0)
     while True:
@@ -103,7 +114,7 @@ def help_out(address: int, patience: Patience) -> None:
 
 @kernel
 def end(address: int) -> None:
-    """Let a helper end."""
+    """Make a helper end."""
     _post(address, TURN, END)
 
 
@@ -125,7 +136,7 @@ def run_batch(
     rows: int,
     result: int,
 ) -> int:
-    """Run a batch, as the code of a program does; `program` is the address of its words."""
+    """Run a batch; `program` is the address of the words above, the rest are the arguments of a program's code."""
     head = integers_at(program, HEAD_WORDS)
     made = (made_ports, made_addresses, made_lengths, made_heads, made_bodies)
     if count >= FEW * head[SHARDS]:
@@ -146,7 +157,7 @@ def run_batch(
 
 @inner
 def _share_output(lines: Words, arena: int, arena_bytes: int, made: tuple[int, ...], rows: int) -> None:
-    """Give every shard an equal part of the output."""
+    """Give each shard an equal share of the output."""
     shards = len(lines)
     size, share = arena_bytes // shards // _ALIGN_BYTES * _ALIGN_BYTES, rows // shards
     for shard in range(shards):
@@ -159,7 +170,7 @@ def _share_output(lines: Words, arena: int, arena_bytes: int, made: tuple[int, .
 
 @inner
 def _divide(head: Words, lines: Words, addresses: int, lengths: int, ports: int, count: int) -> Any:
-    """Copy frames into their shards' parts until one has no room for what the next may become; return how many."""
+    """Copy frames to the parts of their shards, until a part may have no room for the next; return how many."""
     call(head[FIND], head[CONTEXT], addresses, lengths, ports, count, lines[0, NOW], head[FOUND])
     found, frames = longs_at(head[FOUND], count), longs_at(addresses, count)
     sizes, came_at = words_at(lengths, count), words_at(ports, count)
@@ -180,7 +191,7 @@ def _divide(head: Words, lines: Words, addresses: int, lengths: int, ports: int,
 
 @inner
 def _run_parts(head: Words, lines: Words) -> None:
-    """Run all parts; the caller runs those that are small, and the first."""
+    """Run all parts; the caller runs the first one and those that are too small for a helper."""
     for shard in range(1, len(lines)):
         if lines[shard, COUNT] >= FEW:
             _post(head[LINES] + 8 * shard * LINE_WORDS, TURN, lines[shard, TURN] + 1)
@@ -195,7 +206,7 @@ def _run_parts(head: Words, lines: Words) -> None:
 
 @inner
 def _gather(lines: Words, made: tuple[int, ...], result: Words) -> None:
-    """Close the gaps between what the parts have made."""
+    """Move the rows of all parts together, so that the columns have no gaps."""
     result[:] = 0
     for shard in range(len(lines)):
         line = lines[shard]
@@ -204,7 +215,7 @@ def _gather(lines: Words, made: tuple[int, ...], result: Words) -> None:
             size = _COLUMN_BYTES[column]
             target, source = made[column] + result[0] * size, line[_MADE + column]
             if target != source:
-                # What is moved down is copied from its first byte on, so that it may lie over where it was.
+                # Rows move towards the start and are copied from the first on, so source and target may overlap.
                 to, of = words_at(target, count * size // 4), words_at(source, count * size // 4)
                 for i in range(len(to)):
                     to[i] = of[i]

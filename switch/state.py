@@ -1,6 +1,8 @@
-"""What lives in the switch between packets, and what the control plane may touch: one object for each P4 object.
+"""The state of a program that outlives a packet: registers, counters, multicast groups, clone sessions.
 
-Every method holds the pipeline's lock, so a change falls between two batches of packets.
+There is one Python object for each P4 object.  The memory behind it is a numpy array, and native code works on that
+very memory: no copy has to be kept up to date.  Every method holds the pipeline's lock, so that a change falls between
+two batches of packets.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ MAX_SESSION = (1 << 15) - 1
 """Largest clone session of simple_switch."""
 
 WIDE_BITS = 128
-"""Values from this width on live in memory in network byte order, not in machine words."""
+"""Values of this width or more are kept in memory in network byte order, narrower ones as machine integers.
+
+LLVM makes straight-line code for each 64-bit word of an operation on integers of 2,048 bits, without vector
+instructions; wide values are computed by vector loops instead (`codegen/wide.py`)."""
 
 
 class Counter:
-    """An indexed array of packet and byte counts."""
+    """A counter array: packets and bytes by index."""
 
     def __init__(self, name: str, size: int, lock: StateLock) -> None:
         self.name = name
@@ -55,7 +60,7 @@ class Counter:
 
 
 class Register:
-    """An array of equally wide values, big-endian in one piece of memory that the native engine shares."""
+    """A register array: big-endian values, one behind the other in memory that the native engine shares."""
 
     def __init__(self, name: str, size: int, width: int, lock: StateLock) -> None:
         self.name = name
@@ -66,13 +71,13 @@ class Register:
         self.memory = np.zeros(size * self.stride, dtype=np.uint8)
 
     def read(self, index: int) -> int:
-        """Return a value; raises BadEntry."""
+        """Return the value of a cell; raises BadEntry."""
         with self._lock:
             start = self._checked(index) * self.stride
             return int.from_bytes(self.memory[start : start + self.stride].tobytes(), "big")
 
     def write(self, index: int, value: int) -> None:
-        """Set a value; raises BadEntry."""
+        """Set the value of a cell; raises BadEntry."""
         if not 0 <= value < 1 << self.width:
             raise BadEntry(f"register {self.name}: {value:#x} does not fit {self.width} bits")
         with self._lock:
@@ -87,24 +92,24 @@ class Register:
 
 
 def cell_bytes(width: int) -> int:
-    """Return the bytes that a register cell takes: a power of two below `WIDE_BITS`, else the width rounded up."""
+    """Return the bytes of a register cell: below `WIDE_BITS` a power of two, else the width in whole bytes."""
     count = (width + 7) // 8
     return 1 << (count - 1).bit_length() if width < WIDE_BITS else count
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy that replication makes."""
+    """One copy of a packet that the replication engine makes."""
 
     port: int
     """Egress port, 0 to 511."""
     instance: int
-    """`standard_metadata.egress_rid` of the copy, 16 bits."""
+    """16 bits; egress reads it as `standard_metadata.egress_rid`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneSession:
-    """Where clones of a session go."""
+    """The destinations of the clones of a session."""
 
     replicas: tuple[Replica, ...]
     length_limit: int = 0
@@ -112,16 +117,16 @@ class CloneSession:
 
 
 class Multicast:
-    """Multicast groups; replicas leave in the order given."""
+    """Multicast groups; replicas leave in the order in which the control plane gave them."""
 
     def __init__(self, lock: StateLock) -> None:
         self._lock = lock
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._cells: dict[int, np.ndarray] = {}
         self.largest = 0
-        """The most replicas that any group has."""
+        """Number of replicas of the largest group."""
         self.directory = np.zeros((MAX_GROUP + 1, 2), dtype=np.uint64)
-        """By group, for the native engine: address of its (port, instance) pairs of 32 bits, and their number."""
+        """By group, for native code: address of its (port, instance) pairs of 32 bits each, and their number."""
 
     def set(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Create or replace a group of (port, instance) pairs; raises BadEntry."""
@@ -159,16 +164,16 @@ class Multicast:
 
 
 class CloneSessions:
-    """Clone (mirroring) sessions."""
+    """Clone sessions, which simple_switch calls mirroring sessions."""
 
     def __init__(self, lock: StateLock) -> None:
         self._lock = lock
         self._sessions: dict[int, CloneSession] = {}
         self._cells: dict[int, np.ndarray] = {}
         self.largest = 0
-        """The most replicas that any session has."""
+        """Number of replicas of the largest session."""
         self.directory = np.zeros((MAX_SESSION + 1, 3), dtype=np.uint64)
-        """By session, for the native engine: as in `Multicast.directory`, and the length limit."""
+        """By session, for native code: the two words of `Multicast.directory`, and the length limit."""
 
     def set(self, session: int, replicas: Sequence[tuple[int, int]], length_limit: int = 0) -> None:
         """Create or replace a session of (port, instance) pairs; raises BadEntry."""
@@ -226,10 +231,10 @@ def _check_number(what: str, number: int, largest: int) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class State:
-    """Everything of one loaded program that outlives a packet."""
+    """The state of one loaded program."""
 
     lock: StateLock
-    """Held by a batch of packets and by every change."""
+    """The data plane holds it while it runs a batch, the control plane while it makes a change."""
     tables: Mapping[str, Table]
     counters: Mapping[str, Counter]
     registers: Mapping[str, Register]
@@ -242,12 +247,13 @@ class State:
     """State of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
 
     def copies(self) -> int:
-        """Return how many frames one may become at most, if nothing is recirculated and no clone cloned again."""
+        """Return how many frames one frame may become, if none is recirculated and no clone is cloned again."""
+        # Ingress may clone the packet once; egress may clone each replica once.
         clones = self.clones.largest
         return max(1, self.multicast.largest) * (1 + clones) + clones
 
     def next_random(self) -> int:
-        """Advance the generator and return its next 64 bits."""
+        """Advance the random number generator and return its next 64 bits; native code computes the same."""
         state = int(self.random[0])
         state ^= state >> 12
         state ^= (state << 25) & _WORD
@@ -256,6 +262,7 @@ class State:
         return (state * RANDOM_FACTOR) & _WORD
 
 
+# A fixed seed: a run with the same frames has the same random numbers, on both engines.
 RANDOM_SEED = 0x5DEECE66D1CE4E5B
 RANDOM_FACTOR = 0x2545F4914F6CDD1D
 _WORD = (1 << 64) - 1

@@ -1,7 +1,12 @@
-"""Match-action tables as the control plane sees them: specifications, entries, and the entries' life.
+"""Match-action tables as the control plane sees them: what a table looks like, and the entries in it.
 
-A table's entries live in numbered rows; row 0 stands for the default action.  Direct counters are indexed by row, and a
-native engine keeps its copy of the entries by row (`Mirror`).
+The entries of a table live in numbered rows; row 0 stands for the default action.  An entry keeps its row as long as it
+exists.  So a row is a name that the other parts of the switch can use: direct counters and meters are arrays indexed by
+row, and a native engine keeps a copy of each entry under the same row (`Mirror`).
+
+If every key field is exact, a dictionary finds the row of a key.  Otherwise `lookup` tries the entries one after the
+other, in the order of their rank: by priority if a key field is ternary or range, by prefix length if the table is LPM,
+and by age among equals, as BMv2 does.
 """
 
 from __future__ import annotations
@@ -20,7 +25,7 @@ from switchsum.switch.meters import Meter, MeterRates, MeterUnit
 
 
 class MatchKind(Enum):
-    """How a key field is compared; P4Runtime's OPTIONAL is a TERNARY whose mask is all ones or zero."""
+    """How a key field is compared.  P4Runtime's OPTIONAL is a TERNARY whose mask is all ones or zero."""
 
     EXACT = "exact"
     LPM = "lpm"
@@ -30,14 +35,14 @@ class MatchKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Exact:
-    """Equal to `value`."""
+    """Matches `value`."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lpm:
-    """The first `prefix_len` bits are those of `value`, whose other bits are 0; length 0 matches everything."""
+    """Matches values with the first `prefix_len` bits of `value`, whose other bits are 0; length 0 matches all."""
 
     value: int
     prefix_len: int
@@ -45,7 +50,7 @@ class Lpm:
 
 @dataclass(frozen=True, slots=True)
 class Ternary:
-    """Equal to `value` in the bits that `mask` has; `value` has no others."""
+    """Matches values that are equal to `value` in the bits of `mask`; the other bits of `value` are 0."""
 
     value: int
     mask: int
@@ -53,7 +58,7 @@ class Ternary:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Between `low` and `high`, both included."""
+    """Matches values from `low` to `high`, both included."""
 
     low: int
     high: int
@@ -69,7 +74,7 @@ class KeySpec:
     """One field of a table's key."""
 
     name: str
-    """Name in the P4 program or by its @name."""
+    """Name in the P4 program, or the one that its annotation @name gives."""
     width: int
     """Bits."""
     kind: MatchKind
@@ -95,14 +100,14 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSpec:
-    """What the program says about a table."""
+    """The declaration of a table."""
 
     name: str
     """Fully qualified P4 name."""
     keys: tuple[KeySpec, ...]
     actions: tuple[ActionSpec, ...]
     size: int
-    """Entries that fit, the default action not counted."""
+    """Number of entries that the table holds, without the default action."""
     const_entries: bool = False
     """The entries come from the program and cannot be changed."""
     const_default: bool = False
@@ -110,7 +115,7 @@ class TableSpec:
     has_counters: bool = False
     """Each entry, and the default action, counts its packets and bytes."""
     meter: MeterUnit | None = None
-    """What each entry's own meter measures, where entries have one."""
+    """Unit of the entries' direct meters; None: entries have no meter."""
 
     def action(self, name: str) -> ActionSpec:
         """Return the action of that name; raises BadEntry."""
@@ -121,46 +126,46 @@ class TableSpec:
 
     @property
     def prioritised(self) -> bool:
-        """Whether entries carry a priority (some key field is ternary or range)."""
+        """Whether entries have a priority, which they have if a key field is ternary or range."""
         return any(key.kind in (MatchKind.TERNARY, MatchKind.RANGE) for key in self.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry: what it matches and what it does."""
+    """One entry: a match and an action."""
 
     match: tuple[Match, ...]
     """One for each key field, in the table's order."""
     priority: int = 0
-    """Larger wins, equal ones by age; at least 1 where the table is prioritised, else 0."""
+    """The largest wins, among equals the oldest.  At least 1 in a table that is prioritised, else 0."""
     action: str
     """Fully qualified P4 name."""
     params: tuple[int, ...] = ()
     is_const: bool = False
-    """From the program, not from the control plane."""
+    """The program declares this entry."""
 
 
 class Mirror(Protocol):
-    """A native engine's copy of a table, told of every change under the pipeline's lock."""
+    """A native engine's copy of a table; the table tells it of every change, under the pipeline's lock."""
 
     def put(self, row: int, entry: Entry) -> None:
-        """Write an entry into a row, new or changed in its action alone."""
+        """Write an entry to a row; it is new there, or only its action has changed."""
 
     def remove(self, row: int, entry: Entry) -> None:
-        """Forget the entry of a row."""
+        """Remove the entry of a row."""
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Write the default action."""
 
     def reordered(self) -> None:
-        """Take note that `Table.ranked_rows` has changed (tables that are not all exact)."""
+        """Note that `Table.ranked_rows` has changed; only for tables with a key field that is not exact."""
 
 
 _Key = tuple[tuple[Match, ...], int]
 
 
 class Table:
-    """The entries of one table; every method holds the pipeline's lock, so a change falls between two batches."""
+    """The entries of one table.  Every method holds the pipeline's lock, so that a change falls between two batches."""
 
     def __init__(self, spec: TableSpec, lock: StateLock, default: tuple[str, tuple[int, ...]]) -> None:
         self.spec = spec
@@ -180,10 +185,10 @@ class Table:
         self.counts = np.zeros((spec.size + 1 if spec.has_counters else 0, 2), dtype=np.uint64)
         """Direct counters: packets and bytes by row."""
         self.meter = Meter(spec.name, spec.size + 1, spec.meter, lock) if spec.meter else None
-        """Direct meters, by row; that of the default action, row 0, is never used."""
+        """Direct meters by row.  Row 0 is never used: the default action has no meter."""
 
     def attach(self, mirror: Mirror) -> None:
-        """Let a native engine follow this table from its present state on."""
+        """Copy the table to a native engine's mirror, and tell it of every change from now on."""
         with self._lock:
             self._mirror = mirror
             mirror.set_default(*self.default)
@@ -277,7 +282,7 @@ class Table:
             meter.configure(row, rates)
 
     def lookup(self, key: tuple[int, ...]) -> int:
-        """Return the row that matches a key, 0 for none."""
+        """Return the row that matches a key; 0 if none does."""
         if self._exact:
             return self._by_value.get(key, 0)
         for _, _, row in self._ranked:
@@ -290,11 +295,11 @@ class Table:
         return 0
 
     def ranked_rows(self) -> list[int]:
-        """Return the rows in the order in which they are tried (tables that are not all exact)."""
+        """Return the rows in the order in which a lookup tries them; only if a key field is not exact."""
         return [row for _, _, row in self._ranked]
 
     def action_of(self, row: int) -> tuple[str, tuple[int, ...]]:
-        """Return action and parameters of a row."""
+        """Return the action and the parameters of a row."""
         if not row:
             return self.default
         entry = self._entries[row]
@@ -334,6 +339,7 @@ class Table:
             raise EntryExists(f"table {self.spec.name} already has an entry {_text(*key)}")
         if len(self._rows) >= self.spec.size:
             raise TableFull(f"table {self.spec.name} is full ({self.spec.size} entries)")
+        # Rows of deleted entries are used again, so that the rows in use stay below the table's size.
         row = self._free.pop() if self._free else len(self._rows) + 1
         self._rows[key] = row
         self._entries[row] = entry
@@ -348,6 +354,7 @@ class Table:
             return
         self._age += 1
         longest = max((match.prefix_len for match in entry.match if isinstance(match, Lpm)), default=0)
+        # A table with both LPM and ternary fields goes by priority alone (P4Runtime specification, "Match Format").
         rank = (-(entry.priority if self.spec.prioritised else longest), self._age, row)
         self._ranks[row] = rank
         bisect.insort(self._ranked, rank)
@@ -393,7 +400,7 @@ def _text(match: tuple[Match, ...], priority: int) -> str:
 
 
 def _problem(match: Match, width: int) -> str:
-    """Return what is wrong with a match of a field of that width, or nothing."""
+    """Return what is wrong with a match of a field of that width; an empty text if nothing is."""
     full = (1 << width) - 1
     match match:
         case Exact(value) if not 0 <= value <= full:

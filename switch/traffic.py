@@ -1,8 +1,28 @@
-"""What the switch does around a program, by the interpreter: replication, clones, packets that enter again.
+"""The switch around a program, by the interpreter: replication, clones, resubmission, recirculation.
 
-This follows the pseudocode in docs/simple_switch.md of p4lang/behavioral-model, where BMv2's code leaves a choice that
-code: metadata of clones and of packets that enter again is zero but for their field list, and `truncate` is forgotten
-where a packet is copied.
+This follows the pseudocode in docs/simple_switch.md of p4lang/behavioral-model.  Where the page is silent, it follows
+BMv2's code.  When ingress ends:
+
+1. If `clone` was called, the packet *as it arrived* is parsed anew and goes to egress, to each replica of the session.
+2. If `resubmit` was called, the packet as it arrived enters ingress again, and step 3 is left out.
+3. If `mcast_grp` is not 0, a copy goes to egress for each replica of the group; else the packet goes to egress with
+port
+   `egress_spec`, unless that is the drop port.
+
+When egress ends:
+
+4. If `clone` was called, the packet *as egress left it* is kept for the clones (before checksums are updated).
+5. Unless `egress_spec` is the drop port, checksums are updated and the packet is deparsed.  If `recirculate` was
+called,
+   the frame enters ingress again; else it leaves.
+6. The clones go to egress.
+
+A packet that enters again, or that is a clone, begins a new *life*: its metadata is 0 except for the fields of the
+field list that the extern named and for `instance_type`.  `truncate` counts for one life and one copy: it does not
+carry over. Recursion ends, because ingress runs at most `Program.passes` times for a frame, and a clone of a clone in
+egress is made at most `MAX_CLONE_DEPTH` times.
+
+`codegen/driver.py` and `codegen/egress.py` do the same in native code.
 """
 
 from __future__ import annotations
@@ -35,11 +55,11 @@ class _Arrival:
 
     data: bytes
     metadata: dict[int, int]
-    """Values by slot; all else is zero."""
+    """Values by slot; all other metadata is 0."""
 
 
 class InterpretedSwitch:
-    """Runs frames through a program, one after the other."""
+    """Runs frames through a program one after the other."""
 
     def __init__(self, program: ir.Program, state: State) -> None:
         self._program = program
@@ -48,13 +68,13 @@ class InterpretedSwitch:
         self._interpreter = Interpreter(program, state)
 
     def process(self, port: int, frame: bytes, now_us: int) -> list[Output]:
-        """Run a frame that came in on `port` through the switch; return what goes out, as (port, frame)."""
+        """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""
         self._interpreter.now_us = now_us
         return _Passage(self._program, self._state, self._interpreter, port, now_us).run(frame)
 
 
 class _Passage:
-    """One frame and everything that becomes of it."""
+    """One frame and all packets that the switch makes of it."""
 
     def __init__(self, program: ir.Program, state: State, interpreter: Interpreter, port: int, now_us: int) -> None:
         self._program = program
@@ -97,7 +117,7 @@ class _Passage:
             self._egress(packet, packet.fields[names.egress_spec])
 
     def _clone_ingress(self, packet: Packet) -> None:
-        """Clone a packet as it came: it is parsed anew, with its port but without other metadata."""
+        """Clone a packet as it arrived: parse its frame anew, with its ingress port but without other metadata."""
         names = self._names
         replicas, length_limit = self._session(packet)
         if replicas:
@@ -132,11 +152,12 @@ class _Passage:
         packet.set(names.egress_timestamp, self._now_us)
         packet.set(names.enqueue_timestamp, self._now_us)
         packet.set(names.egress_port, port)
+        # Any value but the drop port: egress drops a packet by setting egress_spec, and ingress may have left it there.
         packet.set(names.egress_spec, self._program.drop_port + 1)
         packet.set(names.packet_length, fields[names.length])
         self._interpreter.run(packet, self._program.egress)
         replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
-        copy = packet.copy()
+        copy = packet.copy()  # before `_leave` updates checksums
         if fields[names.egress_spec] != self._program.drop_port:
             self._leave(packet, port | queue << QUEUE_SHIFT)
         if replicas:
@@ -155,7 +176,7 @@ class _Passage:
         self._outputs.append((port, frame[: cut - 1] if cut else frame))
 
     def _session(self, packet: Packet) -> tuple[tuple[Replica, ...], int]:
-        """Return where a packet is to be cloned to, and the clones' length limit."""
+        """Return the replicas of the session that a packet is cloned to, and their length limit; no session: none."""
         number = packet.fields[self._names.clone]
         try:
             session = self._state.clones.get(number - 1)
@@ -164,12 +185,12 @@ class _Passage:
         return session.replicas, session.length_limit
 
     def _kept(self, packet: Packet, number: int, instance_type: int) -> dict[int, int]:
-        """Return the metadata of a new life: a field list's values, and what kind of packet it is."""
+        """Return the metadata with which a new life begins: the values of a field list, and the instance type."""
         kept = {slot: packet.fields[slot] for slot in self._program.field_lists[number]}
         return {**kept, self._names.instance_type: instance_type}
 
     def _restart(self, packet: Packet, metadata: dict[int, int]) -> None:
-        """Set metadata to zero but for `metadata` and what belongs to header stacks."""
+        """Set all metadata to 0, except `metadata` and the next index of each header stack."""
         for header in self._program.headers:
             for slot in header.slots if header.metadata else ():
                 if slot not in self._program.stack_counts:

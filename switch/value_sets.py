@@ -1,4 +1,9 @@
-"""Parser value sets: each is a table, or several where several parser states ask for it, with a row for each member."""
+"""Parser value sets (P4_16 specification, "Value sets") as tables.
+
+A select that asks whether its key is in a value set is lowered to a table lookup: each member is an entry with the one
+action `MEMBER`, and the hit branch is the transition's state.  If several selects use the same set, each has a table of
+its own, since their keys are different expressions, and `ValueSet` keeps the tables alike.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +15,9 @@ from switchsum.switch.lock import StateLock
 from switchsum.switch.tables import Entry, Table, Ternary
 
 MEMBER: Final = "member"
-"""The one action of such a table."""
+"""Name of the only action of such a table."""
 DEFAULT_SIZE: Final = 1024
-"""Members that a set may have where the program does not say."""
+"""Most members of a set for which the program gives no size."""
 
 Member = tuple[Ternary, ...]
 """A match for each of the select's fields."""
@@ -33,7 +38,7 @@ class ValueSet:
         return self._members
 
     def set(self, members: Sequence[Member]) -> None:
-        """Replace all members; raises BadEntry or TableFull, and nothing changes then."""
+        """Replace all members; raises BadEntry or TableFull, and then nothing has changed."""
         made = tuple(members)
         if len(set(made)) != len(made):
             raise BadEntry(f"value set {self.name}: a member is named twice")

@@ -1,4 +1,9 @@
-"""What makes IR well-formed; every engine may rely on it, and every pass is checked with it."""
+"""The rules that well-formed IR keeps.
+
+`verify` runs after lowering and again after the passes, so that a mistake in either is found before code is made of it,
+and with the name of the graph and the block.  Engines rely on these rules and do not check them again: widths agree,
+indices are in range, and a Peek reads bits that a Require before it has checked.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ class MalformedProgram(AssertionError):
 
 
 def verify(program: ir.Program) -> ir.Program:
-    """Return the program unchanged; raises MalformedProgram where it is not well-formed."""
+    """Return the program unchanged; raises MalformedProgram if it breaks a rule."""
     checker = _Checker(program)
     for name in ("parser", "verify", "ingress", "egress", "update"):
         graph: ir.Graph = getattr(program, name)
@@ -41,8 +46,9 @@ class _Checker:
         self._parsing = False
 
     def block(self, block: ir.Block, count: int, *, parsing: bool) -> None:
-        """Check a block of a graph of `count` blocks."""
+        """Check a block of a graph that has `count` blocks."""
         self._parsing = parsing
+        # Bits ahead of the cursor that a Require has checked.  Nothing is known at the start of a block.
         peekable = 0
         for statement in block.statements:
             peekable = self._statement(statement, peekable)
@@ -64,7 +70,7 @@ class _Checker:
                     self._expression(key, spec.width, peekable)
 
     def _statement(self, statement: ir.Statement, peekable: int) -> int:
-        """Check a statement; return how many bits ahead may be peeked at after it."""
+        """Check a statement; return how many bits ahead of the cursor a Peek may read after it."""
         program = self._program
         match statement:
             case ir.Assign(slot, value):

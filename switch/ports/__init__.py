@@ -1,1 +1,1 @@
-"""Where frames enter and leave the switch: in memory, shared memory, AF_PACKET, pcap."""
+"""The ports of the switch: shared memory, network interfaces, a UDP socket, and memory for tests; and taps on them."""

@@ -1,4 +1,4 @@
-"""Frames that a port did not take at once."""
+"""Frames that wait because their interface did not take them at once."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from switchsum.switch.queues import CAPACITY_FRAMES, Queues
 
 
 class Backlog:
-    """The queues of one port; the last goes first, each in the order in which frames came."""
+    """The queues of one port.  Frames of the last queue leave first; each queue is first in, first out."""
 
     def __init__(self, port: int, queues: Queues) -> None:
-        """Tell `queues` how the port's are."""
+        """Start with empty queues, and keep their state in `queues` up to date."""
         self._cells = queues.cells[port]
         self._waiting: list[deque[tuple[bytes, int]]] = [deque() for _ in range(queues.count)]
         self.frames = 0
-        """Frames that wait, in all queues."""
+        """Frames that wait in all queues together."""
 
     def push(self, queues: Words, addresses: Addresses, lengths: Words) -> int:
-        """Copy frames into the queues that they belong to; return how many found no room."""
+        """Copy frames to their queues; return how many of them a queue was too full for."""
         now_us, dropped = time.monotonic_ns() // 1000, 0
         for queue, address, length in zip(queues.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
             waiting = self._waiting[queue]
@@ -34,11 +34,11 @@ class Backlog:
         return dropped
 
     def first(self) -> bytes:
-        """Return the frame that is to leave next; there must be one."""
+        """Return the frame that leaves next; there must be one."""
         return self._waiting[self._next()][0][0]
 
     def pop(self) -> None:
-        """Forget the first frame."""
+        """Remove the frame that leaves next."""
         queue = self._next()
         self._waiting[queue].popleft()
         self.frames -= 1

@@ -9,9 +9,10 @@
         else:
             ports.wait(timeout_s)
 
-`PortSet` (port_set.py) is that object; it is made of port groups, one for each kind of link.  One thread drives it;
-others may read the counters.  Frames lie in memory of whoever received them and may change under the reader's hands
-when a worker misbehaves: whoever parses a header copies it out first.
+`PortSet` (port_set.py) is this object; it is made of port groups, one for each kind of link.  One thread drives it;
+other threads may read the counters.  Frames are not copied on the way in.  They lie in the memory of the port that
+received them: a row of a ring, or shared memory that a worker can still write.  Code that parses a header therefore
+copies it first, and never reads the same byte of a frame twice.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ Counters = npt.NDArray[np.int64]
 
 CPU_PORT: Final = 255
 DROP_PORT: Final = 511
-"""Where v1model sends what it drops."""
+"""Egress port that means drop, unless the switch is started with another one."""
 MAX_FRAME_BYTES: Final = 9216
-"""Longest frame that interfaces and UDP ports take; shared memory takes what the worker asks for, up to this."""
+"""Longest frame of any port.  A shared-memory worker says how long its frames may be, up to this."""
 
 
 class Counter(IntEnum):
@@ -45,19 +46,19 @@ class Counter(IntEnum):
     RX_FRAMES = 0
     RX_BYTES = 1
     RX_DROPS = 2
-    """Came in and were unusable: longer than a row, or a descriptor that points nowhere."""
+    """Frames that arrived and could not be used: longer than a row, or with a descriptor that names no row."""
     TX_FRAMES = 3
     TX_BYTES = 4
     TX_DROPS = 5
-    """Were to go out and found the queue full, the link down, or no such port."""
+    """Frames that could not leave: the queue was full, the link down, or there is no such port."""
 
 
 class Batch:
-    """Frames that have come, as columns; the data plane reads the first `count` entries of each."""
+    """Frames that have arrived, as columns; the first `count` rows of each are in use."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        """The most frames that one poll returns."""
+        """Most frames that one poll returns."""
         self.count = 0
         """Frames in this batch."""
         self.addresses: Addresses = np.zeros(capacity, np.uint64)
@@ -65,7 +66,7 @@ class Batch:
         self.lengths: Words = np.zeros(capacity, np.uint32)
         """Bytes of each frame."""
         self.ports: Words = np.zeros(capacity, np.uint32)
-        """Number of the port on which each came."""
+        """Number of the port on which each frame arrived."""
 
     def append(self, port: int, address: int, length: int) -> None:
         """Add one frame; there must be room."""
@@ -83,26 +84,26 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PortInfo:
-    """One port, for people and for P4Runtime's clients."""
+    """The description of one port."""
 
     number: int
-    """0 to 511, but for the reserved ones."""
+    """0 to 511, without the reserved ones."""
     kind: str
     """`shm`, `packet`, `udp` or `memory`."""
     name: str
-    """Interface, socket address, or process that is connected."""
+    """Name of the interface, address of the socket, or process that is connected."""
 
 
 class PortTable:
-    """Which port numbers are in use, and their counters; one for all groups of a switch."""
+    """The port numbers that are in use and the counters of all ports; all groups of a switch share it."""
 
     def __init__(self, reserved: Collection[int] = (CPU_PORT, DROP_PORT), queues: Queues | None = None) -> None:
         """Keep the numbers `reserved` free of ports."""
         self.queues = queues or Queues()
-        """What frames wait in where a port does not take them at once."""
+        """State of the queues in which frames wait for their port."""
         self._reserved = frozenset(reserved)
         self.counters: Counters = np.zeros((PORTS, len(Counter)), np.int64)
-        """`[PORTS, len(Counter)]`; a number that is used again goes on counting."""
+        """`[PORTS, len(Counter)]`; if a number is used again, its counters go on."""
         self._ports: dict[int, PortInfo] = {}
 
     def take(self, kind: str, name: str, number: int | None = None) -> int:
@@ -135,21 +136,21 @@ class PortGroup(ABC):
         self.table = table
         """Port numbers and counters, shared with the other groups."""
         self.owned = np.zeros(PORTS, np.bool_)
-        """Which numbers are ports of this group."""
+        """By port number, whether it is a port of this group."""
 
     @abstractmethod
     def collect(self, batch: Batch) -> None:
-        """Append frames that have come to `batch`, at most as many as fit; their memory stays as it is until `done`."""
+        """Append frames that have arrived to `batch`, as many as fit; their memory is not used again before `done`."""
 
     def done(self) -> None:  # noqa: B027  (most groups have nothing to do here)
         """Give back the memory of the frames collected since the last call."""
 
     @abstractmethod
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames to ports of this group, in order, copying them; drop and count what finds no room."""
+        """Send copies of frames to ports of this group, in order; drop and count those for which there is no room."""
 
     def enqueue(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames as `transmit` does, each by way of one of its port's queues, where the group has any."""
+        """Send frames as `transmit` does; a frame that has to wait does so in the queue that `queues` names."""
         self.transmit(ports, addresses, lengths)
 
     @abstractmethod
@@ -157,14 +158,14 @@ class PortGroup(ABC):
         """Return the file descriptors that become readable when `collect` or `service` has something to do."""
 
     def prepare_sleep(self) -> bool:
-        """Ask to be woken through the descriptors from now on; False when frames have come already."""
+        """Ask the peers to wake the switch from now on; return False if frames have arrived already."""
         return True
 
     def awake(self) -> None:  # noqa: B027
-        """Take `prepare_sleep` back."""
+        """Undo `prepare_sleep`."""
 
     def service(self) -> None:  # noqa: B027
-        """Let ports appear and disappear; called now and then and after every sleep, between `done` and `collect`."""
+        """Open and close ports; called from time to time and after every sleep, between `done` and `collect`."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,6 +1,7 @@
-"""Record every frame that a switch receives or sends in a pcapng file: one interface per port, with the direction.
+"""Writes every frame that a switch receives or sends to a pcapng file, with its port and direction.
 
-The format: https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/ (Wireshark, tcpdump and scapy read it).
+Each port is an interface of the file.  The format is described in
+https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/; Wireshark, tcpdump and Scapy read it.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _PACKET: Final = 6
 _BYTE_ORDER: Final = 0x1A2B3C4D
 _ETHERNET: Final = 1
 _CONTROLLER: Final = 147
-"""Link type of the controller's port: the first of those that are left to users.  A packet-in or packet-out begins with
-a header that the program declares, and is no Ethernet frame."""
+"""Link type of the CPU port, LINKTYPE_USER0.  A packet-in or packet-out begins with a header that the program declares,
+and is no Ethernet frame."""
 _NAME: Final = 2
 _RESOLUTION: Final = 9
 _FLAGS: Final = 2
@@ -32,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 
 class Capture:
-    """A pcapng file that is being written."""
+    """A pcapng file that is written."""
 
     def __init__(self, path: Path, cpu_port: int | None = None) -> None:
-        """Create `path`, or write it anew; raises OSError.  `cpu_port` is the controller's, None if it has none."""
+        """Create or overwrite `path`; raises OSError.  `cpu_port`: the CPU port, None: there is none."""
         self._file = path.open("wb")
         self._cpu_port = cpu_port
         self._interfaces: dict[int, int] = {}
@@ -43,12 +44,12 @@ class Capture:
         self._block(_SECTION, struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1))
 
     def received(self, batch: Batch) -> None:
-        """Record a batch that has come in."""
+        """Record a batch that has arrived."""
         count = batch.count
         self._record(batch.ports[:count], batch.addresses[:count], batch.lengths[:count], _INBOUND)
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Record frames that are to go out (those that a full port then drops as well)."""
+        """Record frames that are about to leave, also those that a full port drops."""
         self._record(ports, addresses, lengths, _OUTBOUND)
 
     def close(self) -> None:
@@ -60,7 +61,7 @@ class Capture:
             _log.error("the end of %s is missing: %s", self._file.name, error.strerror)
 
     def _record(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
-        """Record frames; where the file takes no more, the switch goes on without it."""
+        """Record frames; after an error of the file the switch goes on without it."""
         if self._is_full:
             return
         try:
@@ -78,7 +79,7 @@ class Capture:
         self._file.flush()
 
     def _interface(self, port: int) -> int:
-        """Return the file's number of a port, describing it at its first frame."""
+        """Return the number of a port's interface in the file; write its description before its first frame."""
         if port not in self._interfaces:
             self._interfaces[port] = len(self._interfaces)
             options = _option(_NAME, f"port {port}".encode()) + _option(_RESOLUTION, b"\x09") + _option(0)

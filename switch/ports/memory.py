@@ -1,4 +1,4 @@
-"""Ports without wires: tests put frames in and look at what comes out."""
+"""Ports without links, for tests: a test injects frames and reads the frames that left."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from switchsum.switch.ports.base import Addresses, Batch, Counter, PortGroup, Po
 
 
 class MemoryPorts(PortGroup):
-    """Ports whose wires are two queues."""
+    """Ports whose frames come from a queue and go to a list."""
 
     def __init__(self, table: PortTable, numbers: list[int]) -> None:
-        """Have the ports `numbers`."""
+        """Open the ports `numbers`."""
         super().__init__(table)
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._lent: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
         self.sent: list[tuple[int, bytes]] = []
-        """What has gone out: port and frame, in order."""
+        """The frames that have left: port and frame, in order."""
         for number in numbers:
             self.owned[table.take("memory", "memory", number)] = True
 
     def inject(self, port: int, frame: bytes) -> None:
-        """Let a frame come in on `port`."""
+        """Queue a frame that is to arrive on `port`."""
         self._waiting.append((port, frame))
 
     def collect(self, batch: Batch) -> None:
-        """Append injected frames."""
+        """Append injected frames to the batch."""
         while self._waiting and batch.count < batch.capacity:
             port, frame = self._waiting.popleft()
             memory = np.frombuffer(bytearray(frame), np.uint8)
@@ -37,7 +37,7 @@ class MemoryPorts(PortGroup):
             self.table.counters[port, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(frame))
 
     def done(self) -> None:
-        """Forget collected frames."""
+        """Free the frames that were collected."""
         self._lent.clear()
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
@@ -47,15 +47,15 @@ class MemoryPorts(PortGroup):
             self.table.counters[port, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
 
     def descriptors(self) -> list[int]:
-        """Return none: who injects frames polls."""
+        """Return no descriptors: the test polls."""
         return []
 
     def prepare_sleep(self) -> bool:
-        """Tell whether nothing waits."""
+        """Return whether no frame waits."""
         return not self._waiting
 
     def close(self) -> None:
-        """Give the numbers back."""
+        """Give the port numbers back."""
         for number in np.flatnonzero(self.owned).tolist():
             self.table.give_back(number)
         self.owned[:] = False

@@ -1,4 +1,10 @@
-"""Ports on network interfaces."""
+"""Ports on network interfaces, by AF_PACKET sockets.
+
+Each port has a receive ring (`packetring.py`): memory that the kernel fills with frames while the switch does other
+work. Frames leave through the same socket.  If an interface does not take a frame at once, the frame is copied to the
+port's backlog; further frames for the port join it, so that order is kept, until poll says that the interface takes
+frames again.  The native loop does not touch a port with a backlog: Python drains it (`_drain`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ from switchsum.switch.ports.packet_kernels import DESCRIPTOR, IS_BLOCKED, TAG_BY
 
 _log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024
-"""What a port holds while the switch is busy: the windows of four workers."""
+"""Slots of a port's receive ring: it holds the windows of four workers while the switch is busy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,33 +39,33 @@ class _Port:
     ring: PacketRing
     backlog: Backlog
     dropped: int = field(default=0, init=False)
-    """How many frames of the ring's are counted as dropped."""
+    """How many of the frames that the ring has dropped are in the port's counters."""
 
 
 class PacketPorts(PortGroup):
-    """Ports that are interfaces; the next `collect` gives the frames of the last one back."""
+    """Ports that are interfaces; each `collect` gives the memory of the frames of the last one back."""
 
     def __init__(self, table: PortTable, interfaces: dict[int, str], *, deep: bool = True) -> None:
-        """Open `interfaces`, by port number, all traffic of theirs; raises TransportError.
+        """Open `interfaces`, given by port number, for all their traffic; raises TransportError.
 
-        `deep` ones let the kernel keep many frames that are to go out, and give them together to interfaces that
-        segment; else they soon wait in the switch's queues.
+        With `deep` the kernel may keep many frames that wait to leave, and frames of equal length go to an interface
+        that segments as one super-frame.  Without it frames wait in the switch's queues, where programs see them.
         """
         super().__init__(table)
         self._deep = deep
         self._writable = select.epoll()
-        """Has the sockets of ports that frames wait for."""
+        """Watches the sockets of the ports that have a backlog; its own descriptor is readable if one takes frames."""
         self._ports: dict[int, _Port] = {}
         self._sender = FrameSender()
         self.words = packet_words(len(interfaces), self.owned, self._sender)
-        """What kernels need of the ports."""
+        """The ports as kernels see them."""
         try:
             for number, interface in interfaces.items():
                 self._open(number, interface)
         except BaseException:
             self.close()
             raise
-        self.collect(Batch(0))  # has the kernels ready before the first frame
+        self.collect(Batch(0))  # compiles the kernels before the first frame
         self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def _open(self, number: int, interface: str) -> None:
@@ -88,29 +94,29 @@ class PacketPorts(PortGroup):
 
     @property
     def is_blocked(self) -> bool:
-        """Whether frames wait until their interface takes them."""
+        """Whether a port has a backlog."""
         return bool(self.words.links[:, IS_BLOCKED].any())
 
     def collect(self, batch: Batch) -> None:
-        """Take frames from each interface; send what waits and can go now."""
+        """Take frames from each interface, after sending as much of the backlogs as goes."""
         if self.is_blocked:
             self._drain()
         columns = batch.addresses, batch.lengths, batch.ports
         batch.count = packet_kernels.collect(self.words, self.table.counters, *columns, batch.count)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames, port by port; what the interface does not take at once waits, or is dropped."""
+        """Send frames, port by port; a frame that the interface does not take joins the backlog or is dropped."""
         self.enqueue(ports, np.zeros(len(ports), np.uint32), addresses, lengths)
 
     def enqueue(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames, port by port; what the interface does not take at once waits in its queue, or is dropped."""
+        """Send frames, port by port; a frame that the interface does not take joins its queue or is dropped."""
         left = np.empty(len(ports), np.int32)
         count = packet_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths, left)
         if count:
             self.hold(ports[left[:count]], queues[left[:count]], addresses[left[:count]], lengths[left[:count]])
 
     def hold(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
-        """Keep frames until their interfaces take them, as far as there is room."""
+        """Copy frames to the backlogs of their ports; drop and count those for which a queue is too full."""
         for number in np.unique(ports).tolist():
             mine, port = ports == number, self._ports[number]
             dropped = port.backlog.push(queues[mine], addresses[mine], lengths[mine])
@@ -120,7 +126,7 @@ class PacketPorts(PortGroup):
                 self._writable.register(port.ring.link, select.EPOLLOUT)
 
     def _drain(self) -> None:
-        """Send the frames that wait, port by port, as far as the interfaces take them."""
+        """Send the frames of the backlogs, port by port, as far as the interfaces take them."""
         for number in np.flatnonzero(self.words.links[:, IS_BLOCKED]).tolist():
             port, counters = self._ports[number], self.table.counters[number]
             while port.backlog.frames:
@@ -139,15 +145,15 @@ class PacketPorts(PortGroup):
                 self._writable.unregister(port.ring.link)
 
     def descriptors(self) -> list[int]:
-        """Return the sockets, and what is readable when frames that wait can go."""
+        """Return the sockets, and the descriptor that is readable when a backlog can be sent."""
         return [*self.sockets(), self._writable.fileno()]
 
     def sockets(self) -> list[int]:
-        """Return what becomes readable when frames come."""
+        """Return the sockets, which become readable when frames arrive."""
         return [port.ring.link.fileno() for port in self._ports.values()]
 
     def service(self) -> None:
-        """Count what was dropped, and forget errors of interfaces that went down."""
+        """Count the frames that the rings dropped, and clear the errors of interfaces that went down."""
         for port in self._ports.values():
             forget_error(port.ring.ring)
             dropped = port.ring.dropped

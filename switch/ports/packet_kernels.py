@@ -1,4 +1,9 @@
-"""Kernels of the interface ports: frames out of rings into a batch, and out of a batch to sockets."""
+"""Kernels of the interface ports: from receive rings to a batch, and from a batch to sockets.
+
+The kernel of Linux takes the outermost VLAN tag off a frame before an AF_PACKET ring gets it, and puts it into the
+frame's slot.  A switch must see the frame as it was on the wire, so `_take` puts the tag back: the slot has room for it
+in front of the frame.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +28,15 @@ _TX_DROPS: Final = int(Counter.TX_DROPS)
 TAG_BYTES: Final = 4
 _MAC_BYTES: Final = 12
 _TAG_AT: Final = 24
-"""Column of a slot with the tag that the kernel took off: what it says and its EtherType, 2 bytes each."""
+"""Offset in a slot of the tag that the kernel took off: its value (TCI) and its EtherType, 2 bytes each."""
 
+# Columns of `PacketWords.links`, which has a row for each port number.
 DESCRIPTOR: Final = 0
-"""Column of `links`, which has a row for each port of a table."""
+"""File descriptor of the socket."""
 TOGETHER: Final = 1
-"""Longest frames that go together; 0: none do."""
+"""Longest frames that are sent together as a super-frame; 0: none are."""
 IS_BLOCKED: Final = 2
-"""1: frames wait for the port, and others after them."""
+"""1 if the port has a backlog, which further frames join."""
 LINK_FIELDS: Final = 3
 
 Links = npt.NDArray[np.int64]
@@ -38,7 +44,7 @@ Indices = npt.NDArray[np.int32]
 
 
 class PacketWords(NamedTuple):
-    """What kernels need of all interface ports."""
+    """All interface ports, as kernels see them."""
 
     numbers: Indices
     """The ports' numbers."""
@@ -47,14 +53,15 @@ class PacketWords(NamedTuple):
     links: Links
     """`[PORTS, LINK_FIELDS]`."""
     turn: npt.NDArray[np.int64]
-    """Which port's ring is the first one that is looked at: the last ones may find no room left."""
+    """The port whose ring is emptied first.  It changes from call to call, since a batch may be full before the
+    last."""
     sending: Sending
     owned: npt.NDArray[np.bool_]
-    """Which port numbers are interfaces'."""
+    """By port number, whether it is an interface."""
 
 
 def packet_words(ports: int, owned: npt.NDArray[np.bool_], sender: FrameSender) -> PacketWords:
-    """Return those of so many ports, still without their numbers, rings and links; whoever has them keeps `sender`."""
+    """Return the words of `ports` ports, whose numbers, rings and links are still 0; their owner must keep `sender`."""
     return PacketWords(
         numbers=np.zeros(ports, np.int32),
         rings=np.zeros((ports, RING_FIELDS), np.int64),
@@ -69,7 +76,7 @@ def packet_words(ports: int, owned: npt.NDArray[np.bool_], sender: FrameSender) 
 def collect(
     words: PacketWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int
 ) -> int:
-    """Append frames from each interface to the columns of a batch that has `count`; return the new count."""
+    """Append frames of each interface to the columns of a batch of `count` frames; return the new count."""
     known = len(words.numbers)
     if known > 0:
         words.turn[0] = (words.turn[0] + 1) % known
@@ -82,7 +89,7 @@ def collect(
 
 @inner
 def _take(ring: Ring, port: int, counters: Counters, addresses: Addresses, lengths: Words, ports: Words) -> int:
-    """Take what one call of `take` brings."""
+    """Append the frames that one call of `packetring.take` gives."""
     room = len(addresses)
     rows, sizes = np.empty(room, np.int32), np.empty(room, np.int32)
     taken = take(ring, rows, sizes)
@@ -102,7 +109,7 @@ def _take(ring: Ring, port: int, counters: Counters, addresses: Addresses, lengt
 
 @inner
 def _put_tag_back(address: int) -> None:
-    """Move the Ethernet addresses of a frame ahead, and write the tag between them and the rest."""
+    """Move the two Ethernet addresses of a frame 4 bytes towards its start, and write the tag behind them."""
     octets = np.empty(_MAC_BYTES + TAG_BYTES, np.uint8)
     copy_bytes(octets.ctypes.data, address, _MAC_BYTES)
     tag = load_acquire(address - FRAME_AT + _TAG_AT)
@@ -114,7 +121,7 @@ def _put_tag_back(address: int) -> None:
 def transmit(
     words: PacketWords, counters: Counters, ports: Words, addresses: Addresses, lengths: Words, left: Indices
 ) -> int:
-    """Send frames, port by port; write the places of those that a port does not take at once, return how many."""
+    """Send frames, port by port; write the places of those that were not sent to `left`, and return how many."""
     remaining = 0
     places, starts = np.empty(len(ports), np.int32), np.empty(len(ports), np.int64)
     sizes = np.empty(len(ports), np.int32)

@@ -1,4 +1,4 @@
-"""All ports of a switch as one: what the data plane polls, sends to and sleeps on."""
+"""All ports of a switch as one object, which the data plane polls, sends to and sleeps on."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from switchsum.switch.ports.taps import Tap
 from switchsum.switch.v1model import QUEUE_SHIFT
 
 BATCH_FRAMES: Final = 256
-"""Frames that one poll returns at most."""
+"""Most frames that one poll returns."""
 POLLS_PER_SERVICE: Final = 64
-"""A switch that never sleeps looks this often for ports that come or go."""
+"""Polls after which a switch that never sleeps looks for workers that connect or disconnect."""
 
 _PORT_MASK: Final = np.uint32((1 << QUEUE_SHIFT) - 1)
 
 
 class PortSet:
-    """The ports that the data plane sees."""
+    """The ports of a switch."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class PortSet:
         batch_frames: int = BATCH_FRAMES,
         taps: Sequence[Tap] = (),
     ) -> None:
-        """Tie `groups`, which share `table`, together; `taps` see every frame that comes or goes."""
+        """Join `groups`, which share `table`; `taps` see every frame that arrives or leaves."""
         self.table = table
         self.groups = list(groups)
         self._batch = Batch(batch_frames)
@@ -44,7 +44,7 @@ class PortSet:
             self._poll.register(descriptor, select.POLLIN)
 
     def poll(self) -> Batch:
-        """Return the frames that have come, perhaps none; they are valid until `done`."""
+        """Return the frames that have arrived, if any; they are valid until `done`."""
         self._polls += 1
         if self._polls % POLLS_PER_SERVICE == 0:
             self.service()
@@ -56,14 +56,14 @@ class PortSet:
         return self._batch
 
     def done(self) -> None:
-        """Give the last batch's memory back."""
+        """Give the memory of the last batch back."""
         for group in self.groups:
             group.done()
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send frames in order; what finds no room or no port is dropped and counted (the latter at `DROP_PORT`).
+        """Send frames in order; drop and count those for which there is no room or no port (the latter at `DROP_PORT`).
 
-        Above QUEUE_SHIFT, `ports` say by which of its port's queues each frame is to go.
+        From bit QUEUE_SHIFT on, `ports` say which of the port's queues each frame belongs to.
         """
         queues: Words = ports >> np.uint32(QUEUE_SHIFT)
         ports = ports & _PORT_MASK
@@ -82,7 +82,7 @@ class PortSet:
         self.table.counters[DROP_PORT, Counter.TX_DROPS] += len(ports)
 
     def wait(self, timeout_s: float) -> None:
-        """Sleep until frames, ports or `wake` come, at most `timeout_s`."""
+        """Sleep until a frame arrives, a worker comes or goes, or `wake` is called, at most `timeout_s`."""
         asleep = []
         for group in self.groups:
             if not group.prepare_sleep():
@@ -95,11 +95,11 @@ class PortSet:
             group.awake()
 
     def descriptors(self) -> list[int]:
-        """Return what becomes readable when there is something to do."""
+        """Return the descriptors that become readable when there is something to do."""
         return [self._wake, *(descriptor for group in self.groups for descriptor in group.descriptors())]
 
     def wake(self) -> None:
-        """End `wait` now, or the next one at once; any thread may call it."""
+        """End `wait`; if none runs, the next one ends at once.  Any thread may call it."""
         os.eventfd_write(self._wake, 1)
 
     def ports(self) -> list[PortInfo]:
@@ -123,7 +123,7 @@ class PortSet:
             tap.close()
 
     def service(self) -> None:
-        """Let ports appear and disappear."""
+        """Open and close the ports of workers that came or went."""
         for group in self.groups:
             group.service()
         try:

@@ -1,4 +1,13 @@
-"""Ports to workers on the same machine, which come and go: frames are processed where the worker has put them."""
+"""Ports to workers on the same machine, by shared memory: the program runs on a frame where the worker has put it.
+
+A worker connects to a Unix socket and says hello: how long its frames are, how many rows it wants.  The switch makes
+the shared memory of both outboxes (`ring.py`), chooses a port number and sends the descriptors back (`_greet`,
+`_join`). From then on frames travel through memory only, by the kernels of `shm_kernels.py`.  The socket stays open to
+show that the worker lives; its process is watched as well.
+
+Nothing that a worker writes is trusted.  A worker that breaks its ring is dropped, and one that connects and says
+nothing makes room for others: at most `MAX_PENDING` of them wait.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +32,27 @@ from switchsum.switch.ports import shm_kernels
 from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
-"""Locally administered; the port's number is added."""
+"""Ethernet address of a worker, without its port number, which is added; locally administered."""
 WORKER_NETWORK: Final = parse_ip("10.73.0.0")
-"""The port's number is added."""
+"""IPv4 address of a worker, without its port number, which is added."""
 WORKER_UDP_PORT: Final = 21334
 MAX_WORKERS: Final = 256
 MAX_PENDING: Final = 64
-"""Connections that have not said hello yet; the oldest makes room for one more."""
+"""Most connections that have not said hello yet; one more closes the oldest of them."""
 _NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
+"""Errors of accept(2) that mean that there is no connection after all."""
 
 _log = logging.getLogger(__name__)
 
 
 def worker_address(port: int) -> Address:
-    """Return the address of the worker on port `port`, which is on no wire but looks the same to the program."""
+    """Return the address of the worker on port `port`; no network has it, but the program cannot tell."""
     return Address(mac=WORKER_MAC + port, ip=WORKER_NETWORK + port, port=WORKER_UDP_PORT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Worker:
-    """One live link."""
+    """One worker that is connected."""
 
     port: int
     """Its port number."""
@@ -50,16 +60,16 @@ class _Worker:
     """The eventfd that wakes it."""
     connection: socket.socket
     watched: tuple[int, ...]
-    """Descriptors that become readable when it ends."""
+    """Descriptors that become readable when the worker ends."""
     resources: ExitStack
-    """Gives everything else back that the link has."""
+    """Frees the memory, descriptors and port number of the link."""
 
 
 class _Bodies:
-    """The bodies that the workers share who are there at a time."""
+    """Memory for bodies of frames, which all workers that are connected at a time share."""
 
     def __init__(self, frame_bytes: int, rows: int) -> None:
-        """Make memory for so many bodies of such frames; raises TransportError."""
+        """Make memory for the bodies of `rows` frames of up to `frame_bytes` bytes; raises TransportError."""
         self.frame_bytes = frame_bytes
         self.rows = rows
         self.stride = body_stride(frame_bytes)
@@ -71,62 +81,63 @@ class ShmPorts(PortGroup):
     """Ports that are shared-memory links."""
 
     def __init__(self, name: str, table: PortTable) -> None:
-        """Listen under `name`; raises TransportError when another switch does, and UsageError when it is no name."""
+        """Listen under `name`; raises TransportError if another switch does, and UsageError if it is no name."""
         super().__init__(table)
         self._path = socket_path(name)
         self.words = shm_kernels.shm_words(MAX_WORKERS, self.owned)
-        """What kernels need of the ports."""
+        """The ports as kernels see them."""
         self._bodies: _Bodies | None = None
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
         self._listener = _listen(self._path)
         self._spare = _open_spare()
         self._is_deaf = False
-        """The listener is not looked at: who comes could neither be taken in nor be told why not."""
+        """The listener is not watched: no descriptor is left, so that a connection could not even be refused."""
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
         self.bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        """Workers ring it when they have frames for a switch that sleeps."""
+        """Workers ring it when they have frames and the switch sleeps."""
         self._compile()
 
     def _compile(self) -> None:
-        """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
+        """Compile the kernels before the first frame arrives: its sender's time-out is shorter than the compiler."""
         self.collect(Batch(1))
         self.done()
         nothing = np.zeros(0, np.uint32)
         self.transmit(nothing, np.zeros(0, np.uint64), nothing)
         self.prepare_sleep()
         self.awake()
-        # Nor does a worker who comes or goes: while workers compile, the switch would wait for its turn.
+        # Also those for workers that connect and end.  Processes compile in turns: later the switch would have to wait
+        # for workers that compile.
         nobody = np.zeros(LINK_FIELDS, np.int64)
-        nobody[OWN_MASK] = -1  # no rows
+        nobody[OWN_MASK] = -1  # a link without rows
         lend_rows(nobody)
         abandon(nobody)
 
     def collect(self, batch: Batch) -> None:
-        """Append the addresses of frames that workers have put into their outboxes."""
+        """Append the frames that workers have put into their outboxes."""
         columns = batch.addresses, batch.lengths, batch.ports
         batch.count = shm_kernels.collect(self.words, self.table.counters, *columns, batch.count)
 
     def done(self) -> None:
-        """Let the workers have their rows back."""
+        """Give the workers their rows back."""
         shm_kernels.release_all(self.words)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Copy frames into the outboxes that workers read, and ring those who sleep."""
-        heads, bodies = np.zeros(len(ports), np.uint32), np.zeros(len(ports), np.uint64)  # they are whole
+        """Copy frames to the outboxes that workers read, and wake the workers that sleep."""
+        heads, bodies = np.zeros(len(ports), np.uint32), np.zeros(len(ports), np.uint64)  # all frames are whole
         shm_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths, heads, bodies)
 
     def descriptors(self) -> list[int]:
-        """Return the switch's bell, and one for whoever comes and goes."""
+        """Return the switch's bell, and a descriptor that is readable when a worker connects or ends."""
         return [self.bell, self._epoll.fileno()]
 
     def prepare_sleep(self) -> bool:
-        """Ask all workers to ring; False when frames have come."""
+        """Ask all workers to ring the bell; return False if frames have arrived."""
         return shm_kernels.fall_asleep(self.words)
 
     def awake(self) -> None:
-        """Ask them to ring no more."""
+        """Tell all workers that the switch is awake."""
         shm_kernels.set_all_sleeping(self.words, 0)
         try:
             os.eventfd_read(self.bell)
@@ -134,7 +145,7 @@ class ShmPorts(PortGroup):
             pass
 
     def service(self) -> None:
-        """Take in workers that come, let go of those that went."""
+        """Connect workers that have come, and drop those that have ended or whose ring is broken."""
         if self._is_deaf:
             self._listen_again()
         for descriptor, _ in self._epoll.poll(0):
@@ -159,7 +170,7 @@ class ShmPorts(PortGroup):
         self._pending.clear()
         self._let_go_of_bodies()
         try:
-            os.unlink(self._path)  # before it is closed: nobody else listens there yet
+            os.unlink(self._path)  # before the socket is closed, so that it cannot be another switch's path
         except OSError:
             pass
         self._listener.close()
@@ -178,7 +189,7 @@ class ShmPorts(PortGroup):
         connection.setblocking(False)
         try:
             check_peer(connection)
-        except TransportError as error:  # a stranger waits in nobody's way
+        except TransportError as error:  # another user's process must not fill the list of pending connections
             _refuse(connection, error)
             return
         if len(self._pending) >= MAX_PENDING:
@@ -189,7 +200,11 @@ class ShmPorts(PortGroup):
         self._epoll.register(connection, select.EPOLLIN)
 
     def _turn_away(self) -> None:
-        """Tell who comes that there are no descriptors left; the listener would be readable for ever otherwise."""
+        """Refuse a connection with the reason that no descriptors are left.
+
+        The spare descriptor is given up for it.  Without this the listener would stay readable and the loop never
+        sleep.
+        """
         if self._spare >= 0:
             os.close(self._spare)
             try:
@@ -203,7 +218,7 @@ class ShmPorts(PortGroup):
             self._is_deaf = True
 
     def _listen_again(self) -> None:
-        """Look at the listener again, once there is a descriptor."""
+        """Watch the listener again if there is a descriptor to spare."""
         self._spare = _open_spare()
         if self._spare >= 0:
             self._epoll.register(self._listener, select.EPOLLIN)
@@ -222,7 +237,7 @@ class ShmPorts(PortGroup):
             _refuse(connection, error)
 
     def _join(self, connection: socket.socket, pid: int, hello: Hello) -> None:
-        """Make a link; raises TransportError or OSError, and then everything but the connection is given back."""
+        """Make a link; raises TransportError or OSError, and then only the connection is left open."""
         if not FRAME_BYTES <= hello.frame_bytes <= MAX_FRAME_BYTES:
             raise TransportError(f"frames have {FRAME_BYTES} to {MAX_FRAME_BYTES} bytes, not {hello.frame_bytes}")
         index = next((i for i in range(MAX_WORKERS) if i not in self._workers), None)
@@ -236,7 +251,7 @@ class ShmPorts(PortGroup):
             resources.callback(answers.close)
             bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             resources.callback(os.close, bell)
-            # The process is watched as well as the connection, which a child that it forked would keep open.
+            # The process is watched, too: a child that it has forked would keep the connection open after its end.
             watched = (connection.fileno(), os.pidfd_open(pid))
             resources.callback(os.close, watched[1])
             for descriptor in watched:
@@ -268,10 +283,10 @@ class ShmPorts(PortGroup):
         _log.info("process %d is on port %d", pid, port)
 
     def _bodies_for(self, hello: Hello) -> _Bodies | None:
-        """Return what a worker shares with the others; None if its frames are longer than theirs.
+        """Return the bodies that a worker shares with the others; None if its frames are longer than theirs.
 
-        The first worker's frames say how long bodies are.  There are twice as many as one worker can keep to itself,
-        so that one that is stopped takes nothing from the others.  Raises TransportError.
+        The frames of the first worker decide how long bodies are.  There are twice as many rows as one worker can hold,
+        so that a worker which is stopped does not take all of them.  Raises TransportError.
         """
         if self._bodies is None:
             self._bodies = _Bodies(hello.frame_bytes, min(2 * hello.answer_rows, MAX_ROWS))
@@ -288,12 +303,12 @@ class ShmPorts(PortGroup):
         self._list_links()
         worker.resources.close()
         worker.connection.close()
-        if not self._workers:  # the next ones' frames may have another length
+        if not self._workers:  # the frames of the next workers may have another length
             self._let_go_of_bodies()
         _log.info("the worker on port %d %s", worker.port, why)
 
     def _list_links(self) -> None:
-        """Bring what the kernels know about links up to date."""
+        """Bring the words of the kernels up to date after a worker has come or gone."""
         self.words = self.words._replace(active=np.array(sorted(self._workers), np.int32))
         self.words.link_of_port[:] = -1
         self.owned[:] = False
@@ -310,13 +325,13 @@ def _refuse(connection: socket.socket, error: Exception) -> None:
     try:
         connection.setblocking(False)
         connection.send(Answer(error=str(error)).encode())
-    except OSError:  # it did not wait for the answer
+    except OSError:  # the worker has not waited for the answer
         pass
     connection.close()
 
 
 def _open_spare() -> int:
-    """Return a descriptor that can be given up for a connection when no other is left; -1 where there is none."""
+    """Return a descriptor that can be closed to accept a connection when no other is left; -1 if there is none."""
     try:
         return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

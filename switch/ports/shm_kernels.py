@@ -1,4 +1,9 @@
-"""Kernels of the shared-memory ports: what ring.py does for one link, for all links of a switch at once."""
+"""Kernels of the shared-memory ports: they do for all links of a switch what ring.py does for one.
+
+Two things are more than a loop over links.  `collect` takes frames from the workers in turns of `_TURN`, so that frames
+of the same slot come one after the other: the program then finds the slot's cell in the cache.  `transmit` copies the
+body of a multicast once, into memory that all workers share (bodies.py), and for each worker only the head.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +24,9 @@ from switchsum.switch.queues import PORTS
 from switchsum.switch.replicas import complete
 
 _SHARED_BYTES: Final = 512
-"""Shorter frames are copied whole: looking whether they are alike would cost as much."""
+"""Shorter frames are copied whole: to compare their bodies would cost as much."""
 _TURN: Final = 8
-"""Frames taken from one worker before it is the next one's turn: those that share a slot are then near each other."""
+"""Frames that are taken from one worker before the next one's turn."""
 
 _RX_FRAMES: Final = int(Counter.RX_FRAMES)
 _RX_BYTES: Final = int(Counter.RX_BYTES)
@@ -35,23 +40,23 @@ Indices = npt.NDArray[np.int32]
 
 
 class ShmWords(NamedTuple):
-    """What kernels need of all shared-memory ports."""
+    """All shared-memory ports, as kernels see them."""
 
     links: Links
     """`[n, LINK_FIELDS]`."""
     active: Indices
-    """Rows of it that are in use."""
+    """The rows of `links` that are in use."""
     port_of_link: Indices
     link_of_port: Indices
     """-1: none."""
     bells: npt.NDArray[np.int64]
     """The eventfd that wakes the worker of each link."""
     owned: npt.NDArray[np.bool_]
-    """Which port numbers are shared-memory ports'."""
+    """By port number, whether it is a shared-memory port."""
 
 
 def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
-    """Return those of so many links, none of which is in use."""
+    """Return the words of `links` links, none of which is in use."""
     return ShmWords(
         links=np.zeros((links, ring.LINK_FIELDS), np.int64),
         active=np.zeros(0, np.int32),
@@ -64,7 +69,7 @@ def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
 
 @kernel
 def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
-    """Append waiting frames to the columns of a batch that has `count`, in turns; return the new count."""
+    """Append frames of all workers, in turns, to the columns of a batch of `count` frames; return the new count."""
     rows, row_lengths, bodies = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32), np.empty(_TURN, np.int64)
     progress = True
     while progress:
@@ -88,7 +93,7 @@ def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: 
 
 @kernel
 def release_all(words: ShmWords) -> None:
-    """Let every worker have the rows of its collected frames back."""
+    """Give every worker the rows of its collected frames back."""
     for index in words.active:
         ring.release(words.links[index])
 
@@ -103,10 +108,10 @@ def transmit(
     heads: Words,
     bodies: Addresses,
 ) -> None:
-    """Copy frames to the workers on their ports, and ring those who sleep.
+    """Copy frames to the workers on their ports, and wake the workers that sleep.
 
-    Of frames with the same body one after the other, as a multicast makes them, the body is copied once.  Ports are
-    below the length of `link_of_port`; for `heads` and `bodies` see `Output`.
+    The body of consecutive frames with equal bodies, as a multicast makes them, is copied once.  Ports must be below
+    the length of `link_of_port`; for `heads` and `bodies` see `Output`.
     """
     links = words.links
     for index in words.active:
@@ -116,6 +121,7 @@ def transmit(
         port, address, length = ports[i], int(np.int64(addresses[i])), int(np.int64(lengths[i]))
         index = words.link_of_port[port]
         body = _body(addresses, lengths, heads, bodies, i)
+        # A run of frames with equal bodies: the first puts the body into shared memory (`row`), the last ends the run.
         goes_on = length >= _SHARED_BYTES and i + 1 < len(ports) and lengths[i + 1] == lengths[i]
         if goes_on:
             following = _body(addresses, lengths, heads, bodies, i + 1)
@@ -143,7 +149,7 @@ def transmit(
 
 @inner
 def _publish_all(words: ShmWords) -> None:
-    """Let workers see what has been put, and ring those who sleep."""
+    """Publish the heads of all outboxes that have new frames, and wake the workers that sleep."""
     for index in words.active:
         link = words.links[index]
         if link[ring.HEAD] != link[ring.PUBLISHED]:
@@ -155,7 +161,7 @@ def _publish_all(words: ShmWords) -> None:
 
 @inner
 def _body(addresses: Addresses, lengths: Words, heads: Words, bodies: Addresses, index: int) -> int:
-    """Return where a frame has what follows `FRAME_BYTES`; it is made whole if another's body begins elsewhere."""
+    """Return the address of the bytes behind `FRAME_BYTES`; a frame whose head has another length is made whole."""
     if bodies[index] != 0 and heads[index] != FRAME_BYTES:
         complete(1, addresses[index:], lengths[index:], heads[index:], bodies[index:])
     return int(np.int64(bodies[index])) if bodies[index] != 0 else int(np.int64(addresses[index])) + FRAME_BYTES
@@ -163,7 +169,7 @@ def _body(addresses: Addresses, lengths: Words, heads: Words, bodies: Addresses,
 
 @kernel
 def look(words: ShmWords, patience: Patience, now: float) -> bool:
-    """Look for frames for as long as patience allows; True when frames have come."""
+    """Look for frames for as long as `patience` allows; return whether frames have arrived."""
     until = look_until(patience, now)
     while not any_waiting(words):
         if now >= until:
@@ -174,7 +180,8 @@ def look(words: ShmWords, patience: Patience, now: float) -> bool:
 
 @kernel
 def fall_asleep(words: ShmWords) -> bool:
-    """Ask every worker to ring; False when frames have come."""
+    """Ask every worker to ring the bell; return False if frames have arrived."""
+    # Say it first and look afterwards: a worker that has published before it read the word is seen here.
     set_all_sleeping(words, 1)
     fence()
     if any_waiting(words):
@@ -185,14 +192,14 @@ def fall_asleep(words: ShmWords) -> bool:
 
 @kernel
 def set_all_sleeping(words: ShmWords, sleeping: int) -> None:
-    """Say to every worker whether the switch must be rung."""
+    """Tell every worker whether the switch sleeps."""
     for index in words.active:
         ring.set_sleeping(words.links[index], sleeping)
 
 
 @kernel
 def any_waiting(words: ShmWords) -> bool:
-    """Tell whether any worker has frames for the switch."""
+    """Return whether a worker has frames for the switch."""
     for index in words.active:  # noqa: SIM110  (numba has no generator expressions)
         if ring.waiting(words.links[index]) > 0:
             return True

@@ -1,6 +1,6 @@
-"""What watches the frames of a switch as BMv2 shows them: two pcap files for each interface, and lines in a log.
+"""Taps, which see every frame of a switch: two pcap files for each interface, and log lines, both as in BMv2.
 
-`capture.Capture` is the third kind: one pcapng file for all ports.
+`capture.Capture` is a third tap: one pcapng file for all ports.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _ETHERNET: Final = 1
 
 
 class Tap(Protocol):
-    """What sees every frame that comes or goes."""
+    """Sees every frame that arrives or leaves."""
 
     def received(self, batch: Batch) -> None:
-        """See a batch that has come in."""
+        """See a batch that has arrived."""
         ...
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """See frames that are to go out."""
+        """See frames that are about to leave."""
         ...
 
     def close(self) -> None:
-        """See nothing more."""
+        """End; no frames follow."""
         ...
 
 
 class InterfaceFiles:
-    """For each interface a pcap file of what came in and one of what went out, named as BMv2 names them."""
+    """For each interface a pcap file of the frames that arrived and one of those that left, named as BMv2 does."""
 
     def __init__(self, directory: Path, interfaces: Mapping[int, str]) -> None:
         """Create `NAME_in.pcap` and `NAME_out.pcap` for interfaces by port number; raises OSError."""
@@ -55,12 +55,12 @@ class InterfaceFiles:
             raise
 
     def received(self, batch: Batch) -> None:
-        """Record a batch that has come in."""
+        """Record a batch that has arrived."""
         count = batch.count
         _record(self._in, batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Record frames that are to go out (those that a full port then drops as well)."""
+        """Record frames that are about to leave, also those that a full port drops."""
         _record(self._out, ports, addresses, lengths)
 
     def close(self) -> None:
@@ -70,22 +70,22 @@ class InterfaceFiles:
 
 
 class FrameLog:
-    """A line in the log for each frame, at level DEBUG, and the first bytes of each, at INFO, where they are wanted."""
+    """A log line for each frame, at level DEBUG; and its first bytes, at level INFO, if `dump_bytes` is not 0."""
 
     def __init__(self, dump_bytes: int = 0) -> None:
         self._dump_bytes = dump_bytes
 
     def received(self, batch: Batch) -> None:
-        """Log a batch that has come in."""
+        """Log a batch that has arrived."""
         count = batch.count
         self._write("received on", batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Log frames that are to go out."""
+        """Log frames that are about to leave."""
         self._write("sent to", ports, addresses, lengths)
 
     def close(self) -> None:
-        """Do nothing: the log is not ours."""
+        """Do nothing: the process owns the log."""
 
     def _write(self, what: str, ports: Words, addresses: Addresses, lengths: Words) -> None:
         for port, address, length in _rows(ports, addresses, lengths):

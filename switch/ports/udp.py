@@ -1,9 +1,11 @@
-"""A port that is an ordinary UDP socket, so that machines can meet without root.
+"""A port that is an ordinary UDP socket, so that workers on other machines need no root.
 
-The switch makes up Ethernet, IPv4 and UDP around what comes and strips them from what goes.  Any number of workers
-stand behind the one port: where a frame goes to is what its own IPv4 and UDP headers say.  Only frames that bear the
-switch's address as their source leave; whatever else the program forwards here is dropped and counted, so that nobody
-can make the switch send datagrams of his to a third party.
+The program expects whole frames.  The port therefore makes up the Ethernet, IPv4 and UDP headers of a datagram that
+arrives, and removes them from a frame that leaves.  Any number of workers are behind the one port; the IPv4 and UDP
+headers that the program writes say which worker a frame goes to.
+
+Only a frame whose source is the switch's own address leaves.  Any other frame that the program forwards to the port is
+dropped and counted; otherwise a stranger could make the switch send datagrams to a third party.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from switchsum.switch.ports.udp_kernels import udp_words
 
 
 class UdpPort(PortGroup):
-    """One port, which is a UDP socket; the next `collect` overwrites the frames of the last."""
+    """The port that is a UDP socket; each `collect` overwrites the frames of the last one."""
 
     def __init__(self, table: PortTable, host: str, port: int, *, switch: Address, number: int | None = None) -> None:
-        """Bind to `host` and `port` (0: any) and take the port number; raises TransportError.
+        """Bind to `host` and the UDP port `port` (0: any) and take the port number; raises TransportError.
 
-        `switch` is the address that the program knows as the switch's own, not necessarily the socket's.
+        `switch` is the address that the program has for the switch, which need not be the socket's.
         """
         super().__init__(table)
         try:
@@ -51,25 +53,25 @@ class UdpPort(PortGroup):
         self.owned[self.number] = True
         together = knows_segments(self._socket)
         self.words = udp_words(self._socket.fileno(), self.number, self.owned, switch, together=together)
-        """What kernels need of the port."""
+        """The port as kernels see it."""
         self._compile()
 
     def _compile(self) -> None:
-        """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
+        """Compile the kernels before the first frame arrives: its sender's time-out is shorter than the compiler."""
         self.collect(Batch(0))
         self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def collect(self, batch: Batch) -> None:
-        """Receive one system call's worth."""
+        """Receive as many datagrams as one system call gives."""
         columns = batch.addresses, batch.lengths, batch.ports
         batch.count = udp_kernels.collect(self.words, self.table.counters, *columns, batch.count)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        """Send what comes from the switch itself to the peers that the frames name."""
+        """Send the frames whose source is the switch to the addresses that they name; drop and count all others."""
         udp_kernels.transmit(self.words, self.table.counters, addresses, lengths)
 
     def prepare_sleep(self) -> bool:
-        """Tell whether nothing has been received that is still to be collected."""
+        """Return whether the last system call left no datagram that is still to be collected."""
         return not has_more(self.words.receiving)
 
     def descriptors(self) -> list[int]:

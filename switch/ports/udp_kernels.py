@@ -1,4 +1,4 @@
-"""Kernels of the UDP port: datagrams into frames of a batch, and frames of a batch into datagrams."""
+"""Kernels of the UDP port: from datagrams to frames of a batch, and from frames of a batch to datagrams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Counter, Cou
 from switchsum.switch.queues import PORTS
 
 _ADDRESSES: Final = ETHERNET_BYTES + 12
-"""Where IPv4 source and destination and the UDP ports stand, 12 bytes in all."""
+"""Offset in a frame of the IPv4 addresses and UDP ports of source and destination, 12 bytes in all."""
 _UDP_LENGTH: Final = ETHERNET_BYTES + IPV4_BYTES + 4
 _FAMILY: Final = int(socket.AF_INET)
 _RX_FRAMES: Final = int(Counter.RX_FRAMES)
@@ -33,32 +33,32 @@ _TX_DROPS: Final = int(Counter.TX_DROPS)
 
 
 class UdpWords(NamedTuple):
-    """What kernels need of the port; whoever has it keeps its receiver and sender."""
+    """The UDP port as kernels see it; it must be kept as long as they use it."""
 
     descriptor: int
-    """Of the socket; -1: there is none."""
+    """File descriptor of the socket; -1: there is no port."""
     number: int
-    """The port's."""
+    """Number of the port."""
     receiving: ReceiveWords
     sending: SendWords
     headers: Bytes
-    """What stands in front of each datagram, but for its source."""
+    """The headers that are put in front of each datagram, without its source."""
     own: Bytes
-    """The switch's IPv4 address and UDP port, 6 bytes: the source of what may leave."""
+    """The switch's IPv4 address and UDP port, 6 bytes: the source of every frame that may leave."""
     owned: npt.NDArray[np.bool_]
-    """Which port number is this one."""
+    """By port number, whether it is this port."""
 
 
 def udp_words(
     descriptor: int, number: int, owned: npt.NDArray[np.bool_], switch: Address, *, together: bool
 ) -> UdpWords:
-    """Return those of a port whose program knows `switch` as its own address; `together`: see `BatchSender`."""
+    """Return the words of a port; `switch` is the switch's address in the program; for `together` see `BatchSender`."""
     return UdpWords(
         descriptor=descriptor,
         number=number,
         receiving=BatchReceiver(MAX_FRAME_BYTES, skip=LOWER_BYTES).words,
         sending=BatchSender(named=True, together=together).words,
-        # `wrap` puts the peer's addresses in; the rest of the source's made-up Ethernet address stands here.
+        # `wrap` writes the sender's addresses; the upper bytes of its made-up Ethernet address are already here.
         headers=template(Address(mac=made_up_mac(0), ip=0, port=0), switch),
         own=np.frombuffer(switch.ip.to_bytes(4) + switch.port.to_bytes(2), np.uint8),
         owned=owned,
@@ -66,13 +66,13 @@ def udp_words(
 
 
 def no_udp_words() -> UdpWords:
-    """Return those of no port at all."""
+    """Return the words of a switch without a UDP port."""
     return udp_words(-1, 0, np.zeros(PORTS, np.bool_), Address(mac=0, ip=0, port=0), together=False)
 
 
 @kernel
 def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
-    """Append what one system call brings to the columns of a batch that has `count`; return the new count."""
+    """Append what one system call receives to the columns of a batch of `count` frames; return the new count."""
     if words.descriptor < 0:
         return count
     room, mine = min(len(addresses) - count, MOST_TAKEN), counters[words.number]
@@ -94,7 +94,7 @@ def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: 
 
 @kernel
 def transmit(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words) -> None:
-    """Send what comes from the switch itself to the peers that the frames name, as far as the socket takes it."""
+    """Send the frames whose source is the switch, as far as the socket takes them; drop and count all others."""
     count, state, mine = len(addresses), words.sending.state, counters[words.number]
     bodies, sizes, names = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
     kept = _strip(addresses, lengths, words.own, bodies, sizes, names)
@@ -110,7 +110,8 @@ def transmit(words: UdpWords, counters: Counters, addresses: Addresses, lengths:
 
 @inner
 def _by_destination(names: Names) -> Indices:
-    """Return the datagrams' order in which those to one destination are neighbours, and stay in their own order."""
+    """Return an order in which datagrams to the same destination are neighbours, and are in their own order."""
+    # Neighbours to one destination can leave as one super-datagram.  Quadratic, but in at most one batch.
     order, count = np.empty(len(names), np.int32), 0
     is_placed = np.zeros(len(names), np.bool_)
     for i in range(len(names)):
@@ -123,9 +124,9 @@ def _by_destination(names: Names) -> Indices:
 
 @inner
 def _strip(addresses: Addresses, lengths: Words, own: Bytes, bodies: Names, sizes: Indices, names: Names) -> int:
-    """Find the datagrams in frames from `own` (IPv4 address and UDP port); return how many there are.
+    """Find the UDP datagrams in frames whose source is `own` (IPv4 address and UDP port); return how many there are.
 
-    Writes their addresses, sizes and destinations (first words of sockaddr_in); other frames are passed over.
+    Writes their addresses, sizes and destinations (the first word of a sockaddr_in); other frames are skipped.
     """
     header = np.empty(LOWER_BYTES, np.uint8)
     kept = 0
