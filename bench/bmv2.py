@@ -12,10 +12,10 @@ from bench.records import Samples
 from switchsum.protocol.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
 from switchsum.protocol.batchsend import BatchSender, SendWords, send_datagrams
 from switchsum.protocol.batchsocket import NO_NAMES, Addresses, grow_buffers
+from switchsum.protocol.frame import AT, Kind
 from switchsum.protocol.kernels import kernel
 from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.system import monotonic, poll, watch
-from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Kind
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig
 
@@ -27,10 +27,10 @@ NAP_S: Final = 0.0005
 SECONDS: Final = 1.5
 STALLED_S: Final = 1.0
 """Without a result for so long frames were lost, and with them the run."""
-_KIND: Final = LEAD_BYTES + LOWER_BYTES + FIELD_OFFSET["kind"]
+_KIND: Final = LEAD_BYTES + AT.kind
 _RESULT: Final = int(Kind.RESULT)
-_SLOT: Final = LEAD_BYTES + LOWER_BYTES + FIELD_OFFSET["slot"] + 3  # slots are few: the last byte tells them
-_NUMBER: Final = LOWER_BYTES + FIELD_OFFSET["number"]
+_SLOT: Final = LEAD_BYTES + AT.slot + 3  # slots are few: the last byte tells them
+_NUMBER: Final = AT.number
 
 
 class Driver:

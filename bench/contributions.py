@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES
+from switchsum.protocol.frame import AT
 from switchsum.testing.rig import FIRST_SLOT, Rig
 
 WORKERS = 4
-_NUMBER = slice(LOWER_BYTES + FIELD_OFFSET["number"], LOWER_BYTES + FIELD_OFFSET["number"] + 4)
+_NUMBER = slice(AT.number, AT.number + 4)
 
 
 class Contributions:

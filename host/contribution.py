@@ -6,16 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.host import header
 from switchsum.host.header import fill_checksum, put16, put32
 from switchsum.host.integers import ALL_ZERO, INT8, INT64
 from switchsum.host.kernels import item_bytes, mixed
 from switchsum.host.recovery import settle, transmit
 from switchsum.host.state import OPERATIONS, WHOLE, Count, Phase, Record, State
-from switchsum.protocol.kernels import inner
-from switchsum.protocol.lanes import NOT_FINITE
-from switchsum.protocol.memory import Scalar, bytes_at, call
-from switchsum.protocol.wire import (
+from switchsum.protocol.frame import (
+    AT,
     FRAME_BYTES,
     LANE_BYTES,
     LOWER_BYTES,
@@ -25,6 +22,9 @@ from switchsum.protocol.wire import (
     Kind,
     LaneFormat,
 )
+from switchsum.protocol.kernels import inner
+from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.memory import Scalar, bytes_at, call
 
 _IDLE: Final = int(Phase.IDLE)
 _WAITING: Final = int(Phase.WAITING)
@@ -169,26 +169,26 @@ def _write_frame(state: State, index: int, row: int) -> None:
     lower = core.lower[slot.payload]
     for at in range(LOWER_BYTES):
         frame[at] = lower[at]
-    frame[header.VERSION] = WIRE_VERSION
-    frame[header.KIND] = _CONTRIBUTION
-    frame[header.OPERATOR] = operation.operator
-    frame[header.FORMAT] = round_format(slot, operation)
-    frame[header.FLAGS] = _PAYLOAD if slot.payload else 0
-    frame[header.REASON] = 0
-    frame[header.EXPONENT] = round_exponent(slot)
-    frame[header.NEXT_EXPONENT] = slot.next_exponent
-    put16(frame, header.JOB, core.job)
-    put16(frame, header.EPOCH, core.epoch)
-    put16(frame, header.RANK, core.rank)
-    put16(frame, header.TREE, 0)
-    put32(frame, header.SLOT, core.first_slot + index)
-    put32(frame, header.NUMBER, slot.number)
-    put32(frame, header.BLOCK, slot.block)
-    put32(frame, header.NEXT_BLOCK, slot.next_block)
-    put32(frame, header.DIGEST, operation.digest)
-    put32(frame, header.BITMAP, 0)
-    put32(frame, header.COOKIE, core.cookie[0])
-    put32(frame, header.COOKIE + 4, core.cookie[1])
+    frame[AT.version] = WIRE_VERSION
+    frame[AT.kind] = _CONTRIBUTION
+    frame[AT.operator] = operation.operator
+    frame[AT.format] = round_format(slot, operation)
+    frame[AT.flags] = _PAYLOAD if slot.payload else 0
+    frame[AT.reason] = 0
+    frame[AT.exponent] = round_exponent(slot)
+    frame[AT.next_exponent] = slot.next_exponent
+    put16(frame, AT.job, core.job)
+    put16(frame, AT.epoch, core.epoch)
+    put16(frame, AT.rank, core.rank)
+    put16(frame, AT.tree, 0)
+    put32(frame, AT.slot, core.first_slot + index)
+    put32(frame, AT.number, slot.number)
+    put32(frame, AT.block, slot.block)
+    put32(frame, AT.next_block, slot.next_block)
+    put32(frame, AT.digest, operation.digest)
+    put32(frame, AT.bitmap, 0)
+    put32(frame, AT.cookie, core.cookie[0])
+    put32(frame, AT.cookie + 4, core.cookie[1])
     if slot.payload:
         _write_lanes(core, slot, operation, start + FRAME_BYTES)
     else:

@@ -8,43 +8,20 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.state import Count, Record
-from switchsum.protocol.kernels import inner, kernel
-from switchsum.protocol.memory import Scalar
-from switchsum.protocol.wire import (
+from switchsum.protocol.frame import (
+    AT,
     ETHERNET_BYTES,
-    FIELD_OFFSET,
     FRAME_BYTES,
     IPV4_BYTES,
     LANE_BYTES,
-    LOWER_BYTES,
     WIRE_VERSION,
     Flag,
     Kind,
 )
+from switchsum.protocol.kernels import inner, kernel
+from switchsum.protocol.memory import Scalar
 
 Frame = npt.NDArray[np.uint8]
-
-_AT: Final = LOWER_BYTES
-VERSION: Final = _AT + FIELD_OFFSET["version"]
-KIND: Final = _AT + FIELD_OFFSET["kind"]
-OPERATOR: Final = _AT + FIELD_OFFSET["operator"]
-FORMAT: Final = _AT + FIELD_OFFSET["format"]
-FLAGS: Final = _AT + FIELD_OFFSET["flags"]
-REASON: Final = _AT + FIELD_OFFSET["reason"]
-EXPONENT: Final = _AT + FIELD_OFFSET["exponent"]
-NEXT_EXPONENT: Final = _AT + FIELD_OFFSET["next_exponent"]
-JOB: Final = _AT + FIELD_OFFSET["job"]
-EPOCH: Final = _AT + FIELD_OFFSET["epoch"]
-RANK: Final = _AT + FIELD_OFFSET["rank"]
-TREE: Final = _AT + FIELD_OFFSET["tree"]
-SLOT: Final = _AT + FIELD_OFFSET["slot"]
-NUMBER: Final = _AT + FIELD_OFFSET["number"]
-BLOCK: Final = _AT + FIELD_OFFSET["block"]
-NEXT_BLOCK: Final = _AT + FIELD_OFFSET["next_block"]
-DIGEST: Final = _AT + FIELD_OFFSET["digest"]
-BITMAP: Final = _AT + FIELD_OFFSET["bitmap"]
-COOKIE: Final = _AT + FIELD_OFFSET["cookie"]
-"""Offset of each field of the aggregation header within a frame."""
 
 _MAC_SOURCE: Final = 6
 _ETHERTYPE: Final = 12
@@ -116,20 +93,20 @@ def fault(core: Record, frame: Frame) -> int:
         or get16(frame, _MAC_SOURCE) << 32 | get32(frame, _MAC_SOURCE + 2) != core.switch_mac
     ):
         return _FOREIGN
-    if frame[VERSION] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
+    if frame[AT.version] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
         return _BROKEN
-    kind = frame[KIND]
-    payload = np.int64(core.lanes * LANE_BYTES) if kind == _RESULT and frame[FLAGS] & _PAYLOAD else np.int64(0)
+    kind = frame[AT.kind]
+    payload = np.int64(core.lanes * LANE_BYTES) if kind == _RESULT and frame[AT.flags] & _PAYLOAD else np.int64(0)
     if kind not in (_RESULT, _HELD, _REJECT) or length != FRAME_BYTES + payload:
         return _BROKEN
     if (
-        get16(frame, JOB) != core.job
-        or get16(frame, EPOCH) != core.epoch
-        or get16(frame, RANK) != core.rank
-        or get16(frame, TREE) != 0
+        get16(frame, AT.job) != core.job
+        or get16(frame, AT.epoch) != core.epoch
+        or get16(frame, AT.rank) != core.rank
+        or get16(frame, AT.tree) != 0
     ):
         return _FOREIGN
-    if get32(frame, COOKIE) != core.cookie[0] or get32(frame, COOKIE + 4) != core.cookie[1]:
+    if get32(frame, AT.cookie) != core.cookie[0] or get32(frame, AT.cookie + 4) != core.cookie[1]:
         return _FORGED
     return 0
 

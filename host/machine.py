@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host import header
 from switchsum.host.contribution import (
     address_in,
     begin_column,
@@ -36,10 +35,10 @@ from switchsum.host.recovery import (
     restore,
 )
 from switchsum.host.state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
+from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.lanes import NOT_FINITE
 from switchsum.protocol.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
-from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
@@ -209,7 +208,7 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
 @inner
 def _slot_of(core: Record, frame: Frame) -> Scalar:
     """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
-    return (get32(frame, header.SLOT) - core.first_slot) & _WORD_MASK
+    return (get32(frame, AT.slot) - core.first_slot) & _WORD_MASK
 
 
 @inner
@@ -235,17 +234,17 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     if index >= core.window:
         return _FOREIGN
     slot = state.slots[index]
-    age = (slot.number - get32(frame, header.NUMBER)) & _WORD_MASK
+    age = (slot.number - get32(frame, AT.number)) & _WORD_MASK
     if age != 0:
-        if age == 1 and frame[header.KIND] != _KIND_REJECT:
+        if age == 1 and frame[AT.kind] != _KIND_REJECT:
             note_answer(core, slot)
         return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
     if slot.phase != _WAITING:
         return _FOREIGN
     operation = state.operations[slot.operation % OPERATIONS]
-    kind = frame[header.KIND]
+    kind = frame[AT.kind]
     if kind == _KIND_HELD:
-        note_held(core, slot, get32(frame, header.BITMAP))
+        note_held(core, slot, get32(frame, AT.bitmap))
         return _HELD
     if kind == _KIND_REJECT:
         # What it refused is all there, and may have been broken on the way.
@@ -253,7 +252,7 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
             return _UNEXPECTED
         core.failure = _FAILED_REJECTED
         core.failed = slot.operation
-        core.reason = frame[header.REASON]
+        core.reason = frame[AT.reason]
         return _REJECTED
     return _take_result(state, index, frame, lanes, now)
 
@@ -262,11 +261,11 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
 def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
     """Tell whether a frame has what all contributions to the slot's round must agree in."""
     return (
-        get32(frame, header.BLOCK) == slot.block
-        and get32(frame, header.DIGEST) == operation.digest
-        and frame[header.EXPONENT] == round_exponent(slot)
-        and frame[header.OPERATOR] == operation.operator
-        and frame[header.FORMAT] == round_format(slot, operation)
+        get32(frame, AT.block) == slot.block
+        and get32(frame, AT.digest) == operation.digest
+        and frame[AT.exponent] == round_exponent(slot)
+        and frame[AT.operator] == operation.operator
+        and frame[AT.format] == round_format(slot, operation)
     )
 
 
@@ -276,7 +275,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     core = state.core[0]
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
-    flags = frame[header.FLAGS]
+    flags = frame[AT.flags]
     if flags & _MISMATCH:
         core.failure = _FAILED_MISMATCH
         core.failed = slot.operation
@@ -287,9 +286,9 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     core.progress += 1
     core.waiting -= 1
     slot.number = (slot.number + 1) & _WORD_MASK
-    next_block = get32(frame, header.NEXT_BLOCK)
-    next_exponent = frame[header.NEXT_EXPONENT]
-    if _apply(state, index, frame[header.FLAGS], lanes):
+    next_block = get32(frame, AT.next_block)
+    next_exponent = frame[AT.next_exponent]
+    if _apply(state, index, frame[AT.flags], lanes):
         # More rounds of the same block: its parts.
         contribute(state, index, now)
     elif next_block != NO_BLOCK:
@@ -308,12 +307,12 @@ def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
         return False
     # Lanes come if anybody sent them, and the one who named a block does.
     can_have_lanes = slot.block != NO_BLOCK and slot.exponent != NOT_FINITE
-    has_lanes = frame[header.FLAGS] & _PAYLOAD != 0
+    has_lanes = frame[AT.flags] & _PAYLOAD != 0
     if has_lanes != can_have_lanes and (has_lanes or slot.named or slot.payload):
         return False
     # The minimum is at most what this worker named itself, with an exponent that covers this worker's.
-    block = get32(frame, header.NEXT_BLOCK)
-    if block > slot.next_block or (block == slot.next_block and frame[header.NEXT_EXPONENT] < slot.next_exponent):
+    block = get32(frame, AT.next_block)
+    if block > slot.next_block or (block == slot.next_block and frame[AT.next_exponent] < slot.next_exponent):
         return False
     if block == NO_BLOCK:
         return True

@@ -31,11 +31,11 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.host.header import FLAGS, fill_checksum
+from switchsum.host.header import fill_checksum
 from switchsum.host.state import NEVER, Count, Phase, Record, State
+from switchsum.protocol.frame import AT, Flag
 from switchsum.protocol.kernels import inner
 from switchsum.protocol.memory import Scalar, bytes_at
-from switchsum.protocol.wire import Flag
 
 _WAITING: Final = int(Phase.WAITING)
 _REPEAT: Final = int(Flag.REPEAT)
@@ -107,8 +107,8 @@ def _mark_repeat(state: State, row: int) -> None:
     """Set the flag that says so in the frame in a row."""
     core = state.core[0]
     frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
-    if frame[FLAGS] & _REPEAT == 0:
-        frame[FLAGS] |= _REPEAT
+    if frame[AT.flags] & _REPEAT == 0:
+        frame[AT.flags] |= _REPEAT
         if core.checksum:
             fill_checksum(frame)
 

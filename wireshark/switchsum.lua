@@ -3,30 +3,9 @@
 -- Fields are `switchsum.NAME`; lanes are numbers of their format. What the switch reports (overflow, mismatch, a
 -- refusal) and what does not fit is expert information, `switchsum.expert.NAME`.
 
--- Generated from protocol/wire.py by tools/wireshark_tables.py
+-- Generated from protocol/frame.py by tools/frame_tables.py
 local WIRE_VERSION, AGGREGATION_PORT = 3, 21333
-local NO_BLOCK = 4294967295
-local HEADER = { -- name, offset, bytes
-  { "version", 0, 1 },
-  { "kind", 1, 1 },
-  { "operator", 2, 1 },
-  { "format", 3, 1 },
-  { "flags", 4, 1 },
-  { "reason", 5, 1 },
-  { "exponent", 6, 1 },
-  { "next_exponent", 7, 1 },
-  { "job", 8, 2 },
-  { "epoch", 10, 2 },
-  { "rank", 12, 2 },
-  { "tree", 14, 2 },
-  { "slot", 16, 4 },
-  { "number", 20, 4 },
-  { "block", 24, 4 },
-  { "next_block", 28, 4 },
-  { "digest", 32, 4 },
-  { "bitmap", 36, 4 },
-  { "cookie", 40, 8 },
-}
+local HEADER_BYTES, NO_BLOCK = 48, 4294967295
 local KINDS = {
   [1] = "contribution",
   [2] = "result",
@@ -48,13 +27,6 @@ local FORMATS = {
   [2] = "int16",
   [3] = "int8",
   [4] = "int64",
-}
-local FLAGS = { -- value, name
-  { 1, "payload" },
-  { 2, "overflow" },
-  { 4, "mismatch" },
-  { 8, "mark" },
-  { 16, "repeat" },
 }
 local REASONS = {
   [0] = "none",
@@ -83,24 +55,49 @@ local REASONS = {
   [23] = "spoofed_inside",
   [24] = "opaque",
 }
+local FLAGS = { -- value, name
+  { 1, "payload" },
+  { 2, "overflow" },
+  { 4, "mismatch" },
+  { 8, "mark" },
+  { 16, "repeat" },
+}
+local HEADER = { -- name, offset, bytes
+  { "version", 0, 1 },
+  { "kind", 1, 1, names = KINDS },
+  { "operator", 2, 1, names = OPERATORS },
+  { "format", 3, 1, names = FORMATS },
+  { "flags", 4, 1, hexadecimal = true },
+  { "reason", 5, 1, names = REASONS },
+  { "exponent", 6, 1 },
+  { "next_exponent", 7, 1 },
+  { "job", 8, 2 },
+  { "epoch", 10, 2 },
+  { "rank", 12, 2 },
+  { "tree", 14, 2 },
+  { "slot", 16, 4 },
+  { "number", 20, 4 },
+  { "block", 24, 4, none = 4294967295 },
+  { "next_block", 28, 4, none = 4294967295 },
+  { "digest", 32, 4, hexadecimal = true },
+  { "bitmap", 36, 4, hexadecimal = true },
+  { "cookie", 40, 8, hexadecimal = true },
+}
 local PAYLOADS = { [512] = true, [1024] = true, [8192] = true }
 local PADDINGS = { [512] = true, [7680] = true }
 -- End of what is generated
 
 local switchsum = Proto("switchsum", "switchsum in-network allreduce")
 
-local HEADER_BYTES = 48
 local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32, [8] = ftypes.UINT64 }
-local NAMES = { kind = KINDS, operator = OPERATORS, format = FORMATS, reason = REASONS }
-local HEXADECIMAL = { flags = true, digest = true, bitmap = true, cookie = true }
 local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 },
   int64 = { ftypes.INT64, 8 } }
 
 local fields = {}
 for _, row in ipairs(HEADER) do
   local name, bytes = row[1], row[3]
-  local shown = HEXADECIMAL[name] and base.HEX or base.DEC
-  fields[name] = ProtoField.new(name:gsub("_", " "), "switchsum." .. name, TYPES[bytes], NAMES[name], shown)
+  local shown = row.hexadecimal and base.HEX or base.DEC
+  fields[name] = ProtoField.new(name:gsub("_", " "), "switchsum." .. name, TYPES[bytes], row.names, shown)
 end
 for _, flag in ipairs(FLAGS) do
   fields["flags." .. flag[2]] = ProtoField.bool("switchsum.flags." .. flag[2], flag[2], 8, nil, flag[1])
@@ -139,7 +136,7 @@ local function add_header(tree, buffer)
         item:add(fields["flags." .. flag[2]], range)
         values[flag[2]] = bit.band(values.flags, flag[1]) ~= 0
       end
-    elseif name == "next_block" and values[name] == NO_BLOCK then
+    elseif row.none and values[name] == row.none then
       item:append_text(" (none)")
     end
   end

@@ -8,7 +8,7 @@ Only the Scapy transport imports this module: Scapy is a large library, and look
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from scapy.fields import (
     ByteEnumField,
@@ -23,20 +23,33 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from switchsum.protocol.wire import (
-    AGGREGATION_PORT,
-    NO_BLOCK,
-    WIRE_VERSION,
-    Flag,
-    Kind,
-    LaneFormat,
-    Operator,
-    Reason,
-)
+from switchsum.protocol.frame import AGGREGATION_PORT, FIELDS, NO_BLOCK, Flag, HeaderField, Kind, LaneFormat
 
 
-def _names(enumeration: type[Kind] | type[Operator] | type[LaneFormat] | type[Reason]) -> dict[int, str]:
-    return {member.value: member.name.lower() for member in enumeration}
+class BlockField(IntField):
+    """The number of a block, or `none`."""
+
+    def i2repr(self, pkt: Packet | None, x: Any) -> str:
+        """Write the value."""
+        return "none" if x == NO_BLOCK else str(x)
+
+
+_PLAIN: Final = {8: ByteField, 16: ShortField, 32: IntField}
+_HEXADECIMAL: Final = {32: XIntField, 64: XLongField}
+
+
+def scapy_field(row: HeaderField) -> Field[Any, Any]:
+    """Return what Scapy calls a field of the header."""
+    # A header that is not told its kind is a contribution.
+    bits, default = row.wire.bits, Kind.CONTRIBUTION.value if row.default is None else row.default
+    names = {member.value: str(member.name).lower() for member in row.values or ()}
+    if row.values is Flag:
+        return FlagsField(row.name, default, bits, list(names.values()))
+    if row.values is not None:
+        return ByteEnumField(row.name, default, names)
+    if row.wire.none is not None:
+        return BlockField(row.name, default)
+    return (_HEXADECIMAL if row.wire.is_hexadecimal else _PLAIN)[bits](row.name, default)
 
 
 class LanesField(Field[list[int], list[int]]):
@@ -95,30 +108,10 @@ LANES = {
 
 
 class Aggregation(Packet):
-    """The aggregation header; `switchsum.protocol.wire.Header` documents the fields."""
+    """The aggregation header; `switchsum.protocol.frame.Header` documents the fields."""
 
     name = "switchsum"
-    fields_desc = [  # noqa: RUF012
-        ByteField("version", WIRE_VERSION),
-        ByteEnumField("kind", Kind.CONTRIBUTION.value, _names(Kind)),
-        ByteEnumField("operator", Operator.SUM.value, _names(Operator)),
-        ByteEnumField("format", LaneFormat.INT32.value, _names(LaneFormat)),
-        FlagsField("flags", 0, 8, [str(flag.name).lower() for flag in Flag]),
-        ByteEnumField("reason", 0, _names(Reason)),
-        ByteField("exponent", 0),
-        ByteField("next_exponent", 0),
-        ShortField("job", 0),
-        ShortField("epoch", 0),
-        ShortField("rank", 0),
-        ShortField("tree", 0),
-        IntField("slot", 0),
-        IntField("number", 0),
-        IntField("block", 0),
-        XIntField("next_block", NO_BLOCK),
-        XIntField("digest", 0),
-        XIntField("bitmap", 0),
-        XLongField("cookie", 0),
-    ]
+    fields_desc = [scapy_field(row) for row in FIELDS.values()]  # noqa: RUF012
 
     def guess_payload_class(self, payload: bytes) -> Any:
         """Return the layer of the lanes; what follows a header without payload is padding."""

@@ -14,10 +14,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from switchsum.host.transport.scapy_layer import LANES, Aggregation
+from switchsum.protocol.frame import FIELDS
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,
-    FIELD_BYTES,
-    FIELD_ORDER,
     HEADER_BYTES,
     NO_BLOCK,
     Address,
@@ -37,16 +36,17 @@ SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_POR
 WORKER = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21334)
 DTYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1", LaneFormat.INT64: ">i8"}
 
+SIZES = {name: field.size for name, field in FIELDS.items()}
 HEADERS = st.builds(
-    Header, **{name: st.integers(0, (1 << 8 * size) - 1) for name, size in FIELD_BYTES.items() if name != "kind"},
+    Header, **{name: st.integers(0, (1 << 8 * size) - 1) for name, size in SIZES.items() if name != "kind"},
     kind=st.integers(0, 255),
 )  # fmt: skip
 
 
 def test_the_fields_are_the_headers_in_order_and_width() -> None:
     fields = Aggregation.fields_desc
-    assert [field.name for field in fields] == list(FIELD_ORDER)
-    assert [round(field.sz) for field in fields] == list(FIELD_BYTES.values())
+    assert [field.name for field in fields] == list(SIZES)
+    assert [round(field.sz) for field in fields] == list(SIZES.values())
     assert len(bytes(Aggregation())) == HEADER_BYTES
 
 
@@ -55,7 +55,7 @@ def test_scapy_reads_what_the_codec_writes(header: Header, payload: bytes) -> No
     frame = build_frame(WORKER, SWITCH, header, payload, checksum=True)
     packet = Ether(frame)
     layer = packet[Aggregation]
-    assert {name: int(getattr(layer, name)) for name in FIELD_ORDER} == dataclasses.asdict(header)
+    assert {name: int(getattr(layer, name)) for name in SIZES} == dataclasses.asdict(header)
     assert bytes(layer.payload) == payload
     assert bytes(packet) == frame
 

@@ -59,7 +59,7 @@ def test_the_steps_fit_the_sources(changed: Path) -> None:
     assert files == {
         "p4src/types.p4",
         "p4src/lanes.p4",
-        "protocol/wire.py",
+        "protocol/frame.py",
         "host/operation.py",
         "src/switchsum/testing/switch.py",
     }

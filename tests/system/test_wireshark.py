@@ -1,4 +1,4 @@
-"""The Wireshark dissector: its tables are the wire format's, and tshark reads with it what our own switch records."""
+"""The Wireshark dissector: tshark reads with it what our own switch records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
-from switchsum.protocol.wire import FIELD_ORDER, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason, build_frame
+from switchsum.protocol.frame import FIELDS
+from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason, build_frame
 from switchsum.testing.rig import SWITCH, worker
 
 from ..timing import patience
@@ -43,17 +44,6 @@ def fields(capture: Path, *names: str, home: Path) -> list[dict[str, list[str]]]
     return [packet["_source"]["layers"] for packet in json.loads(text)]
 
 
-def test_the_dissectors_tables_are_current() -> None:
-    code = f"""
-import runpy, sys
-tool = runpy.run_path({str(ROOT / "tools" / "wireshark_tables.py")!r})
-text = tool["DISSECTOR"].read_text()
-sys.exit(tool["render"](text) != text or len(text) < 4000)
-"""
-    done = subprocess.run([sys.executable, "-c", code], timeout=patience(50), check=False)
-    assert done.returncode == 0, "python tools/wireshark_tables.py"
-
-
 @TSHARK
 @pytest.mark.timeout(120)
 def test_what_our_switch_records_is_read(tmp_path: Path) -> None:
@@ -64,7 +54,7 @@ def test_what_our_switch_records_is_read(tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=patience(100), check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    names = [f"switchsum.{name}" for name in FIELD_ORDER]
+    names = [f"switchsum.{name}" for name in FIELDS]
     found = fields(capture, *names, "switchsum.lane.int32", home=tmp_path)
     kinds = [int(frame["switchsum.kind"][0]) for frame in found]
     assert {Kind.HELLO, Kind.CONTRIBUTION, Kind.RESULT} <= set(kinds)

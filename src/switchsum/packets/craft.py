@@ -11,7 +11,8 @@ from scapy.packet import Packet
 
 from switchsum.host.transport.scapy_layer import LANES, Aggregation
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import FIELD_BYTES, Address, Flag, LaneFormat, format_ip, format_mac, payload_bytes
+from switchsum.protocol.frame import FIELDS, Flag, LaneFormat, payload_bytes
+from switchsum.protocol.wire import Address, format_ip, format_mac
 
 
 def read_fields(texts: Sequence[str]) -> dict[str, int | str]:
@@ -20,8 +21,8 @@ def read_fields(texts: Sequence[str]) -> dict[str, int | str]:
     for text in texts:
         name, _, value = text.partition("=")
         name = name.replace("-", "_")
-        if name not in FIELD_BYTES or not value:
-            raise UsageError(f"a field is NAME=VALUE, not {text!r}; there are {', '.join(FIELD_BYTES)}")
+        if name not in FIELDS or not value:
+            raise UsageError(f"a field is NAME=VALUE, not {text!r}; there are {', '.join(FIELDS)}")
         try:
             fields[name] = int(value, 0)
         except ValueError:

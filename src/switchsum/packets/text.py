@@ -8,7 +8,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
 
 from switchsum.host.transport.scapy_layer import LANES, Aggregation
-from switchsum.protocol.wire import FIELD_ORDER, NO_BLOCK, Kind, Reason
+from switchsum.protocol.frame import FIELDS, NO_BLOCK, Flag, Kind
 
 FEW_LANES = 6
 LANES_PER_LINE = 8
@@ -38,7 +38,7 @@ def one_line(packet: Packet) -> str:
 def all_fields(packet: Packet) -> str:
     """Write every field of the aggregation header on a line of its own, then the lanes."""
     layer = packet[Aggregation]
-    lines = [f"    {name.replace('_', ' '):<14} {_value(layer, name)}" for name in FIELD_ORDER]
+    lines = [f"    {name.replace('_', ' '):<14} {_value(layer, name)}" for name in FIELDS]
     lanes = lanes_of(layer)
     for first in range(0, len(lanes), LANES_PER_LINE):
         row = " ".join(f"{lane:>11}" for lane in lanes[first : first + LANES_PER_LINE])
@@ -60,19 +60,13 @@ def name_of(layer: Packet, field: str) -> str:
     return str(described.i2s.get(value, value))
 
 
-def _value(layer: Packet, field: str) -> str:
-    value = getattr(layer, field)
-    match field:
-        case "kind" | "operator" | "format":
-            return f"{value} ({name_of(layer, field)})"
-        case "reason":
-            return f"{value} ({name_of(layer, field)})" if value in list(Reason) else str(value)
-        case "flags":
-            return f"{int(value)} ({value})" if int(value) else "0"
-        case "next_block":
-            return "none" if value == NO_BLOCK else str(value)
-        case "digest" | "bitmap":
-            return f"0x{value:08x}"
-        case "cookie":
-            return f"0x{value:016x}"
-    return str(value)
+def _value(layer: Packet, name: str) -> str:
+    """Write a field's value; names and digits as the table of the frame has them."""
+    value, field = getattr(layer, name), FIELDS[name]
+    if field.values is Flag:
+        return f"{int(value)} ({value})" if int(value) else "0"
+    if field.values is not None:
+        return f"{value} ({name_of(layer, name)})" if value in list(field.values) else str(value)
+    if value == field.wire.none:
+        return "none"
+    return f"0x{value:0{2 * field.size}x}" if field.wire.is_hexadecimal else str(value)

@@ -23,9 +23,10 @@ from switchsum.launch.bmv2 import AS_STARTED, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
+from switchsum.protocol.frame import AT, Kind, Reason
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.packetsocket import SOL_PACKET, open_packet_socket
-from switchsum.protocol.wire import FIELD_OFFSET, LOWER_BYTES, Address, Kind, Reason, parse_ip
+from switchsum.protocol.wire import Address, parse_ip
 from switchsum.testing.rig import CPU_PORT, SWITCH
 
 PORTS = 4
@@ -35,7 +36,7 @@ ANSWER_S = 0.5
 """How long other answers may take."""
 ETHERTYPE_ARP = bytes.fromhex("0806")
 ETHERTYPE_IPV4 = bytes.fromhex("0800")
-KIND_AT = LOWER_BYTES + FIELD_OFFSET["kind"]
+KIND_AT = AT.kind
 HELLO = bytes([Kind.HELLO])
 PROBER = Address(mac=0x02_00_00_00_99_99, ip=parse_ip("10.0.0.99"), port=0)
 """Sends the ARP requests that show how far BMv2 has come: a port's frames are handled in their order."""
