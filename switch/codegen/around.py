@@ -1,4 +1,9 @@
-"""What the functions around the graphs share: packets' memory, standard metadata, and the batch that is being run."""
+"""The parts that `driver.py` and `egress.py` share: packets in memory, standard metadata, and the words of a batch.
+
+The functions around the graphs pass a packet on as six arguments (`Passing`) and keep the state of a batch in an array
+of 64-bit words on the stack (`ARENA` and following).  A packet's *life* begins when it enters ingress, or when it is
+made as a clone: `restart` then sets its metadata to 0, except for the fields that a field list keeps.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +23,17 @@ from switchsum.switch.codegen.layout import (
 from switchsum.switch.passes.analysis import GRAPHS, assigned, is_wide, used_by
 
 ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, HEADS, BODIES, ROWS, MADE, DROPPED, NOW = range(12)
-"""Words of a batch: memory for frames, its size and how much is taken; columns of what goes out, their length, and how
-many frames are in them; how many found no room; the time."""
+"""Words of a batch: memory for frames, its size, and the bytes in use; columns of the output, their rows, and the
+frames in them; frames for which there was no room; the time in microseconds."""
 PORT, WAITING_COUNT, BODY, BODY_BYTES = range(12, 16)
-"""Words of the frame at hand: its port, how many wait, and where its replicas' common body has been written, if it has,
-and how long that is."""
+"""Words of the frame that runs now: its port; how many packets wait to enter ingress again; the address of the body
+that its replicas share, 0 before it is written; and the body's bytes."""
 BATCH_WORDS = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What a program does beside sending a packet on; code for what it never does is left out."""
+    """The features that a program uses; no code is made for the others."""
 
     clones: bool
     resubmits: bool
@@ -36,16 +41,16 @@ class Features:
     cuts: bool
     priorities: bool
     queueing: bool
-    """The program asks how its queue is."""
+    """The program reads the state of its queue."""
 
     @property
     def shares_bodies(self) -> bool:
-        """Whether replicas of a packet have one body in common: no copy is cut, or lives on."""
+        """Whether replicas of a packet share one body: no copy is truncated, and none enters ingress again."""
         return not (self.clones or self.resubmits or self.recirculates or self.cuts)
 
 
 def features(program: ir.Program) -> Features:
-    """Return what a program may do."""
+    """Return the features that a program uses."""
     names, used = program.intrinsics, assigned(program)
     asked = {names.enq_qdepth, names.deq_qdepth, names.deq_timedelta, names.qid}
     return Features(
@@ -60,24 +65,24 @@ def features(program: ir.Program) -> Features:
 
 @dataclass(frozen=True, slots=True)
 class Passing:
-    """A packet on its way through one of the driver's functions."""
+    """A packet as a function around the graphs sees it."""
 
     hot: Value
     context: Value
     batch: Value
     frame: Value
     length: Value
-    """Bytes of the frame as it came in, 64 bits."""
+    """Bytes of the frame as it arrived, 64 bits."""
     cursor: Value
-    """Address of the number of bytes that the parser took."""
+    """Address of the number of bytes that the parser has taken."""
 
 
 PASSING: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, ll.IntType(64), POINTER)
-"""Types of `Passing`, which begins the arguments of the driver's functions."""
+"""Types of the fields of `Passing`, the first arguments of the functions around the graphs."""
 
 
 class Around:
-    """Standard metadata and batches, for whoever emits code around the graphs."""
+    """Emits access to standard metadata and to the words of a batch."""
 
     def __init__(self, unit: Unit, graphs: dict[str, ll.Function]) -> None:
         self.unit = unit
@@ -95,13 +100,13 @@ class Around:
         emit.build.call(self._graphs[name], arguments)
 
     def get(self, emit: Emitter, hot: Value, slot: int, width: int = 64) -> Value:
-        """Load a standard field as a number of `width` bits."""
+        """Load a field of standard metadata as a number of `width` bits."""
         size = machine_bytes(self.program.fields[slot].width)
         loaded = emit.load(integer(8 * size), emit.at(hot, self.layout.metadata[slot]), size)
         return emit.resize(loaded, width)
 
     def set(self, emit: Emitter, hot: Value, slot: int, value: Value | int) -> None:
-        """Store the low bits of a number in a standard field."""
+        """Store the low bits of a number in a field of standard metadata."""
         width = self.program.fields[slot].width
         size = machine_bytes(width)
         if isinstance(value, int):
@@ -125,7 +130,7 @@ class Around:
     def restart(self) -> ll.Function:
         """Return the function (hot, hot of the life before, context, field list, instance type) that begins a new life.
 
-        Metadata becomes zero but for the field list's and what belongs to header stacks.
+        Metadata becomes 0, except for the fields of the field list and the next index of each header stack.
         """
         if "restart" in self.unit.helpers:
             made: ll.Function = self.unit.helpers["restart"]
@@ -134,6 +139,7 @@ class Around:
         self.unit.helpers["restart"] = function
         emit = Emitter(self.unit, function)
         build = emit.build
+        # Wide metadata is set to 0 by a pointer to the cell of zeros, narrow metadata by a store.
         hot, before, context, number, instance_type = function.args
         zeros = emit.context_word(context, ZEROS)
         for slot in sorted(self.layout.metadata.keys() - set(self.program.stack_counts)):

@@ -1,4 +1,8 @@
-"""Object code on disk, so that a program is compiled once for each machine."""
+"""Object code on disk, so that a program is compiled once for each machine.
+
+The name of a file is a digest of everything that the code depends on: the sources that make it, LLVM and the CPU, the
+options, and the program's IR.  So a file is never out of date: what changes has another name.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ from switchsum.switch import ir
 from switchsum.switch.codegen.machine import fingerprint
 
 MAX_FILES: Final = 32
-"""Programs that are kept; the one that was not used for longest goes first."""
+"""Most programs that are kept; one more removes the program that was not used for the longest time."""
 _SUFFIX: Final = ".object"
 _HAVE_A_SAY: Final = ("", "codegen", "lower", "passes")
-"""Folders whose modules make code, or tell those that do what they may leave out."""
+"""Folders whose modules determine the code: they emit it, or decide what may be left out."""
 
 
 def key_of(program: ir.Program, *, debug: bool, shard: int | None = None) -> str:
-    """Return a name for the code of a program: the same only where the code would be."""
+    """Return a name for the code of a program; two programs with the same name have the same code."""
     digest = hashlib.sha256()
     for part in (_sources_digest(), fingerprint(), f"{debug} {shard}", repr(program)):
         digest.update(hashlib.sha256(part.encode()).digest())
@@ -27,18 +31,18 @@ def key_of(program: ir.Program, *, debug: bool, shard: int | None = None) -> str
 
 
 def load(store: Store | None, key: str) -> bytes | None:
-    """Return the code stored under a key, None where there is none or it is damaged."""
+    """Return the code that is stored under a key; None if there is none or it is damaged."""
     return None if store is None else store.load(key + _SUFFIX)
 
 
 def keep(store: Store | None, key: str, code: bytes) -> None:
-    """Keep code under a key, in place of what was not used for longest."""
+    """Store code under a key, and remove the files that were not used for the longest time."""
     if store is not None and store.store(key + _SUFFIX, code):
         store.prune(_SUFFIX, MAX_FILES)
 
 
 def sources() -> list[Path]:
-    """Return all modules that have a say in the code."""
+    """Return the modules that determine the code."""
     folder = Path(__file__).parents[1]
     return sorted(path for part in _HAVE_A_SAY for path in (folder / part).glob("*.py"))
 

@@ -1,9 +1,19 @@
-"""The Internet checksum over fields and payload.
+"""The Internet checksum (RFC 1071) over fields and payload.
 
-A checksum adds 16-bit words with end-around carry, that is, modulo 65535, where 2**16 is 1.  So the words need not be
-cut out of the bit string: each part is added as one number, rotated by the bits that follow it, and a part in memory
-may be added in machine byte order, which is a rotation by 8.  Two sums are kept, one of numbers and one of words in
-little-endian order; zero stays what it is only if every bit is zero, as in the sum of words.
+The definition (`switch/hashes.py`) puts all inputs side by side in one bit string, cuts it into words of 16 bits and
+adds them with end-around carry.  To build that bit string for every packet would cost more than the sum.
+
+End-around carry is addition modulo 65535, and modulo 65535 the number 2**16 is 1.  So a field need not be cut into
+words. It is added as one number; if `r` bits follow it in the bit string, it is shifted to the left by `r`, and a shift
+by `r` is the same as a rotation of 16 bits by `r` modulo 16.  Example: for the fields `bit<8> a` and `bit<24> b`, the
+bit string is a*2**24 + b, and the sum is rotate(a, 8) + b modulo 65535.
+
+The same argument covers byte order.  To swap the bytes of a word is to rotate it by 8.  Bytes in memory are therefore
+added as little-endian words, without a swap for each, and their sum is rotated once at the end.  Hence two sums:
+`numbers`, and `words` in little-endian order.
+
+Modulo 65535 the numbers 0 and 65535 are equal, but the checksum is not: a sum of words is 0 only if all bits are 0.
+`fold` keeps that: it adds the halves and never subtracts 65535.
 """
 
 from __future__ import annotations
@@ -21,23 +31,23 @@ from switchsum.switch.passes.analysis import is_wide
 
 WORD_BITS = 16
 INLINE_BYTES = 64
-"""Longer runs of bytes are added by a function."""
+"""Longer runs of bytes are added by a function, which uses vector instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    """A part of what is added."""
+    """One addend: a number, or bytes in memory."""
 
     value: Value
     """Integer, or address of bytes."""
     bits: int
     rest: int
-    """Bits behind it in its group."""
+    """Number of bits that follow it in its group."""
     in_memory: bool
 
 
 class Checksum:
-    """One checksum under construction."""
+    """Emits one checksum."""
 
     def __init__(
         self,
@@ -73,7 +83,7 @@ class Checksum:
         return build.not_(build.trunc(rotate(build, total, padding), integer(16)))
 
     def _terms(self, parts: Sequence[ir.Expr]) -> list[_Term]:
-        """Compute values that stand side by side."""
+        """Compute values that are side by side in the bit string."""
         terms = []
         rest = sum(part.width for part in parts)
         for run in _runs(self._emit.program, self._emit.layout, parts):
@@ -85,7 +95,7 @@ class Checksum:
         return terms
 
     def _add_group(self, terms: Sequence[_Term]) -> None:
-        """Add values that stand side by side, behind what has been added."""
+        """Append values that are side by side to the bit string."""
         self._make_room(sum(term.bits for term in terms))
         for term in terms:
             if term.in_memory:
@@ -94,6 +104,7 @@ class Checksum:
                 self._add_number(term.value, term.rest)
 
     def _make_room(self, bits: int) -> None:
+        """Shift both sums to the left by `bits`, and note how many bits the bit string has."""
         build = self._emit.build
         if not bits % WORD_BITS:
             return
@@ -124,7 +135,8 @@ class Checksum:
                 count = min(4, size - start)
                 word = self._emit.load(integer(8 * count), self._emit.at(address, start))
                 added = build.add(added, self._emit.resize(word, 64))
-        # Words start at the run's first byte, so that a last odd byte stands a byte too high.
+        # Words start at the run's first byte.  If the number of bytes is odd, the last one was added as the low byte of
+        # a little-endian word, where the bit string has it as a high byte.
         rotation = (rest + (8 if size % 2 == 0 else 0)) % WORD_BITS
         if rotation == 8:
             self._add(self._words, added)
@@ -132,7 +144,7 @@ class Checksum:
             self._add(self._numbers, rotate(build, fold(build, added), constant(64, rotation)))
 
     def _add_payload(self) -> None:
-        """Add what the parser did not take, behind zeros that fill up the last byte."""
+        """Append the payload, behind zeros that fill up the last byte of the fields."""
         build, packet = self._emit.build, self._fields.packet
         missing = build.and_(build.sub(constant(64, 0), build.load(self._bits, typ=I64)), constant(64, 7))
         for address in (self._numbers, self._words):
@@ -157,7 +169,7 @@ class Checksum:
 
 
 def is_in_memory(program: ir.Program, value: ir.Expr) -> bool:
-    """Return whether a value is a field that is kept as bytes."""
+    """Return whether a value is a field that is kept as bytes in memory."""
     return isinstance(value, ir.Field) and is_wide(program, value.slot)
 
 
@@ -202,7 +214,7 @@ def _follows(program: ir.Program, layout: Layout, before: ir.Expr, after: ir.Exp
 
 
 def fold(build: ll.IRBuilder, value: Value) -> Value:
-    """Return a 64-bit sum modulo 65535, as 0 only where it is 0."""
+    """Return a 64-bit sum modulo 65535 in 16 bits; the result is 0 only if the sum is 0."""
     value = build.add(build.and_(value, constant(64, 0xFFFFFFFF)), build.lshr(value, constant(64, 32)))
     for _ in range(3):
         value = build.add(build.and_(value, constant(64, 0xFFFF)), build.lshr(value, constant(64, 16)))
@@ -227,7 +239,10 @@ def range_function(unit: Unit) -> ll.Function:
 
 
 def _write_range(unit: Unit, function: ll.Function) -> None:
-    """Add vectors of 64 bytes, whose halves stay below 32 bits for more than a megabyte, then what is left."""
+    """Add vectors of 64 bytes, then words, then a last byte.
+
+    Each of the 16 lanes of 32 bits adds the two halves of its word; it could overflow after more than a megabyte only.
+    """
     address, size = function.args
     kind = ll.VectorType(I32, 16)
     names = ("entry", "vectors", "vector", "rest", "words", "word", "bytes", "byte", "end")

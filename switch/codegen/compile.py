@@ -1,4 +1,8 @@
-"""From a program to an engine that runs it."""
+"""The steps from a program to an engine: passes, layout, LLVM IR, machine code, memory.
+
+Machine code is looked for in the cache first.  If several processes want the same program at once, one compiles and the
+others wait for it (`protocol/compiling.py`).
+"""
 
 from __future__ import annotations
 
@@ -25,15 +29,15 @@ from switchsum.switch.verify import verify
 def compile_program(
     program: ir.Program, state: State, *, cache: Store | None, debug: bool = False, sharding: Sharding | None = None
 ) -> Native:
-    """Compile a program, or take its code from `cache`, and tie it to its state.
+    """Compile a program, or take its code from `cache`, and connect it with its state.
 
-    Raises ProgramError where it cannot be shared out to cores as `sharding` says.
+    Raises ProgramError if its packets cannot be divided among cores as `sharding` says.
     """
     program, layout, shard, key = _prepared(program, debug, sharding)
     code = load(cache, key)
     if code is None:
         with compiling(cache, "the switch's program"):
-            code = load(cache, key)  # others may have compiled it meanwhile
+            code = load(cache, key)  # another process may have compiled it meanwhile
             if code is None:
                 code = compile_object(module_text(program, layout, debug=debug, shard=shard))
                 keep(cache, key, code)
@@ -46,14 +50,14 @@ def compile_program(
 def _prepared(
     program: ir.Program, debug: bool, sharding: Sharding | None
 ) -> tuple[ir.Program, Layout, int | None, str]:
-    """Return a program as the passes leave it, its layout, the field that it is sharded by, and its code's name."""
+    """Return a program after the passes, its layout, the slot of the field that it is sharded by, and its cache key."""
     program = verify(split_carries(narrow_repeated(gather_tests(program))))
     shard = None if sharding is None else prove(program, sharding)
     return program, Layout(program), shard, key_of(program, debug=debug, shard=shard)
 
 
 def module_text(program: ir.Program, layout: Layout, *, debug: bool = False, shard: int | None = None) -> str:
-    """Return the LLVM IR of a program that the passes have been through; `shard`: the field that it is sharded by."""
+    """Return the LLVM IR of a program after the passes; `shard`: slot of the field that it is sharded by."""
     module = ll.Module("switch")
     Driver(Unit(program=program, layout=layout, module=module, debug=debug, shard=shard)).emit()
     return str(module)

@@ -1,6 +1,8 @@
-"""The deparser: valid headers in order, then what the parser did not take.
+"""The deparser: it writes the valid headers in order, then the payload.
 
-It is two functions: the *head* is what may differ between replicas of a packet, the *body* what is behind it.
+It is two functions.  The *head* ends with the last header that egress or the checksum update may change; headers behind
+it and the payload are the *body*.  All replicas of a packet have the same body, so that it is written once for a
+multicast, and each replica writes its head only.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from switchsum.switch.codegen.layout import Narrow, Wide
 from switchsum.switch.passes.analysis import written
 
 LOOPED_FIELDS = 8
-"""From so many equal wide fields side by side on, one loop copies them."""
+"""Fewest wide fields of equal width, side by side, that one loop copies; fewer are copied one after the other."""
 
 
 def head_function(unit: Unit) -> ll.Function:
@@ -29,7 +31,7 @@ def head_function(unit: Unit) -> ll.Function:
 
 
 def body_function(unit: Unit) -> ll.Function:
-    """Make the function (hot, frame, its length, bytes parsed, target) that writes a frame's body, likewise."""
+    """Make the function (hot, frame, its length, bytes parsed, target) that writes a body and returns its length."""
     function = unit.function("deparse_body", I64, [POINTER, POINTER, I64, I64, POINTER])
     emit = Emitter(unit, function)
     hot, frame, length, cursor, target = function.args
@@ -41,7 +43,7 @@ def body_function(unit: Unit) -> ll.Function:
 
 
 def body_start(program: ir.Program) -> int:
-    """Return from which of the deparser's headers on nothing is written once a packet has been replicated."""
+    """Return the index of the first of the deparser's headers from which on egress and update change none."""
     statements = [
         statement for graph in (program.egress, program.update) for block in graph for statement in block.statements
     ]
@@ -51,7 +53,7 @@ def body_start(program: ir.Program) -> int:
 
 
 def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -> Value:
-    """Write those headers that are valid; return their length."""
+    """Write the headers that are valid; return their length."""
     unit = emit.unit
     place = emit.stack(I64)
     emit.build.store(constant(64, 0), place)
@@ -71,7 +73,7 @@ def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -
 
 
 def _copy_wide(emit: Emitter, hot: Value, target: Value, segment: Wide) -> None:
-    """Copy wide fields from wherever their bytes are."""
+    """Copy wide fields from where their pointers lead."""
     copy = kernel(emit.unit, Shape(segment.size, (("memory",),), (0,)))
     pointers = emit.at(hot, emit.layout.pointers[segment.slots[0]])
     if len(segment.slots) < LOOPED_FIELDS:

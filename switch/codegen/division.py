@@ -1,6 +1,7 @@
-"""Division of numbers that no instruction divides: one bit of the quotient after the other.
+"""Long division of integers of more than 64 bits, one bit of the quotient after the other.
 
-LLVM would call a library function up to 128 bits, which need not be there in this process.
+For integers up to 128 bits LLVM would call a function of the compiler's run-time library (`__udivti3`), which need not
+exist in this process.  Division is rare in P4 programs, so that the loop need not be fast.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from switchsum.switch.codegen.emitter import I64, Unit, Value, constant, integer
 
 
 def division_function(unit: Unit, width: int) -> ll.Function:
-    """Return a function (dividend, divisor) that returns quotient and remainder; the divisor is not 0."""
+    """Return a function (dividend, divisor) that returns quotient and remainder; the divisor must not be 0."""
     key = ("divide", width)
     if key not in unit.helpers:
         kind = integer(width)
@@ -24,7 +25,7 @@ def division_function(unit: Unit, width: int) -> ll.Function:
 
 
 def _write(function: ll.Function, width: int) -> None:
-    """Shift the dividend, bit by bit, into the remainder, and the quotient into the place that it leaves."""
+    """Shift the dividend into the remainder, bit by bit; the quotient's bits follow it from the other end."""
     entry, body, after = (function.append_basic_block(name) for name in ("entry", "body", "after"))
     dividend, divisor = function.args
     ll.IRBuilder(entry).branch(body)
@@ -35,7 +36,7 @@ def _write(function: ll.Function, width: int) -> None:
     quotient.add_incoming(dividend, entry)
     remainder.add_incoming(constant(width, 0), entry)
     longer = build.or_(build.shl(remainder, one), build.lshr(quotient, constant(width, width - 1)))
-    # A remainder whose top bit is lost by shifting is larger than any divisor.
+    # If shifting loses the remainder's top bit, the shifted number is larger than any divisor.
     overflowed = build.icmp_signed("<", remainder, constant(width, 0))
     fits = build.or_(overflowed, build.icmp_unsigned(">=", longer, divisor))
     rest = build.select(fits, build.sub(longer, divisor), longer)

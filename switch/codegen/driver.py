@@ -1,6 +1,15 @@
-"""The switch around the program: from a batch of frames to the frames that go out.
+"""The switch around the program, up to egress: from a batch of frames to packets that enter egress.
 
-`switchsum.switch.traffic` is the definition of what happens here.
+`switch/traffic.py` defines what happens here and gives the steps.  The functions of the native code are:
+
+    switch_batch    for each frame of the batch: `enter`, then `enter` again for each packet that waits
+    enter           parse, verify checksums, ingress, clone, then resubmit or go on to the group or the port
+    replicate       (egress.py) one copy of the packet for each replica, each through `leave`
+    leave           (egress.py) queue, egress, deparse, recirculate or append to the output, clone
+    switch_shards   only of a program that is sharded: parse each frame and write the shard's field
+
+The copies of a packet are made in *levels*: an array of packets in memory, in which a copy stands one level above the
+packet that it was made of.  So no memory is allocated while frames run.
 """
 
 from __future__ import annotations
@@ -42,23 +51,24 @@ from switchsum.switch.state import MAX_GROUP
 from switchsum.switch.v1model import INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
 
 ENTRY = "switch_batch"
-"""Name of the exported function; `ARGUMENTS` are its parameters, its result the number of frames that ran."""
+"""Name of the exported function; `ARGUMENTS` are its parameters, and it returns how many frames ran."""
 
 _BATCH: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, I64)
-"""context; addresses, lengths, ports of frames, how many; now."""
+"""context; addresses, lengths and ports of frames, and how many; time in microseconds."""
 ARGUMENTS: tuple[ll.Type, ...] = (
     *_BATCH,
     *(POINTER, I64),  # arena, its bytes
-    *(POINTER, POINTER, POINTER, POINTER, POINTER, I64),  # columns of what goes out (batch.Output), their rows
-    POINTER,  # where to put how many go out and how many found no room, 64 bits each
+    *(POINTER, POINTER, POINTER, POINTER, POINTER, I64),  # columns of the output (batch.Output), their rows
+    POINTER,  # result: frames of the output, and frames for which there was no room, 64 bits each
 )
 
 SHARDS = "switch_shards"
-"""Name of a sharded program's other function: it takes a batch, and where to put 64 bits of each frame's field."""
+"""Name of the second exported function of a sharded program.  It takes a batch and memory for 64 bits of each frame's
+field."""
 
 
 class Driver:
-    """Builds the functions around the graphs."""
+    """Emits the functions around the graphs."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -66,10 +76,11 @@ class Driver:
         self._names = unit.program.intrinsics
         self._egress = Egress(self._around)
         self._ingress = unit.function("enter", VOID, [POINTER, POINTER, POINTER, I64, POINTER])
-        """(context, batch, frame, its length, place where it waited or null): runs a packet from the parser on."""
+        """(context, batch, frame, its length, place where the packet waited or null): runs a packet from the parser
+        on."""
 
     def emit(self) -> None:
-        """Make all functions."""
+        """Write all functions."""
         self._egress.emit()
         self._write_ingress()
         self._write_entry()
@@ -77,7 +88,7 @@ class Driver:
             self._write_shards(self._unit.shard)
 
     def _write_entry(self) -> None:
-        """Run frames until all are done or what goes out may find no room."""
+        """Write `switch_batch`: run frames until all have run or the output may have no room for the next."""
         around = self._around
         function = ll.Function(self._unit.module, ll.FunctionType(I64, ARGUMENTS), ENTRY)
         function.attributes.add("nounwind")
@@ -122,7 +133,7 @@ class Driver:
         emit.store(now, emit.at(context, 8 * TIME), 8)
 
     def _fits(self, emit: Emitter, context: Value, batch: Value, length: Value) -> Value:
-        """Return whether the copies that `room` allows a frame find room."""
+        """Return whether there is room for the most copies of a frame that `pipeline.room` counts."""
         around, build = self._around, emit.build
         copies = emit.context_word(context, COPIES, I64)
         growth = sum(self._unit.program.headers[header].width // 8 for header in self._unit.program.deparser)
@@ -136,6 +147,8 @@ class Driver:
 
     def _run_waiting(self, emit: Emitter, context: Value, batch: Value) -> None:
         """Run the packets that were resubmitted or recirculated, and those that they become in turn."""
+        # Places are used in order and never again for the same frame: `wait` stops adding when all are taken, which is
+        # also the limit of passes.
         around, build, place = self._around, emit.build, self._around.waiting
         before = build.block
         head, body, end = (emit.function.append_basic_block(name) for name in ("waiting", "again", "none_waits"))
@@ -155,6 +168,7 @@ class Driver:
         around.set_word(emit, batch, WAITING_COUNT, constant(64, 0))
 
     def _write_ingress(self) -> None:
+        """Write `enter`."""
         around, names = self._around, self._names
         emit = Emitter(self._unit, self._ingress)
         build = emit.build
@@ -177,7 +191,7 @@ class Driver:
         self._go_on(emit, packet)
 
     def _parse(self, emit: Emitter, packet: Passing, waited: Value) -> None:
-        """Make a new packet of a frame and parse it."""
+        """Begin with fresh hot memory (the template), set the standard metadata, and parse the frame."""
         around, names = self._around, self._names
         emit.copy(packet.hot, emit.context_word(packet.context, TEMPLATE), around.layout.hot_bytes)
         emit.build.store(constant(64, 0), packet.cursor)
@@ -193,7 +207,7 @@ class Driver:
         return emit.resize(emit.load_bits(emit.at(packet.hot, offset), bits, width), 64)
 
     def _require_shard(self, emit: Emitter, packet: Passing, slot: int) -> None:
-        """Drop a packet of another shard: its sender has changed it, in shared memory, since its shard was found."""
+        """Drop a packet of another shard: its sender has changed it in shared memory since its shard was found."""
         build = emit.build
         wanted, mask = (emit.context_word(packet.context, word, I64) for word in (SHARD, SHARD_MASK))
         found = build.and_(self._shard(emit, packet, slot), mask)
@@ -201,7 +215,7 @@ class Driver:
             build.ret_void()
 
     def _write_shards(self, slot: int) -> None:
-        """Parse frames, and nothing else."""
+        """Write `switch_shards`: parse each frame and store the field that it is sharded by."""
         around = self._around
         function = ll.Function(self._unit.module, ll.FunctionType(I64, [*_BATCH, POINTER]), SHARDS)
         function.attributes.add("nounwind")
@@ -234,7 +248,7 @@ class Driver:
         build.ret(row)
 
     def _set_origin(self, emit: Emitter, packet: Passing, waited: Value) -> None:
-        """Fill in where a packet comes from: a port, or an earlier pass."""
+        """Set the metadata with which a packet enters ingress: from a port, or from its life before."""
         around, build, names, place = self._around, emit.build, self._names, self._around.waiting
 
         def from_port() -> None:
@@ -254,7 +268,7 @@ class Driver:
                 build.call(around.restart(), arguments)
 
     def _clone(self, emit: Emitter, packet: Passing) -> None:
-        """Send clones of a packet as it came: parsed anew, with its port but without other metadata."""
+        """Send clones of a packet as it arrived: parsed anew, with its ingress port but without other metadata."""
         around, build, names = self._around, emit.build, self._names
         replicas, count, limit = self._egress.session(emit, packet)
         with build.if_then(build.icmp_unsigned("!=", count, constant(64, 0))):
@@ -273,7 +287,7 @@ class Driver:
         around.set(emit, packet.hot, names.clone, 0)
 
     def _go_on(self, emit: Emitter, packet: Passing) -> None:
-        """Send a packet to its group or its port, or nowhere."""
+        """Send a packet to its multicast group or its port, or drop it."""
         around, build, names = self._around, emit.build, self._names
         multicast, unicast, single, end = (
             emit.function.append_basic_block(name) for name in ("multicast", "unicast", "single", "end")
@@ -291,7 +305,7 @@ class Driver:
         build.position_at_end(multicast)
         around.set(emit, packet.hot, names.instance_type, REPLICATION)
         known = build.icmp_unsigned("<=", group, constant(64, MAX_GROUP))
-        group = build.select(known, group, constant(64, 0))  # there is no group 0
+        group = build.select(known, group, constant(64, 0))  # the directory has no replicas for group 0
         entry = emit.at(emit.context_word(packet.context, DIRECTORY), build.mul(group, constant(64, 16)))
         replicas, count = emit.load(POINTER, entry, 8), emit.load(I64, emit.at(entry, 8), 8)
         self._replicate(emit, packet, replicas, count, constant(64, 0))

@@ -1,4 +1,12 @@
-"""Egress and what is behind it: replicas, clones, packets that leave or enter again."""
+"""Egress and what follows it: replicas, clones, frames that leave, packets that enter ingress again.
+
+`switch/traffic.py` defines what happens here (its steps 3 to 6), `driver.py` lists the functions.
+
+`leave` may call `replicate` (for clones), and `replicate` calls `leave` for each copy.  The recursion is bounded:
+`depth` counts clones of clones.  Each call works one *level* higher in the memory of packets.  A copy of a packet is a
+copy of its hot memory alone.  Wide fields are pointers there, and the bytes behind them do not change while the copies
+run, with one exception: the update of checksums may write bytes in place (`_keep_from_update`).
+"""
 
 from __future__ import annotations
 
@@ -41,9 +49,10 @@ class Egress:
         unit = around.unit
         self._write_head, self._write_body = head_function(unit), body_function(unit)
         self.leave = unit.function("leave", VOID, [*PASSING, I32, I32])
-        """(packet, port, depth): runs egress on a packet and sends it off."""
+        """(packet, port, depth): runs egress on a packet, and sends it unless egress drops it."""
         self.replicate = unit.function("replicate", VOID, [*PASSING, POINTER, I64, I64, I32])
-        """(packet, replicas, their number, length limit, depth): sends copies, made one level above the packet."""
+        """(packet, replicas, their number, length limit, depth): makes a copy for each replica, one level above the
+        packet, and calls `leave` for it."""
         for function in (self.leave, self.replicate):
             function.attributes.add("noinline")
 
@@ -53,11 +62,12 @@ class Egress:
         self._write_replicate()
 
     def session(self, emit: Emitter, packet: Passing) -> tuple[Value, Value, Value]:
-        """Return the replicas of the session that a packet is to be cloned to, their number, and the length limit."""
+        """Return the replicas of the session that a packet is cloned to, their number, and their length limit."""
         build = emit.build
         number = build.sub(self._around.get(emit, packet.hot, self._around.names.clone), constant(64, 1))
         known = build.icmp_unsigned("<=", number, constant(64, MAX_SESSION))
-        number = build.select(known, number, constant(64, 0))  # there is no session 0
+        # Session 0 cannot be configured: its directory entry says that there are no replicas.
+        number = build.select(known, number, constant(64, 0))
         entry = emit.at(emit.context_word(packet.context, SESSIONS), build.mul(number, constant(64, 24)))
         return (
             emit.load(POINTER, entry, 8),
@@ -66,7 +76,7 @@ class Egress:
         )
 
     def wait(self, emit: Emitter, packet: Passing, frame: Value, length: Value, kind: int, number: Value) -> None:
-        """Let a packet enter ingress again, unless it has done so too often; `number`: its field list."""
+        """Let a packet wait to enter ingress again, unless all passes are used; `number`: field list that it keeps."""
         around, build = self._around, emit.build
         place = around.waiting
         count = around.word(emit, packet.batch, WAITING_COUNT)
@@ -77,6 +87,7 @@ class Egress:
             emit.store(constant(32, kind), emit.at(start, place.TYPE), 8)
             emit.store(number, emit.at(start, place.LIST), 8)
             hot = emit.at(start, place.HOT)
+            # A wide field's bytes may be in storage that the next packet overwrites, so that they are copied, too.
             emit.copy(hot, packet.hot, around.layout.hot_bytes)
             for slot, size in zip(place.wide, place.sizes, strict=True):
                 offset = around.layout.pointers[slot]
@@ -113,7 +124,7 @@ class Egress:
         build.ret_void()
 
     def _enter_queue(self, emit: Emitter, packet: Passing, port: Value, now: Value) -> Value:
-        """Leave the function if there is no such queue; tell the packet how its queue is, and return which it is."""
+        """Return the queue of a packet, and write its state to the packet; return from `leave` if there is no queue."""
         around, build, names = self._around, emit.build, self._around.names
         queue = constant(32, 0)
         if around.features.priorities:
@@ -135,7 +146,7 @@ class Egress:
         return queue
 
     def _begin_clone(self, emit: Emitter, packet: Passing, depth: Value) -> tuple[Value, Value, Value, Value]:
-        """Copy a packet that is to be cloned, before the update of checksums; return the copy and where it goes."""
+        """Copy a packet that is to be cloned, before checksums are updated; return copy, replicas, count and limit."""
         around, build, names = self._around, emit.build, self._around.names
         base = emit.at(packet.hot, around.layout.level_bytes)
         if not around.features.clones:
@@ -152,7 +163,7 @@ class Egress:
         return base, replicas, count, limit
 
     def _keep_from_update(self, emit: Emitter, base: Value) -> None:
-        """Give a clone bytes of its own where the update of checksums writes those of its packet."""
+        """Give a clone its own bytes of the wide fields that the update of checksums may write in the packet."""
         program, layout = self._around.program, self._around.layout
         storage = emit.at(base, layout.hot_bytes)
         changed = [written(program, statement) for block in program.update for statement in block.statements]
@@ -162,7 +173,7 @@ class Egress:
             emit.store(own, pointer, 8)
 
     def _send(self, emit: Emitter, packet: Passing, port: Value) -> None:
-        """Write a packet into the arena; it leaves, or enters ingress again."""
+        """Deparse a packet into the arena; the frame leaves, or enters ingress again if it is recirculated."""
         around, build, names = self._around, emit.build, self._around.names
         used = around.word(emit, packet.batch, USED)
         growth = sum(around.program.headers[header].width // 8 for header in around.program.deparser)
@@ -191,10 +202,10 @@ class Egress:
                 around.step(emit, packet.batch, DROPPED)
 
     def _put_body(self, emit: Emitter, packet: Passing, target: Value) -> tuple[Value, Value]:
-        """Write what is behind the head, unless another replica has it; return where that one has it, and its size.
+        """Write the body unless another replica has it; return its address there (0: it was written), and its bytes.
 
-        Copies of the memory of one batch cost more than what the program computes, and shared-memory workers read one
-        body all of them.
+        To copy the body of every replica costs more than the program itself, and workers on shared memory can all read
+        the same body.
         """
         around, build = self._around, emit.build
         cursor = emit.load(I64, packet.cursor, 8)
@@ -218,10 +229,11 @@ class Egress:
         head: Value,
         body: Value,
     ) -> None:
-        """Add a frame to the columns of what goes out."""
+        """Append a frame to the columns of the output."""
         around, build = self._around, emit.build
         if around.features.cuts or around.features.clones:
-            limit = build.sub(around.get(emit, packet.hot, around.names.cut), constant(64, 1))  # no cut: the largest
+            # Without a limit `cut` is 0, and 0 - 1 is the largest number.
+            limit = build.sub(around.get(emit, packet.hot, around.names.cut), constant(64, 1))
             size = build.select(build.icmp_unsigned("<", limit, size), limit, size)
         row = around.word(emit, packet.batch, MADE)
         for column, value, kind in (
@@ -237,7 +249,7 @@ class Egress:
         self._take(emit, packet, used, size)
 
     def _take(self, emit: Emitter, packet: Passing, used: Value, size: Value) -> None:
-        """Take so many bytes of the arena."""
+        """Mark bytes of the arena as used, rounded up so that the next frame is aligned."""
         build = emit.build
         padded = build.and_(build.add(size, constant(64, ALIGN - 1)), constant(64, -ALIGN))
         self._around.set_word(emit, packet.batch, USED, build.add(used, padded))

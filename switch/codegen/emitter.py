@@ -1,4 +1,12 @@
-"""One LLVM function under construction: memory, fields and pointers."""
+"""Tools to write one LLVM function: integers, memory, and the fields of a packet.
+
+`Emitter` wraps llvmlite's IRBuilder and knows nothing of packets beyond the context.  `Fields` adds access to a
+packet's fields according to `Layout`: a narrow field is an integer in a variable of the function, in hot memory, or in
+a header's bytes as they are on the wire; a wide field is a pointer to bytes.
+
+Bytes of a frame in shared memory may change at any time.  A value that was loaded once is therefore never loaded again:
+`copy(..., volatile=True)` and `own_copy` read each byte exactly once, and LLVM must not repeat the read.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +40,7 @@ def constant(width: int, value: int) -> Value:
 
 @dataclass(slots=True)
 class Unit:
-    """The module under construction, and what all its functions share."""
+    """The LLVM module under construction, and what all its functions share."""
 
     program: ir.Program
     layout: Layout
@@ -40,12 +48,12 @@ class Unit:
     debug: bool = False
     """An index beyond an array's end stops the process."""
     shard: int | None = None
-    """Field whose low bits name a packet's shard, where several cores run the program; None: one does."""
+    """Slot of the field whose low bits name a packet's shard; None: one core runs the program."""
     helpers: dict[object, ll.Function] = field(default_factory=dict)
-    """Functions that were made on demand, by what they do."""
+    """Functions that were made on demand, by a key that says what they do."""
 
     def function(self, name: str, result: ll.Type, arguments: Sequence[ll.Type]) -> ll.Function:
-        """Make a function of the module's own."""
+        """Declare a function that is private to the module."""
         made = ll.Function(self.module, ll.FunctionType(result, arguments), name)
         made.linkage = "internal"
         made.attributes.add("nounwind")
@@ -64,13 +72,14 @@ class Unit:
 
 
 class Emitter:
-    """Builds one function; `memory` are its pointers to the packet and to the switch's state."""
+    """Writes one function; `build` is its IRBuilder."""
 
     def __init__(self, unit: Unit, function: ll.Function) -> None:
         self.unit = unit
         self.program = unit.program
         self.layout = unit.layout
         self.function = function
+        # Stack memory is reserved in a block of its own at the start: in a loop it would grow with each turn.
         self._entry = function.append_basic_block("entry")
         start = function.append_basic_block("start")
         self._allocas = ll.IRBuilder(self._entry)
@@ -78,16 +87,16 @@ class Emitter:
         self.build = ll.IRBuilder(start)
 
     def stack(self, kind: ll.Type, count: int = 1, align: int = 0) -> Value:
-        """Reserve memory of the function's own, uninitialised."""
+        """Reserve memory on the stack, uninitialised; return its address."""
         self._allocas.position_before(self._entry.terminator)
         made = self._allocas.alloca(kind if count == 1 else ll.ArrayType(kind, count))
-        made.type = POINTER  # llvmlite still gives it the type of what it points to
+        made.type = POINTER  # llvmlite still gives it the type of what it points to, an opaque pointer is wanted
         if align:
             made.align = align
         return made
 
     def at(self, base: Value, offset: int | Value) -> Value:
-        """Return the address `offset` bytes behind another."""
+        """Return the address that is `offset` bytes behind another."""
         if isinstance(offset, int):
             if offset == 0:
                 return base
@@ -103,7 +112,7 @@ class Emitter:
         self.build.store(value, address, align=align)
 
     def context_word(self, context: Value, index: int, kind: ll.Type = POINTER) -> Value:
-        """Load a word of the context; it does not change while native code runs."""
+        """Load a word of the context; LLVM may load it once, since it does not change while native code runs."""
         loaded = self.load(kind, self.at(context, 8 * index), 8)
         loaded.set_metadata("invariant.load", self.unit.module.add_metadata([]))
         return loaded
@@ -127,6 +136,7 @@ class Emitter:
 
     def swap(self, value: Value) -> Value:
         """Reverse the bytes of an integer."""
+        # LLVM swaps integers of an even number of bytes; one of an odd number is swapped with a byte more.
         width = value.type.width
         if width == 8:
             return value
@@ -142,7 +152,7 @@ class Emitter:
         return self.resize(self._shift_right(value, 8 * last - offset - width), width)
 
     def store_bits(self, value: Value, address: Value, offset: int) -> None:
-        """Store a number `offset` bits behind an address; the bits around it stay."""
+        """Store a number `offset` bits behind an address; the bits around it do not change."""
         width = value.type.width
         first, last = offset // 8, (offset + width + 7) // 8
         size = 8 * (last - first)
@@ -161,7 +171,7 @@ class Emitter:
         self.build.call(copy, [target, source, size, constant(1, volatile)])
 
     def own_copy(self, address: Value, size: int) -> Value:
-        """Return the address of a copy of bytes that others may change, so that all who read it see the same."""
+        """Return the address of a copy of bytes that another process may change; every reader of it sees the same."""
         copied = self.stack(BYTE, size)
         self.copy(copied, address, size, volatile=True)
         return copied
@@ -172,25 +182,26 @@ class Emitter:
 
 @dataclass(slots=True)
 class Packet:
-    """A function's pointers to a packet and to the switch's state."""
+    """The arguments of a graph's function: a packet and the context."""
 
     hot: Value
     storage: Value
     context: Value
     frame: Value
     length: Value
-    """Bytes of the frame as it came in, 64 bits."""
+    """Bytes of the frame as it arrived, 64 bits."""
     cursor: Value
-    """Where the number of bytes that the parser took is kept: an address of 64 bits."""
+    """Address of the number of bytes that the parser has taken, 64 bits."""
 
 
 class Fields:
-    """Access to a packet's fields from one function."""
+    """Access to the fields of a packet from one function."""
 
     def __init__(self, emitter: Emitter, packet: Packet, graph: str) -> None:
         self._emit = emitter
         self.packet = packet
         self._program, self._layout = emitter.program, emitter.layout
+        # Metadata that only this graph uses lives in variables of the function, which start at 0 as in BMv2.
         self._local: dict[int, Value] = {}
         zeros = emitter.context_word(packet.context, ZEROS)
         for slot in sorted(self._layout.local[graph]):
@@ -228,20 +239,20 @@ class Fields:
         return self._emit.load(POINTER, self._pointer_address(slot), 8)
 
     def set_pointer(self, slot: int, address: Value) -> None:
-        """Say where a wide field's bytes are now."""
+        """Set the address of a wide field's bytes."""
         self._emit.store(address, self._pointer_address(slot), 8)
 
     def own_bytes(self, slot: int) -> Value:
-        """Return the address of the memory that a wide field may be computed into."""
+        """Return the address of the storage into which a wide field is computed."""
         return self._emit.at(self.packet.storage, self._layout.storage[slot])
 
     def valid(self, header: int) -> Value:
-        """Load a header's validity as one bit."""
+        """Load the validity of a header as one bit."""
         loaded = self._emit.load(BYTE, self._emit.at(self.packet.hot, self._layout.valid[header]))
         return self._emit.build.trunc(loaded, BIT)
 
     def set_valid(self, header: int, valid: Value) -> None:
-        """Store a header's validity."""
+        """Store the validity of a header."""
         address = self._emit.at(self.packet.hot, self._layout.valid[header])
         self._emit.store(self._emit.resize(valid, 8), address)
 

@@ -1,4 +1,9 @@
-"""The native engine: a program's machine code, and the memory that it shares with the switch's state."""
+"""The native engine: the machine code of a program, and the memory that it shares with the state.
+
+Native code reaches everything through one array of words, the context (`layout.py`).  This module fills it in: with the
+addresses of the state's numpy arrays, and with memory for packets that belongs to the engine.  While native code runs
+the lock is held, so that no array moves or changes.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +44,8 @@ from switchsum.switch.state import State
 from switchsum.switch.v1model import MAX_CLONE_DEPTH
 
 PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
-"""Packets that exist at a time: one, what its clones are made from, a copy, and so on for clones of clones."""
+"""Packets that exist at the same time: one, the packet that its clones are made of, a copy, and so on for clones of
+clones."""
 
 _CELL_BYTES = 4096
 """More than any register cell or wide field has."""
@@ -54,10 +60,10 @@ BatchFunction = ctypes.CFUNCTYPE(
 
 
 class Native:
-    """Runs a program as machine code; the state's arrays are the very memory that it works on."""
+    """Runs a program as machine code, which works on the state's arrays themselves."""
 
     def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library) -> None:
-        """Tie the code in `library` to `state`."""
+        """Connect the code in `library` with `state`."""
         self._library = library
         self._code = library.address(ENTRY)
         self._run = BatchFunction(self._code)
@@ -82,7 +88,7 @@ class Native:
         output: Output,
         now_us: int,
     ) -> int:
-        """Run frames in one call, during which other threads go on."""
+        """Run frames in one call, without the GIL."""
         self._prepare(output)
         if not count:
             output.count = output.dropped = 0
@@ -96,7 +102,7 @@ class Native:
         return done
 
     def entry(self, output: Output) -> Entry:
-        """Return how to run batches into `output` from kernels; good for as long as nobody else touches the state."""
+        """Return how a kernel runs batches into `output`; valid as long as the caller holds the pipeline's lock."""
         self._prepare(output)
         words = (self._code, self._context_address, *self._output_arguments, self._result_address)
         return Entry(np.array(words, np.uint64).view(np.int64), self._result)
@@ -109,16 +115,17 @@ class Native:
             self._output, self._output_arguments = output, _output_arguments(output)
 
     def _reserve(self, size: int) -> npt.NDArray[np.uint8]:
-        """Return zeroed memory that starts a cache line and lives as long as this engine."""
+        """Return zeroed memory that begins a cache line and lives as long as this engine."""
         memory = np.zeros(size + 64, np.uint8)
         self._memory.append(memory)
         start = -memory.ctypes.data % 64
         return memory[start : start + size]
 
     def _share_packet(self, program: ir.Program, layout: Layout, context: npt.NDArray[np.uint64]) -> None:
-        """Give a context memory for packets of its own."""
+        """Give a context its own memory for packets."""
         zeros = self._reserve(_CELL_BYTES)
         template = self._reserve(layout.hot_bytes)
+        # In a new packet every wide field points to the cell of zeros.
         for offset in layout.pointers.values():
             template[offset : offset + 8].view(np.uint64)[0] = zeros.ctypes.data
         context[ZEROS], context[TEMPLATE] = zeros.ctypes.data, template.ctypes.data
@@ -154,5 +161,5 @@ def _output_arguments(output: Output) -> tuple[int, ...]:
 
 
 def _address(array: npt.NDArray[Any]) -> int:
-    """Return where an array's data starts; `array.ctypes` takes several times as long, which small batches feel."""
+    """Return the address of an array's data; `array.ctypes` takes several times as long, too much for small batches."""
     return ctypes.addressof(ctypes.c_char.from_buffer(array.data)) if array.flags.writeable else int(array.ctypes.data)

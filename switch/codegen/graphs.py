@@ -1,4 +1,12 @@
-"""Graphs as functions: block by block, statement by statement."""
+"""The graphs of a program as LLVM functions: one LLVM block for each block, and code for each statement.
+
+What each statement does is defined in `interpreter.py`.  Narrow fields are loaded and stored at once.  Wide fields are
+not: an assignment is noted, and computed when its inputs are about to change or the block ends (`wide.py`).  So a
+statement that changes a narrow field, or ends the function early, must tell `wide` first.
+
+Three facts about the program let code be left out: which fields are live after a statement, which are live after the
+block, and which registers may be written after it (`passes/analysis.py`).
+"""
 
 from __future__ import annotations
 
@@ -50,7 +58,7 @@ from switchsum.switch.passes.analysis import (
 from switchsum.switch.state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
 
 LARGE_PARSER: Final = 512
-"""Blocks; a larger parser is not optimised, for that takes more than linear time where states lead back."""
+"""Most blocks of a parser that LLVM optimises.  Its time grows faster than linearly if states form loops."""
 ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, POINTER)
 """hot, storage, context, frame, length of the frame, address of the cursor."""
 
@@ -59,7 +67,8 @@ def graph_function(unit: Unit, name: str) -> ll.Function:
     """Make the function that runs one of the program's graphs on a packet."""
     function = unit.function(name, VOID, ARGUMENTS)
     for argument in (function.args[0], function.args[2], function.args[5]):
-        argument.add_attribute("noalias")  # wide pointers lead to storage, frame and registers, never to these
+        # Pointers of wide fields lead to storage, frames, registers and constants, never to these three.
+        argument.add_attribute("noalias")
     if name == "parser" and len(unit.program.parser) > LARGE_PARSER:
         function.attributes.add("noinline")
         function.attributes.add("optnone")
@@ -127,6 +136,7 @@ class GraphEmitter:
         self._values.wide.finish(self._live_out[self._number], self._written_after[self._number])
 
     def _apply(self, apply: ir.Apply) -> None:
+        """Look a key up, count, measure, and jump to the block of the action."""
         build, context = self._emit.build, self._packet.context
         info = self._program.tables[apply.table]
         keys = [self._values.integer(key) for key in info.keys]
@@ -140,6 +150,7 @@ class GraphEmitter:
         if info.colour is not None:
             self._measure(apply.table, info.colour, row)
         action = self._emit.load(I32, address, 8)
+        # If hit and miss lead to the same blocks, the action alone decides.
         if apply.on_hit == apply.on_miss or not info.keys:
             self._choose(action, apply.on_miss)
             return
@@ -150,7 +161,7 @@ class GraphEmitter:
             self._choose(action, targets)
 
     def _measure(self, table: int, colour: int, row: Value) -> None:
-        """Pass the packet through the direct meter of the entry that matched, if one did."""
+        """If an entry matched, pass the packet through its direct meter."""
         build, spec = self._emit.build, self._program.tables[table].spec
         assert spec.meter is not None
         with build.if_then(build.icmp_unsigned("!=", row, constant(32, 0))):
@@ -163,7 +174,8 @@ class GraphEmitter:
         return self._emit.resize(colour_of(self._emit, cell, unit, self._packet.length, now), width)
 
     def _choose(self, action: Value, targets: tuple[int, ...]) -> None:
-        """Go on with the block of an action; rows only ever name the table's own actions."""
+        """Jump to the block of an action."""
+        # Rows name the table's own actions only, so that the last one needs no test.
         switch = self._emit.build.switch(action, self._blocks[targets[-1]])
         for number, target in enumerate(targets[:-1]):
             switch.add_case(constant(32, number), self._blocks[target])
@@ -182,6 +194,7 @@ class GraphEmitter:
                 wide.select(slot, self._emit.build.not_(valid), wide.zero(slot))
             else:
                 wide.forget(slot)
+        # Without a branch: `keep` is all ones if the header was valid, else 0, and each byte is masked with it.
         keep = self._emit.resize(valid, 8, signed=True)
         for segment in self._unit.layout.segments[statement.header]:
             if isinstance(segment, Narrow):
@@ -222,6 +235,7 @@ class GraphEmitter:
             self._values.wide.forget(slot)
         for segment in self._unit.layout.segments[statement.header]:
             source = self._emit.at(start, segment.start)
+            # Narrow fields are copied, each byte of the frame once.  Wide fields are pointers into the frame.
             if isinstance(segment, Narrow):
                 self._emit.copy(self._emit.at(self._packet.hot, segment.hot), source, segment.size, volatile=True)
             else:
@@ -237,12 +251,12 @@ class GraphEmitter:
     def _advance(self, statement: ir.Advance) -> None:
         build = self._emit.build
         wanted = build.add(self._cursor(), self._whole_bytes(statement.bits, 0))
-        # Require looked at the same bits, but a sender may have changed them in shared memory since then.
+        # Require has checked the same expression, but a sender may have changed the bits in shared memory since then.
         beyond = build.icmp_unsigned(">", wanted, self._packet.length)
         self._set_cursor(build.select(beyond, self._packet.length, wanted))
 
     def _whole_bytes(self, bits: ir.Expr, rounding: int) -> Value:
-        """Return how many bytes hold that many bits, at most 2**63."""
+        """Return `bits` in bytes, rounded up with `rounding` 7 and down with 0, at most 2**63."""
         build, number = self._emit.build, self._values.integer(bits)
         wide = self._emit.resize(number, max(72, number.type.width + 1))
         wide = build.lshr(build.add(wide, constant(wide.type.width, rounding)), constant(wide.type.width, 3))
@@ -250,7 +264,8 @@ class GraphEmitter:
         return self._emit.resize(build.select(build.icmp_unsigned("<", wide, limit), wide, limit), 64)
 
     def _need(self, size: Value) -> None:
-        """Leave the parser unless that many bytes are left."""
+        """End the parser unless `size` bytes of the frame are left."""
+        # The function may return here, so that every wide field that is read later must have been computed.
         emit, build = self._emit, self._emit.build
         self._values.wide.finish(self._live | self._at_end, set(range(len(self._program.registers))))
         if self._failed is None:
@@ -267,7 +282,9 @@ class GraphEmitter:
         self._emit.store(value, self._packet.cursor, 8)
 
     def _cell(self, base: int, index: ir.Expr, size: int, stride: int, beyond: int) -> Value:
-        """Return the address of an array's cell, or of one beyond all arrays for an index that is too large."""
+        """Return the address of a cell; for an index that is too large, that of the context's cell `beyond`."""
+        # A read beyond the end then finds zeros (ZEROS), and a write goes where nobody reads (DUMP): no branch is
+        # needed.
         build, context = self._emit.build, self._packet.context
         number, inside = self._values.index(index, size)
         start = self._emit.context_word(context, base)
@@ -316,12 +333,15 @@ class GraphEmitter:
     def _add_counts(self, address: Value) -> None:
         for offset, amount in ((0, constant(64, 1)), (8, self._packet.length)):
             place = self._emit.at(address, offset)
+            # Shards share counters; registers they do not share (passes/provenance.py).
             if self._unit.shard is None:
                 self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
             else:
                 self._emit.build.atomic_rmw("add", place, amount, "monotonic")
 
     def _random(self, statement: ir.Random) -> None:
+        # xorshift64*, as `State.next_random`.  The number is scaled to the range in 136 bits, so that nothing
+        # overflows; an empty range leaves the generator and the field as they are.
         emit, build = self._emit, self._emit.build
         low, high = self._values.integer(statement.low), self._values.integer(statement.high)
         proper = build.icmp_unsigned("<=", low, high)

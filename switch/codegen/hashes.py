@@ -1,4 +1,8 @@
-"""Hashes of fields: the checksum by itself, the others byte by byte over a buffer of the inputs' bits."""
+"""Hashes of fields in native code; `switch/hashes.py` defines them.
+
+`csum16` has a module of its own (`checksum.py`).  For the other algorithms the inputs' bits are first put side by side
+in a buffer on the stack, and then a loop goes over its bytes.  CRCs use a table of 256 entries, one step for each byte.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,10 @@ _CRCS = {
     "crc32": (32, [reflected_crc(bytes([byte]), 0xEDB88320, 0, 0) for byte in range(256)], _ONES, _ONES, True),
     "crcCCITT": (16, [crc_ccitt(bytes([0xFF, 0xFF ^ byte])) for byte in range(256)], 0xFFFF, 0, False),
 }
-"""Bits, table, initial value, final exclusive or, and whether the lowest bit goes first."""
+"""For each CRC: width, table, initial value, final exclusive or, and whether the lowest bit goes first."""
 _SPARE_BYTES = 8
-"""Before the buffer, for the zeros that fill up the first byte of its first input; behind it for `identity`."""
+"""Bytes in front of the buffer, for the zeros that fill up the first byte of the first input; and bytes behind it,
+since `identity` loads eight bytes of any buffer."""
 _THREE = constant(64, 3)
 
 
@@ -44,7 +49,7 @@ class _Values(Protocol):
 
 
 class HashEmitter:
-    """Computes hashes in one function."""
+    """Emits hashes in one function."""
 
     def __init__(self, emitter: Emitter, fields: Fields, values: _Values) -> None:
         self._emit = emitter
@@ -69,7 +74,7 @@ class HashEmitter:
         return self._emit.build.xor(state, constant(width, final))
 
     def _identity(self, parts: list[tuple[Value, Value]]) -> Value:
-        """Return the first eight bytes, or all where there are fewer, as a number."""
+        """Return the first eight bytes as a number; if there are fewer, all of them."""
         build, eight = self._emit.build, constant(64, 8)
         address, size = parts[0]
         for start, rest in parts[1:]:
@@ -88,13 +93,15 @@ class HashEmitter:
         return build.select(build.trunc(total, BIT), build.bswap(state), state)
 
     def _payload(self) -> tuple[Value, Value]:
-        """Return where the payload starts, and its bytes."""
+        """Return the address of the payload, and its number of bytes."""
         emit, packet = self._emit, self._fields.packet
         cursor = emit.load(I64, packet.cursor, 8)
         return emit.at(packet.frame, cursor), emit.build.sub(packet.length, cursor)
 
     def _buffer(self, value: ir.Hash) -> tuple[Value, Value]:
-        """Put the inputs' bits side by side in memory; return where, and how many bytes they fill."""
+        """Put the inputs' bits side by side in memory; return the address, and how many bytes they fill."""
+        # The position is a run-time value: an input whose header is not valid is left out.  `start` is the bit at which
+        # the input's whole bytes begin, zeros in front included; `_append` ors them in, so that the zeros do no harm.
         emit, build = self._emit, self._emit.build
         most = sum(part.value.width for part in value.inputs) // 8 + 1
         memory = emit.stack(BYTE, most + 2 * _SPARE_BYTES)
@@ -117,7 +124,7 @@ class HashEmitter:
         return emit.at(memory, _SPARE_BYTES), build.lshr(bits, _THREE)
 
     def _in_memory(self, value: ir.Expr) -> Value:
-        """Return the address of a value, right-aligned in whole bytes."""
+        """Return the address of a value in whole bytes, with zeros in front."""
         if is_wide_value(value):
             return self._values.wide.address(value)
         size = (value.width + 7) // 8
@@ -127,7 +134,7 @@ class HashEmitter:
 
 
 def _append(unit: Unit) -> ll.Function:
-    """Return a function (source, its bytes, target, bit) that adds bytes to zeros which start `bit` bits on."""
+    """Return a function (source, its bytes, target, bit) that ors bytes into `target` from bit number `bit` on."""
 
     def step(build: ll.IRBuilder, place: Value, byte: Value) -> Value:
         _, _, target, start = build.function.args
@@ -144,7 +151,7 @@ def _append(unit: Unit) -> ll.Function:
 
 
 def _crc(unit: Unit, algorithm: str) -> ll.Function:
-    """Return a function (address, bytes, state) that goes on with a CRC."""
+    """Return a function (address, bytes, state) that continues a CRC from a state and returns the new state."""
     width, table, _, _, reflected = _CRCS[algorithm]
     kind = integer(width)
     array = ll.ArrayType(kind, 256)
@@ -171,7 +178,8 @@ def _crc(unit: Unit, algorithm: str) -> ll.Function:
 
 
 def _xor16(unit: Unit) -> ll.Function:
-    """Return a function (address, bytes, state) that goes on with an exclusive or; the last byte is the low one."""
+    """Return a function (address, bytes, state) that continues an exclusive or of 16-bit words."""
+    # The state is rotated by a byte for each byte, so that the last byte is always the low one.
 
     def step(build: ll.IRBuilder, state: Value, byte: Value) -> Value:
         return build.xor(build.bswap(state), build.zext(byte, I16))
@@ -187,7 +195,7 @@ def _each_byte(
     first: Callable[[ll.IRBuilder], Value],
     step: Callable[[ll.IRBuilder, Value, Value], Value],
 ) -> ll.Function:
-    """Return a function (address, bytes, and `more`) that steps from a first state over all bytes to the last."""
+    """Return a function (address, bytes, and `more`) that steps from the `first` state over all bytes to the last."""
     if name in unit.helpers:
         made: ll.Function = unit.helpers[name]
         return made

@@ -1,7 +1,11 @@
-"""Loops over the bytes of wide values, vector by vector, made once for each shape of computation.
+"""Vector loops over the bytes of wide values, one function for each shape of computation.
 
-A kernel computes some values, every one a number in network byte order, from others of equal width; it loads what it
-needs of a piece before it stores that piece, so an output may be the very memory of an input.
+A wide value, such as 64 lanes of 32 bits, is up to 256 bytes in network byte order.  Bitwise operations and additions
+of lanes need no carry from one lane to the next, so that they can be computed piece by piece with vector instructions.
+A kernel computes several values of equal width in one pass over the bytes.  Example: `sum = old + new` and `overflow =
+overflow | ((sum ^ old) & (sum ^ new))` of the same fields are one kernel with two outputs, which loads each input once.
+
+For each piece a kernel loads all inputs before it stores any output.  So an output may be the memory of an input.
 """
 
 from __future__ import annotations
@@ -15,16 +19,16 @@ import llvmlite.ir as ll
 from switchsum.switch.codegen.emitter import BIT, BYTE, I64, POINTER, VOID, Unit, Value, constant, integer
 
 VECTOR_BYTES = 64
-"""A piece; machines with shorter vectors take several for one."""
+"""Bytes of a piece; LLVM makes several instructions of one operation if the machine's vectors are shorter."""
 UNROLLED_PIECES = 4
-"""Up to this many pieces are written out instead of looped over."""
+"""Most pieces that are written out one after the other; for more there is a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a kernel computes.
 
-    Nodes are tuples, in an order in which each comes after those it uses (named by their number):
+    Nodes are tuples; a node names the nodes that it uses by their numbers, and comes after them:
     ("memory",), ("splat", period), ("constant", period, word), ("and"|"or"|"xor", a, b), ("add", lane, a, b),
     ("select", condition, a, b) with `condition` the number of a ("condition",) node.
     Arguments are the outputs' addresses, then one for each memory, splat and condition node in order.
@@ -34,7 +38,7 @@ class Shape:
     """Bytes of every value."""
     nodes: tuple[tuple[Any, ...], ...]
     outputs: tuple[int, ...]
-    """Nodes that are stored; none: the kernel returns whether any bit of the last node is set."""
+    """Numbers of the nodes that are stored; if there are none, the kernel returns whether any bit of the last is 1."""
 
 
 def kernel(unit: Unit, shape: Shape) -> ll.Function:
@@ -73,6 +77,7 @@ class _Writer:
         else:
             self._loop(count)
         start = count * VECTOR_BYTES
+        # The rest is at most 63 bytes: one piece for each bit of its length.
         for size in (32, 16, 8, 4, 2, 1):
             if rest & size:
                 self._piece(constant(64, start), size)
@@ -122,6 +127,7 @@ class _Writer:
                 return next(rest)
             case ("splat", period):
                 return self._spread(self._swapped(next(rest)), period, kind)
+            # A repeated word is in network byte order in each place, machine words are not.
             case ("constant", period, word):
                 swapped = int.from_bytes(word.to_bytes(period // 8, "big"), "little")
                 return self._spread(constant(period, swapped), period, kind)

@@ -1,11 +1,20 @@
-"""Where everything lies in memory while native code runs.
+"""Where packets, tables and arrays lie in memory while native code runs.
 
-A packet has two pieces of memory.  *Hot*: validity bytes, metadata that more than one graph uses, the narrow parts of
-headers as they are on the wire, and for each wide field a pointer to wherever its bytes are at the moment (the frame, a
-register, zeros).  Copying it copies the packet.  *Storage*: room for the bytes of wide fields that were computed.
-Metadata that only one graph uses lives in that graph's function.
+A packet has two pieces of memory.
 
-The *context* is an array of 64-bit words, most of them addresses, through which native code reaches the switch's state.
+- *Hot* memory holds validity bytes, metadata that more than one graph uses, and the narrow fields of headers, as they
+are
+  on the wire.  For each wide field it holds a pointer to the field's bytes, wherever they are at the moment: in the
+  frame, in a register, in storage, or in a cell of zeros.  To copy hot memory is to copy the packet.
+- *Storage* is room for the bytes of wide fields that were computed.
+
+Example: a header of 8 narrow fields and 4 fields of 2,048 bits takes 8 fields' bytes and 4 pointers of hot memory.  A
+program that never changes the 4 fields never copies their 1,024 bytes; the deparser takes them from the frame.
+
+Metadata that only one graph uses lives in variables of that graph's function.
+
+The *context* is an array of 64-bit words, most of them addresses.  Native code reaches the switch's state through it
+alone, so that the code itself contains no address and can be cached.
 """
 
 from __future__ import annotations
@@ -18,25 +27,25 @@ from switchsum.switch.passes.analysis import GRAPHS, is_wide, used_by
 from switchsum.switch.tables import MatchKind, TableSpec
 
 RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, SHARD, SHARD_MASK = range(13)
-"""Words of the context: generator; multicast directory and clone sessions; the most copies that `room` allows a frame;
-a cell of zeros, and one that takes writes beyond an array's end; hot memory of a new packet; memory of packets, and of
-those that wait to enter ingress again; how each port's queues are; the time of
-the batch in microseconds, which native code itself writes; which packets a sharded program runs with this context."""
+"""Words of the context: random generator; directories of multicast groups and of clone sessions; most copies of a frame
+that `pipeline.room` counts; a cell of zeros, and a cell that takes writes beyond an array's end; hot memory of a new
+packet; memory of the levels of packets, and of packets that wait to enter ingress again; state of the queues; time of
+the batch in microseconds, which native code itself writes; number and mask of the shard that runs with this context."""
 FIRST_ARRAY: Final = 13
 TABLE_WORDS: Final = 5
 ROWS, INDEX, INDEX_SIZE, COUNTS, METERS = range(TABLE_WORDS)
-"""Words of a table: its rows; hash slots, or the order of rows; their number (of slots, less 1); direct counters and
-meters."""
+"""Words of a table: its rows; hash slots, or the rows in the order of a lookup; number of slots less 1, or number of
+rows; direct counters; direct meters."""
 
 ALIGN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """Bytes of a header that are kept as they are on the wire."""
+    """Consecutive bytes of a header that hot memory holds as they are on the wire."""
 
     start: int
-    """Bytes from the header's first."""
+    """Offset in the header, in bytes."""
     size: int
     hot: int
     """Offset in hot memory."""
@@ -44,10 +53,10 @@ class Narrow:
 
 @dataclass(frozen=True, slots=True)
 class Wide:
-    """Wide fields of equal width side by side in a header."""
+    """Consecutive wide fields of a header, of equal width."""
 
     start: int
-    """Bytes from the header's first."""
+    """Offset in the header, in bytes."""
     size: int
     """Bytes of each field."""
     slots: tuple[int, ...]
@@ -65,16 +74,16 @@ class Layout:
         self._storage = 0
         self.segments: dict[int, tuple[Segment, ...]] = {}
         self.pointers: dict[int, int] = {}
-        """Hot offset of each wide field's pointer; wide fields of one graph have none."""
+        """Offset in hot memory of each wide field's pointer; a wide field that one graph alone uses has none."""
         self.storage: dict[int, int] = {}
-        """Offset of each wide field's own bytes."""
+        """Offset in storage of each wide field's own bytes."""
         self.metadata: dict[int, int] = {}
-        """Hot offset of narrow metadata that several graphs use."""
+        """Offset in hot memory of each narrow field of metadata that several graphs use."""
         self.local = self._find_local()
-        """Metadata that one graph alone uses, by graph."""
+        """For each graph, the metadata that it alone uses."""
         headers = [index for index, header in enumerate(program.headers) if not header.metadata]
         self.valid = {header: self._take(1, 1) for header in headers}
-        """Hot offset of each header's validity."""
+        """Offset in hot memory of each header's validity."""
         everywhere = set().union(*self.local.values())
         for header in program.headers:
             for slot in header.slots if header.metadata else ():
@@ -87,10 +96,10 @@ class Layout:
             self.segments[index] = tuple(self._segment(program.headers[index]))
         self.hot_bytes = -(-self._hot // ALIGN) * ALIGN
         self.level_bytes = self.hot_bytes + max(self._storage, ALIGN)
-        """From the memory of one packet to the next: hot memory, then storage."""
+        """Bytes from the memory of one level of packets to the next: hot memory, then storage."""
 
     def bit_address(self, slot: int) -> tuple[int, int]:
-        """Return hot offset and bits behind it of a narrow header field."""
+        """Return the offset in hot memory of a narrow header field, in bytes and further bits."""
         field = self._program.fields[slot]
         for segment in self.segments[field.header]:
             inside = field.offset - 8 * segment.start
@@ -110,6 +119,7 @@ class Layout:
         self._storage += -(-self._program.fields[slot].width // (8 * ALIGN)) * ALIGN
 
     def _segment(self, header: ir.HeaderInfo) -> list[Segment]:
+        """Cut a header into runs of narrow bytes and runs of wide fields, and place them in memory."""
         program = self._program
         made: list[Segment] = []
         for slot in header.slots:
@@ -137,6 +147,7 @@ class Layout:
         return placed
 
     def _find_local(self) -> dict[str, set[int]]:
+        # Fields that the switch itself, a new life or a header stack uses must outlive a graph.
         program = self._program
         names = program.intrinsics
         shared = {getattr(names, name) for name in names.__slots__}
@@ -152,7 +163,7 @@ class Layout:
 
 
 def machine_bytes(width: int) -> int:
-    """Return the bytes that an integer of that width takes in memory."""
+    """Return the bytes of a variable for an integer of that width: a power of two, or a multiple of 16."""
     if width > 64:
         return -(-width // 128) * 16
     return 1 << max(0, (width - 1).bit_length() - 3)
@@ -160,29 +171,29 @@ def machine_bytes(width: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WaitingLayout:
-    """A packet that waits to enter ingress again: four words, a copy of its hot memory, kept wide metadata."""
+    """The memory of a packet that waits to enter ingress again: four words, hot memory, wide metadata that it keeps."""
 
     hot_bytes: int
     wide: tuple[int, ...]
-    """Wide fields of the field lists."""
+    """Slots of the wide fields of all field lists."""
     sizes: tuple[int, ...]
-    """Bytes of each."""
+    """Bytes of each of these fields."""
 
     FRAME, LENGTH, TYPE, LIST = 0, 8, 16, 24
     HOT = ALIGN
 
     def wide_offset(self, slot: int) -> int:
-        """Return where a wide field's bytes are kept."""
+        """Return the offset of a wide field's bytes."""
         return self.HOT + self.hot_bytes + sum(self.sizes[: self.wide.index(slot)])
 
     @property
     def stride(self) -> int:
-        """Return the bytes of a place."""
+        """Return the bytes from one waiting packet to the next."""
         return -(-(self.HOT + self.hot_bytes + sum(self.sizes)) // ALIGN) * ALIGN
 
 
 def waiting_layout(program: ir.Program, layout: Layout) -> WaitingLayout:
-    """Return where things are in a waiting packet."""
+    """Return the layout of a waiting packet."""
     kept = sorted({slot for slots in program.field_lists for slot in slots if is_wide(program, slot)})
     sizes = tuple(program.fields[slot].width // 8 for slot in kept)
     return WaitingLayout(layout.hot_bytes, tuple(kept), sizes)
@@ -190,10 +201,11 @@ def waiting_layout(program: ir.Program, layout: Layout) -> WaitingLayout:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """A row of a table: action number (32 bits), key, parameters of the action; integers little-endian.
+    """A row of a table: number of the action (32 bits), key, parameters of the action; all integers little-endian.
 
-    The fields of the key that are not ranges lie side by side in one number, the first field highest.  A table that is
-    all exact keeps that number; others keep the mask and the masked number, then low and high of each range.
+    The key fields that are not ranges are side by side in one number, the first field highest, so that one comparison
+    covers all of them.  If all fields are exact, the row holds this number.  Otherwise it holds a mask and the masked
+    number, then low and high of each range.
     """
 
     spec: TableSpec
@@ -205,27 +217,27 @@ class RowLayout:
 
     @property
     def key_bits(self) -> int:
-        """Return the bits of the number that the fields other than ranges make, a multiple of 64."""
+        """Return the width of the number that the fields other than ranges make, a multiple of 64."""
         return 64 * words(sum(key.width for key in self.spec.keys if key.kind is not MatchKind.RANGE))
 
     @property
     def value_offset(self) -> int:
-        """Return where the key's number starts."""
+        """Return the offset of the key's number."""
         return 8 if self.exact else 8 + self.key_bits // 8
 
     @property
     def range_offset(self) -> int:
-        """Return where low and high of the first range start."""
+        """Return the offset of low and high of the first range."""
         return self.value_offset + self.key_bits // 8
 
     @property
     def params_offset(self) -> int:
-        """Return where an action's first parameter starts."""
+        """Return the offset of an action's first parameter."""
         ranges = sum(words(key.width) for key in self.spec.keys if key.kind is MatchKind.RANGE)
         return self.range_offset + 16 * ranges
 
     def param_offset(self, action: int, index: int) -> int:
-        """Return where a parameter starts."""
+        """Return the offset of a parameter."""
         before = self.spec.actions[action].params[:index]
         return self.params_offset + 8 * sum(words(param.width) for param in before)
 

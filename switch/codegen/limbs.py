@@ -1,4 +1,9 @@
-"""Loops over the 64-bit words of wide values: additions and subtractions in which carries run, shifts to the right."""
+"""Loops over the 64-bit words (limbs) of wide values: additions and subtractions with carry, shifts to the right.
+
+`kernels.py` computes lanes, between which nothing is carried.  When a whole field of 2,048 bits is added as one number,
+a carry runs through all of it, from the last word in memory to the first.  LLVM's own integers of that width would be
+straight-line code for each such operation.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from switchsum.switch.codegen.emitter import BYTE, I64, POINTER, VOID, Unit, Val
 
 LIMB_BYTES = 8
 LOOP_BYTES = 64
-"""Shorter values are added as one integer."""
+"""Longest values that are added as one LLVM integer."""
 
 
 def carry_function(unit: Unit, subtract: bool, size: int) -> ll.Function:
@@ -45,7 +50,7 @@ def _write(function: ll.Function, subtract: bool, size: int) -> ll.Function:
 
 
 def _step(build: ll.IRBuilder, subtract: bool, left: Value, right: Value) -> tuple[Value, Value]:
-    """Return the sum or difference of two words, and whether it went beyond them."""
+    """Return the sum or difference of two words, and the carry or borrow."""
     if subtract:
         return build.sub(left, right), build.icmp_unsigned("<", left, right)
     result = build.add(left, right)
@@ -55,7 +60,7 @@ def _step(build: ll.IRBuilder, subtract: bool, left: Value, right: Value) -> tup
 def shift_function(unit: Unit, size: int) -> ll.Function:
     """Return a function (target, source, bits) that shifts a number of `size` bytes, a multiple of 8, to the right.
 
-    Both are in network byte order and do not overlap; `bits` is an i64 without sign and may exceed the width.
+    Both numbers are in network byte order and must not overlap; `bits` is unsigned and may exceed the width.
     """
     key = ("shift", size)
     if key not in unit.helpers:
@@ -69,7 +74,8 @@ def _write_shift(function: ll.Function, size: int) -> ll.Function:
     entry, body, after = (function.append_basic_block(name) for name in ("entry", "body", "after"))
     build = ll.IRBuilder(entry)
     words, bits = build.lshr(amount, constant(64, 6)), build.and_(amount, constant(64, 63))
-    # Beyond the number, so that an offset less this much stays negative.
+    # A shift by the width or more gives 0.  The number of words is cut to `size`, so that `offset - distance` is then
+    # negative for every word and `word` returns 0.
     words = build.select(build.icmp_unsigned("<", words, constant(64, size)), words, constant(64, size))
     distance = build.mul(words, constant(64, LIMB_BYTES))
     rest = build.sub(constant(64, 63), bits)
@@ -83,6 +89,8 @@ def _write_shift(function: ll.Function, size: int) -> ll.Function:
         address = build.gep(source, [build.select(inside, at, constant(64, 0))], source_etype=BYTE)
         return build.select(inside, build.bswap(build.load(address, typ=I64, align=1)), constant(64, 0))
 
+    # Shifting to the left by 1 and then by 63 - bits instead of by 64 - bits: for 0 bits, 64 would be undefined in
+    # LLVM.
     at = build.sub(offset, distance)
     before = word(build.sub(at, constant(64, LIMB_BYTES)))
     result = build.or_(build.lshr(word(at), bits), build.shl(build.shl(before, constant(64, 1)), rest))

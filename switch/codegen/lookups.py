@@ -1,4 +1,12 @@
-"""Finding a table's row for a key: open-addressing hash tables where all is exact, else one row after the other."""
+"""Table lookup in native code: from a key to the number of a row.
+
+If every key field is exact, the rows are found by a hash table with open addressing: the key's hash gives a slot, and
+the lookup goes from slot to slot until it finds the key or a free slot.  `rows.py` writes that table.  It is at most
+half full, so that a lookup ends soon, and it always has a free slot, so that a lookup ends at all.
+
+Otherwise the rows are tried one after the other, in the order of their rank.  That is slow for large LPM and ternary
+tables; ours have few entries.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +24,7 @@ from switchsum.switch.codegen.layout import (
 from switchsum.switch.tables import MatchKind
 
 HASH_FACTOR = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio; odd, so that multiplying loses nothing."""
+"""2**64 divided by the golden ratio (Knuth, volume 3, section 6.4); odd, so that no information is lost."""
 _WORD = (1 << 64) - 1
 
 
@@ -30,7 +38,7 @@ def hash_key(key: int, bits: int) -> int:
 
 
 class Lookup:
-    """The function that finds a row: (context, number of the key's fields, one number for each range) -> row."""
+    """Makes the function (context, number of the key's fields, one number for each range) that returns a row."""
 
     def __init__(self, unit: Unit, table: int) -> None:
         self._unit = unit
@@ -39,7 +47,7 @@ class Lookup:
         self.layout = RowLayout(self.spec)
 
     def find(self, emitter: Emitter, context: Value, values: list[Value]) -> Value:
-        """Return the number of the row that matches the key's fields, 32 bits; 0 stands for none."""
+        """Return the number of the row that matches the key, 32 bits; 0 if none does."""
         build, bits = emitter.build, self.layout.key_bits
         if not self.spec.keys:
             return constant(32, 0)

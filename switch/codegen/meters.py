@@ -1,4 +1,4 @@
-"""Meters in native code; `switchsum.switch.meters.Meter.execute` is the definition."""
+"""Meters in native code; `switch/meters.py` defines them (`Meter.execute`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from switchsum.switch.meters import (
 
 
 def colour_of(emit: Emitter, cell: Value, unit: MeterUnit, frame_bytes: Value, now_us: Value) -> Value:
-    """Pass a packet through a meter's cell; return its colour, 32 bits."""
+    """Pass a packet through the cell of a meter; return its colour, 32 bits."""
     needed = constant(64, MICRO)
     if unit is MeterUnit.BYTES:
         needed = emit.build.mul(frame_bytes, needed)
@@ -52,7 +52,7 @@ def _function(unit: Unit) -> Value:
     enough = {}
     left = {}
     for bucket in (PEAK, COMMITTED):
-        # 128 bits: years at the highest rate overflow nothing.
+        # In 128 bits nothing overflows, even after years at the highest rate.
         earned = build.mul(emit.resize(elapsed, 128), emit.resize(load(bucket + RATE), 128))
         filled = build.add(emit.resize(load(bucket + TOKENS), 128), earned)
         burst = emit.resize(load(bucket + BURST), 128)

@@ -1,7 +1,9 @@
-"""A table's rows as native code reads them, kept up to date as the control plane changes the table.
+"""The rows of a table as native code reads them, kept up to date while the control plane changes the table.
 
-Tables that are all exact have a hash index with linear probing: slots of 32 bits that hold a row's number, 0 for free,
-at most half of them taken.  Other tables have the numbers of their rows in the order in which they are tried.
+The index of a table whose key fields are all exact is a hash table with linear probing: slots of 32 bits that hold the
+number of a row, or 0 if the slot is free.  At most half of the slots are in use.  The index of any other table is the
+list of its rows in the order in which a lookup tries them; it is written anew before the next batch, not after each
+change, since a controller often writes many entries at once.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ from switchsum.switch.codegen.lookups import hash_key
 from switchsum.switch.tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
 
 KEY_OFFSET = 8
-"""Where a row's key starts, behind the action: the mask of tables that are not all exact comes first."""
+"""Offset of a row's key, behind the action.  In a table with a field that is not exact the key begins with the mask."""
 
 
 class TableRows:
     """The native copy of one table (a `Mirror`)."""
 
     def __init__(self, table: Table, context: npt.NDArray[np.uint64], stale: set[TableRows]) -> None:
-        """Follow `table`; `context` are its words of the context, to be filled in, `stale` those to refresh."""
+        """Follow `table`.  `context`: its words of the context, which are filled in; `stale`: tables to refresh."""
         spec = table.spec
         self._table = table
         self._context = context
@@ -39,16 +41,16 @@ class TableRows:
         table.attach(self)
 
     def put(self, row: int, entry: Entry) -> None:
-        """Write an entry into a row, new or changed in its action alone."""
+        """Write an entry to a row; it is new there, or only its action has changed."""
         self._put_action(row, entry.action, entry.params)
         self._put_key(row, entry.match)
         if self._layout.exact:
             self._index[self._probe(row)] = row
 
     def remove(self, row: int, entry: Entry) -> None:
-        """Forget the entry of a row."""
+        """Remove the entry of a row."""
         if not self._layout.exact:
-            return  # the new order will do without it
+            return  # `refresh` writes an order without it
         mask = len(self._index) - 1
         free = following = self._probe(row)
         while True:  # close the gap (Knuth, volume 3, section 6.4, algorithm R)
@@ -66,11 +68,11 @@ class TableRows:
         self._put_action(0, action, params)
 
     def reordered(self) -> None:
-        """Take note that the order in which rows are tried has changed."""
+        """Note that the order in which rows are tried has changed."""
         self._stale.add(self)
 
     def refresh(self) -> None:
-        """Write the order in which rows are tried; a batch needs it, not every change."""
+        """Write the order in which rows are tried; called before the next batch."""
         if not self._layout.exact:
             rows = self._table.ranked_rows()
             self._index[: len(rows)] = rows
@@ -109,7 +111,7 @@ class TableRows:
         return hash_key(key, bits) & (len(self._index) - 1)
 
     def _probe(self, row: int) -> int:
-        """Return the slot of a row, or the free one where it belongs."""
+        """Return the slot of a row, or the free slot for it."""
         slot = self._home(row)
         while self._index[slot] not in (0, row):
             slot = (slot + 1) & (len(self._index) - 1)
@@ -117,7 +119,7 @@ class TableRows:
 
 
 def _mask_of(match: Exact | Lpm | Ternary, width: int) -> int:
-    """Return the bits of a key field that count."""
+    """Return the bits of a key field that a match compares."""
     full = (1 << width) - 1
     match match:
         case Lpm(_, length):

@@ -1,4 +1,8 @@
-"""The native engine on several cores; `switchsum.switch.shards` says how a batch is divided."""
+"""The native engine on several cores; `switch/shards.py` says how a batch is divided.
+
+Each shard has a context of its own, with its own memory for packets and its own random numbers; tables, registers and
+counters are those of the state, for all shards.  A kernel calls `shards.run_batch` in the place of the program's code.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,10 @@ _SEED_MASK: Final = (1 << 64) - 1
 
 
 class Sharded(Native):
-    """Runs a program, compiled for shards, on as many threads; they end with this object."""
+    """Runs a program that was compiled for shards on one thread for each; the threads end with this object."""
 
     def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library, count: int) -> None:
-        """Tie the code in `library` to `state`, for a power of two of shards."""
+        """Connect the code in `library` with `state`, for `count` shards, a power of two."""
         super().__init__(program, layout, state, library)
         self._contexts = np.tile(self._context, (count, 1))
         self._head = np.zeros(shards.HEAD_WORDS, np.int64)
@@ -51,7 +55,8 @@ class Sharded(Native):
         self._start(count)
 
     def _fill(self, program: ir.Program, layout: Layout, shard: int) -> None:
-        """Give a shard its context and its line."""
+        """Fill in the context and the line of a shard."""
+        # Each shard begins its random numbers elsewhere; a state of 0 would stay 0.
         context, line, columns = self._contexts[shard], self.lines[shard], self._columns[shard]
         self._share_packet(program, layout, context)
         self._random[shard] = int(self._state.random[0]) * (RANDOM_FACTOR + 2 * shard) & _SEED_MASK or 1
@@ -66,7 +71,7 @@ class Sharded(Native):
     def _start(self, count: int) -> None:
         bells = [os.eventfd(0) for _ in range(2 * count - 2)]
         threads = []
-        # Called once here, so that it is compiled before anybody waits for it.
+        # Called once here with END, so that it is compiled before the threads start.
         shards.help_out(np.full(shards.LINE_WORDS, shards.END).ctypes.data, new_patience())
         for shard in range(1, count):
             line = self.lines[shard]
@@ -75,7 +80,7 @@ class Sharded(Native):
             threads.append(Thread(target=shards.help_out, args=arguments, name=f"shard {shard}", daemon=True))
             threads[-1].start()
         self.close = weakref.finalize(self, _end, self.lines, threads, bells)
-        """Ends the threads, as the end of this object does."""
+        """Ends the threads; it is also called when this object is garbage."""
 
     def _prepare(self, output: Output) -> None:
         super()._prepare(output)

@@ -1,4 +1,9 @@
-"""Expressions as LLVM integers."""
+"""Expressions of the IR as LLVM integers.
+
+LLVM leaves three things undefined that the IR defines: a shift by the width or more, a division by 0, and a division of
+more bits than the machine has.  Each has its rule here.  Wide values are computed by `wide.py` where that is possible;
+this module then loads the result.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from switchsum.switch.ir import Op, Relation
 from switchsum.switch.passes.analysis import is_wide
 
 _MAX_DIVISION_BITS = 64
-"""Wider divisions have no instruction."""
+"""Widest division for which machines have an instruction."""
 
 _RELATIONS = {
     Relation.EQ: ("==", False),
@@ -30,22 +35,22 @@ _RELATIONS = {
 
 
 class Values:
-    """Computes expressions in one function; `wide` is the block's own and changes with it."""
+    """Computes expressions in one function.  `wide` belongs to the current block; `GraphEmitter` replaces it."""
 
     def __init__(self, emitter: Emitter, fields: Fields) -> None:
         self._emit = emitter
         self._fields = fields
         self.wide = WideFields(emitter, fields, self.integer)
         self._rows: dict[int, Value] = {}
-        """Where the address of the row that each table's lookup found is kept."""
+        """For each table, the variable that holds the address of the row that its last lookup has found."""
         self._hashes = HashEmitter(emitter, fields, self)
 
     def integer(self, value: ir.Expr) -> Value:
-        """Return an expression's value as an integer of its width."""
+        """Return the value of an expression as an integer of its width."""
         return _VALUES[type(value)](self, value)
 
     def index(self, value: ir.Expr, size: int) -> tuple[Value, Value]:
-        """Return an index as 64 bits, and whether it is below `size`; in a debug build nothing else goes on."""
+        """Return an index as 64 bits, and whether it is below `size`; in a debug build a larger one is a trap."""
         number = self.integer(value)
         if number.type.width < 64:
             number = self._emit.resize(number, 64)
@@ -58,7 +63,7 @@ class Values:
         return self._emit.resize(number, 64), inside
 
     def set_row(self, table: int, address: Value) -> None:
-        """Note where the row is that a table's lookup found."""
+        """Store the address of the row that a table's lookup has found."""
         self._emit.store(address, self._row(table), 8)
 
     def _row(self, table: int) -> Value:
@@ -113,6 +118,7 @@ class Values:
         if isinstance(amount, ll.Constant):
             number = min(amount.constant, width - 1 if op is Op.SAR else width)
             return least if number == width else _operation(build, op)(value, constant(width, number))
+        # LLVM leaves a shift by the width or more undefined; the IR gives 0, or copies of the top bit.
         amount = self._emit.resize(amount, max(width, amount.type.width))
         inside = build.icmp_unsigned("<", amount, constant(amount.type.width, width))
         amount = self._emit.resize(amount, width)
@@ -122,6 +128,7 @@ class Values:
 
     def _divide(self, op: Op, left: Value, right: Value) -> Value:
         build, width = self._emit.build, left.type.width
+        # Division by 0 stops the process on most machines; the IR gives 0.
         by_zero = build.icmp_unsigned("==", right, constant(width, 0))
         divisor = build.select(by_zero, constant(width, 1), right)
         if width <= _MAX_DIVISION_BITS:
@@ -150,7 +157,7 @@ class Values:
         return self._emit.resize(self.integer(value.value), value.width, value.signed)
 
     def _slice(self, value: ir.Expr, width: int) -> Value | None:
-        """Return the low bits of a wide field, perhaps shifted, without loading the rest of it."""
+        """Return the low bits of a wide field or of one shifted by a constant, without loading the rest of it."""
         shift = 0
         if isinstance(value, ir.Binary) and value.op is Op.SHR and isinstance(value.right, ir.Const):
             shift, value = value.right.value, value.left
@@ -166,6 +173,7 @@ class Values:
             return self._from_memory(value)
         build, width = self._emit.build, value.width
         made = self._emit.resize(self.integer(value.value), width)
+        # Each step doubles what has been repeated so far.
         filled = value.value.width
         while filled < width:
             step = min(filled, width - filled)
@@ -180,12 +188,12 @@ class Values:
         build, width = self._emit.build, value.width
         tops = constant(width, ((1 << width) - 1) // ((1 << value.lane) - 1) << (value.lane - 1))
         left, right = self.integer(value.left), self.integer(value.right)
-        # Without their top bits no carry leaves a lane; those are added without carry.
+        # Without their top bits two lanes have no carry into the next one; the top bits are added by exclusive or.
         low = build.add(build.and_(left, build.not_(tops)), build.and_(right, build.not_(tops)))
         return build.xor(low, build.and_(build.xor(left, right), tops))
 
     def _from_memory(self, value: ir.Expr) -> Value:
-        """Return what vectors compute."""
+        """Compute a value in memory by vector instructions, and load it as an integer."""
         return self._emit.load_network(self.wide.address(value), value.width // 8)
 
     def _hash(self, value: ir.Hash) -> Value:

@@ -1,8 +1,31 @@
-"""Wide fields within one block: values are put off and computed together, as late as possible, in few loops.
+"""Wide fields (128 bits and more) within one block: assignments are delayed, and then computed together in few loops.
 
-An assignment to a wide field only notes how the value is made of bytes in memory (a `Node`).  It is computed when those
-bytes are about to change or the block ends, and only if somebody still reads it; what is computed at the same moment
-shares one kernel.  A value that is just other memory, such as a header in the frame, is not copied at all.
+The problem: a program that adds a chunk of 64 lanes does so in some ten statements on fields of 2,048 bits: read a
+register, mask, add, compare, write.  Computed one by one, each would be a loop over 256 bytes that loads and stores
+every intermediate value.
+
+The idea: an assignment only notes *how* the value is made of bytes in memory, as a graph of `Node`s.  A value is
+computed when it must be:
+
+- when the bytes that it is made of are about to change (`_settle` with the regions that change);
+- when it is written to a register (`write`) or its bytes are needed (`address`, `integer`, `slice`);
+- when the block ends and the field is live (`finish`).
+
+All values that are due at the same time and have the same size share one kernel (`kernels.py`), so that an input is
+loaded once for all of them.  A field that is not live is never computed.  A value that is other memory as it is, such
+as a header in the frame or a register's cell, is not copied at all: the field's pointer is set to it.
+
+Why it is right: a node refers to memory by its *region*, one for each register and each field's own storage.  Before a
+statement changes memory of a region, every live field whose node depends on that region is computed into the field's
+storage.  That changes another region, the field's storage, on which further nodes may depend, and so on: `_settle`
+repeats until nothing is added.  A kernel loads before it stores (piece by piece), so that all of these can run in one.
+
+Example, for a block in P4 with the register `sums` (64 lanes, `low` and `top` masks)::
+
+    sums.read(old, i);       old -> memory of region ("register", 0)
+    sum = ((old & low) + (new & low)) ^ ((old ^ new) & top);        sum -> a graph of nodes, nothing is computed
+    sums.write(i, sum);      one kernel: loads old and new, stores the cell and, since it is read later, sum's storage
+    hdr.lanes.c0 = sum;      c0 -> memory of sum's storage
 """
 
 from __future__ import annotations
@@ -21,45 +44,48 @@ from switchsum.switch.passes.repeat import PERIODS, period_of
 from switchsum.switch.state import WIDE_BITS
 
 Region = tuple[str, int]
-"""Memory that does not keep what it has: ("register", number), ("field", slot), its own bytes, or a temporary's."""
+"""Memory whose content may change: ("register", number), a field's storage ("field", slot), or a temporary's."""
 
 _TEMPORARY: Region = ("temporary", 0)
-"""Memory of the function's own, gone with it."""
+"""Memory on the function's stack, which ends with the function."""
 
 _BITWISE = {Op.AND: "and", Op.OR: "or", Op.XOR: "xor"}
 
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """How a wide value is made; equal ones are one object within a block."""
+    """How a wide value is made.  Within a block, nodes that are made alike are one object, and computed once."""
 
     size: int
     """Bytes."""
     form: tuple[object, ...]
-    """As in `Shape`, with nodes for numbers."""
+    """As a node of `Shape`, with `Node`s in the place of numbers."""
     value: Value = None
-    """Address of a memory node, word of a splat, bit of a condition."""
+    """The address of a memory node, the word of a splat, the bit of a condition."""
     region: Region | None = None
-    """What a memory node's bytes belong to, if they may change."""
+    """The region of a memory node's bytes; None if they never change."""
 
     def parts(self) -> list[Node]:
-        """Return the nodes that this one is made of."""
+        """Return the nodes that this node uses."""
         return [part for part in self.form if isinstance(part, Node)]
 
 
 class WideFields:
-    """The wide fields of one block; `integer_of` gives an expression's value as an LLVM integer."""
+    """The wide fields of one block; `integer_of` computes an expression as an LLVM integer."""
 
     def __init__(self, emitter: Emitter, fields: Fields, integer_of: Callable[[ir.Expr], Value]) -> None:
         self._emit = emitter
         self._fields = fields
         self._integer_of = integer_of
         self._pending: dict[int, Node] = {}
+        """By slot: the value of each field that was read or assigned in this block."""
         self._nodes: dict[tuple[object, ...], Node] = {}
+        """By form: the nodes that were made, so that equal ones are one object."""
         self._words: dict[int, Node] = {}
+        """By slot: the splat of each narrow field that was repeated, until the field changes (`forget`)."""
 
     def node(self, value: ir.Expr) -> Node:
-        """Return how an expression of whole bytes is made."""
+        """Return the node of an expression, which must have whole bytes."""
         size = value.width // 8
         match value:
             case ir.Field(_, slot) if is_wide(self._emit.program, slot):
@@ -89,7 +115,7 @@ class WideFields:
         return self.from_integer(self._integer_of(value))
 
     def from_integer(self, value: Value) -> Node:
-        """Return the node of an integer of whole bytes."""
+        """Store an integer, which must have whole bytes, and return the node of that memory."""
         target = self._temporary(value.type.width // 8)
         self._emit.store_network(value, target)
         return self.memory(value.type.width // 8, target, _TEMPORARY)
@@ -99,24 +125,24 @@ class WideFields:
         return Node(size, ("memory",), address, region)
 
     def assign(self, slot: int, node: Node) -> None:
-        """Note a field's new value."""
+        """Note the new value of a field."""
         self._pending[slot] = node
 
     def forget(self, slot: int) -> None:
-        """Take note that a narrow field has changed."""
+        """Note that a narrow field has changed."""
         self._words.pop(slot, None)
 
     def select(self, slot: int, condition: Value, node: Node) -> None:
-        """Note a field's new value, which it has only under a condition."""
+        """Note a new value of a field that it gets only if a condition holds."""
         test = Node(node.size, ("condition",), condition)
         self._pending[slot] = self._made(node.size, ("select", test, node, self._field(slot)))
 
     def zero(self, slot: int) -> Node:
-        """Return a zero as wide as a field."""
+        """Return a zero of the width of a field."""
         return self._constant(0, self._emit.program.fields[slot].width)
 
     def address(self, value: ir.Expr) -> Value:
-        """Return the address of an expression's bytes; they may change with what comes after."""
+        """Return the address of an expression's bytes; a later statement may change them."""
         node = self.node(value)
         if node.form == ("memory",):
             return node.value
@@ -138,7 +164,7 @@ class WideFields:
         return self._emit.load_network(self._emit.own_copy(self.address(ir.Field(8 * size, slot)), size), size)
 
     def slice(self, slot: int, shift: int, width: int) -> Value:
-        """Return some bits of a wide field, the lowest of which is number `shift`."""
+        """Return `width` bits of a wide field, from bit number `shift` on."""
         total = self._emit.program.fields[slot].width
         offset = total - shift - width
         first, last = offset // 8, (offset + width + 7) // 8
@@ -146,11 +172,13 @@ class WideFields:
         return self._emit.load_bits(self._emit.own_copy(start, last - first), offset % 8, width)
 
     def write(self, address: Value, node: Node, region: Region, live: set[int]) -> None:
-        """Write a value into memory of `region`; `live`: fields that are read afterwards."""
+        """Write a value to memory of `region`; `live`: fields that are read afterwards."""
         self._settle({region}, live, [(address, node)])
 
     def finish(self, live: set[int], overwritten: set[int]) -> None:
-        """Compute what is live at a block's end; `overwritten`: registers that may be written after it."""
+        """Compute the live fields at the end of a block; `overwritten`: registers that may be written after it."""
+        # A field that is memory which nobody will change needs a pointer only, as does a constant.  All others are
+        # computed into their storage, where later blocks and graphs find them.
         stay = {}
         for slot, node in self._pending.items():
             if slot in live:
@@ -176,7 +204,9 @@ class WideFields:
     def _settle(
         self, changing: set[Region], live: set[int], outputs: list[tuple[Value, Node]], all_pending: bool = False
     ) -> None:
-        """Compute the live fields whose values hang on memory that is about to change, together with `outputs`."""
+        """Compute the live fields that depend on memory which is about to change, together with `outputs`."""
+        # `chosen` grows until it is closed: to compute a field changes that field's storage, on which others may
+        # depend.
         chosen: dict[int, Node] = {}
         if all_pending:
             chosen = dict(self._pending)
@@ -197,10 +227,10 @@ class WideFields:
         for slot in [slot for slot in self._pending if slot not in chosen]:
             node = self._pending[slot]
             if node.region != ("field", slot) and _hangs_on(node, changing):
-                del self._pending[slot]  # nobody reads it any more
+                del self._pending[slot]  # it is not live, and its inputs are gone
 
     def _compute(self, outputs: Iterable[tuple[Value, Node]]) -> None:
-        """Compute values into memory, those of equal size in one kernel."""
+        """Compute values into memory; values of equal size share one kernel."""
         by_size: dict[int, list[tuple[Value, Node]]] = {}
         for address, node in outputs:
             by_size.setdefault(node.size, []).append((address, node))
@@ -242,7 +272,7 @@ class WideFields:
 
 
 def is_wide_value(value: ir.Expr) -> bool:
-    """Return whether a value is better kept in memory: wide fields and what vectors make of them."""
+    """Return whether a value should be computed in memory: wide fields, and operations that kernels have."""
     if value.width < WIDE_BITS or value.width % 8:
         return False
     match value:
@@ -258,13 +288,14 @@ def is_wide_value(value: ir.Expr) -> bool:
 
 
 def _hangs_on(node: Node, regions: set[Region]) -> bool:
+    """Return whether a node depends on memory of one of the regions."""
     if node.region is not None and node.region in regions:
         return True
     return any(_hangs_on(part, regions) for part in node.parts())
 
 
 def _shape(size: int, results: list[Node], targets: list[Value]) -> tuple[Shape, list[Value]]:
-    """Return a kernel's shape and its arguments; without targets it tests the one result."""
+    """Return the shape of a kernel that computes `results`, and its arguments; without targets it tests one result."""
     numbers: dict[object, int] = {}
     forms: list[tuple[object, ...]] = []
     arguments = list(targets)

@@ -1,4 +1,9 @@
-"""Actions: primitives to statements, jumps to blocks."""
+"""Actions: from BMv2's primitives to statements, and from its jumps to blocks.
+
+A BMv2 action is a flat list of primitives; `if` within an action is `_jump_if_zero` and `_jump` to a position in that
+list.  Each position that is the target of a jump begins a block.  The body of an action is made anew for each table
+that uses it, and for hit and miss, since the arguments and the block that follows differ.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +32,9 @@ _NOTHING = {"no_op", "log_msg", "assert", "assume"}
 class ActionLowering:
     """One use of an action: its body as blocks that end in `following`.
 
-    As in BMv2, `exit` lets the rest of the action run and ends the control after it; so each primitive may be needed
-    twice, once with and once without an exit behind it.
+    In BMv2 `exit` sets a flag: the rest of the action runs, and the control ends after it.  (The P4_16 specification,
+    "The exit statement", would end it at once.)  The flag is not kept at run time.  Instead a block is made twice if
+    necessary, once for each value of the flag, and the copy after an exit ends in `after_exit`.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class ActionLowering:
         }
 
     def entry(self) -> int:
-        """Make the blocks and return the first."""
+        """Make the blocks and return the number of the first one."""
         return self._block(0, False)
 
     def _block(self, start: int, exited: bool) -> int:
@@ -96,7 +102,8 @@ class ActionLowering:
         self._builder.fill(number, statements, ir.Jump(self._following[exited]))
 
     def _each_member(self, scope: Scope, primitive: model.Primitive, member: model.Operation, after: int) -> int:
-        """Apply a primitive to the member of a stack whose index is known only at run time."""
+        """Apply a primitive to the member of a header stack whose index is known only at run time."""
+        # One branch for each member; an index beyond the end does nothing.
         if not isinstance(member.left, model.Named) or isinstance(member.right, int):
             raise scope.refuse(f"{member} as a header")
         index = unsigned(scope, member.right)
@@ -111,7 +118,7 @@ class ActionLowering:
 
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
-    """Return the statements of a primitive that does not jump; raises ProgramError where it is not supported."""
+    """Return the statements of a primitive that does not jump; raises ProgramError if it is not supported."""
     if primitive.operation in _NOTHING:
         return []
     make = _PRIMITIVES.get(primitive.operation)
@@ -119,7 +126,7 @@ def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Stateme
         raise scope.refuse(f"primitive {primitive.operation}")
     try:
         return make(scope, *primitive.operands)
-    except TypeError:
+    except TypeError:  # the JSON has another number of operands than `make` takes
         raise scope.refuse(f"{primitive.operation}({', '.join(map(str, primitive.operands))})") from None
 
 
@@ -143,6 +150,7 @@ def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[i
 def _assign_member(
     scope: Scope, members: Sequence[int], index: ir.Expr, offset: int, value: model.Operand
 ) -> list[ir.Statement]:
+    """Assign to a field of the member of a stack whose index is known only at run time: each member gets a select."""
     made: list[ir.Statement] = []
     for position, member in enumerate(members):
         old = field_of(scope.symbols, member, offset)
@@ -167,7 +175,7 @@ def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) ->
 
 
 def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
-    """Make a header valid or not, and keep the packet's length in step."""
+    """Make a header valid or invalid, and add its bytes to the packet's length or subtract them."""
     length = symbols.field(symbols.intrinsics.length)
     size = ir.Const(32, symbols.headers[header].width // 8)
     old = resize(length, 32)
@@ -190,7 +198,11 @@ def _remove_header(scope: Scope, header: model.Operand) -> list[ir.Statement]:
 
 
 def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towards_end: bool) -> list[ir.Statement]:
-    """Move all members of a stack by a constant; those that nothing moves into become invalid."""
+    """Shift all members of a stack by a constant; members into which none is shifted become invalid.
+
+    `push_front` shifts towards the end, `pop_front` towards the start (P4_16 specification, "Operations on header
+    stacks"); the stack's next index moves with them, within its bounds.
+    """
     if not (isinstance(stack, model.Named) and isinstance(count, model.Number)):
         raise scope.refuse(f"shifting {stack} by {count}")
     members = scope.symbols.stack(stack.name)
@@ -261,6 +273,7 @@ def _hash(
 ) -> list[ir.Statement]:
     if not isinstance(calculation, model.Named):
         raise scope.refuse(f"{calculation} as a calculation")
+    # BMv2 computes base + hash % size in 64 bits; a size of 0 counts as 1.
     slot = _target(scope, target)
     width = max(64, scope.symbols.fields[slot].width)
     number = resize(hash_of(scope, calculation.name), width)
@@ -280,6 +293,7 @@ def _drop(scope: Scope, *_: model.Operand) -> list[ir.Statement]:
 
 
 def _truncate(scope: Scope, length: model.Operand) -> list[ir.Statement]:
+    # Of several calls the smallest length counts; 0 in the field means that there was none.
     old = scope.symbols.field(scope.symbols.intrinsics.cut)
     width = old.width
     new = ir.Binary(width, Op.ADD, resize(low_bits(scope, length, 32), width), ir.Const(width, 1))

@@ -1,4 +1,9 @@
-"""Ingress and egress: tables, conditionals and the actions behind them as one graph each."""
+"""Ingress and egress: tables, conditionals and actions become one graph for each control.
+
+p4c makes a table without a key of every run of plain statements in a control, with one const action.  To look such a
+table up would cost time and tell nothing: its action stands in the graph in its place, and the table is listed as
+*settled*, so that the control plane can still read it.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +43,14 @@ _KINDS = {
 
 
 class ControlLowering:
-    """Lowers controls one after the other; tables of all of them share one list."""
+    """Lowers controls one after the other; the tables of all controls are in one list."""
 
     def __init__(self, symbols: Symbols, actions: Sequence[model.Action]) -> None:
         self._symbols = symbols
         self._actions = {action.id: action for action in actions}
         self.tables: list[ir.TableInfo] = []
         self.settled: list[ir.TableInfo] = []
-        """Tables that only ever run one action, which stands in the graph in their place."""
+        """Tables that always run one action, which stands in the graph in their place."""
 
     def lower(self, control: model.Control) -> ir.Graph:
         """Return the graph of a control."""

@@ -1,8 +1,28 @@
-"""Expressions: from BMv2's arithmetic without bounds to the IR's fixed widths.
+"""Expressions: from BMv2's integers without bounds to the IR's fixed widths.
 
-BMv2 computes with integers of any size, and p4c writes a mask wherever P4 says that a result wraps.  So an expression
-is lowered in one of two ways: to its low `width` bits, which is all that an addition under a mask needs of its
-operands, or exactly, as comparisons and right shifts need it, in as many bits as its bounds ask for.
+The problem: BMv2 computes with signed integers of any size (GMP).  P4's `bit<8> a; a + 1` wraps at 256, and p4c says so
+in the JSON by a mask: `(a + 1) & 0xFF`.  Native code wants a fixed width for each operation, as small as possible, and
+the same result.
+
+The idea: there are two ways to lower an expression.
+
+- `low_bits(e, w)`: the value of `e` modulo 2**w.  The low `w` bits of a sum, a difference, a product, a left shift or a
+  bitwise operation depend on the low `w` bits of the operands only.  So under a mask of 8 bits everything is computed
+  in 8 bits, and the mask itself disappears.
+- `exact(e)`: the whole value.  A comparison, a right shift, a division or an index needs it.  `bounds(e)` first
+computes
+  the least and the largest value that `e` can have, by interval arithmetic over its parts; the number of bits that hold
+  both is enough, and in that width nothing wraps.  So `low_bits` with that width gives the exact value.
+
+Example: `(a + b) >> 1` with `bit<8>` operands.  The sum lies in 0..510, so it is computed in 9 bits, and then shifted.
+`((a + b) & 0xFF) >> 1` is computed in 8 bits.  `a - b < 0` has bounds -255..255: 9 bits, a signed comparison.
+
+Why it is right: `low_bits` is the ring homomorphism from the integers to the integers modulo 2**w; `exact` uses it only
+where the true value is known to lie in the range that w bits represent.  Unmasked growth is bounded: a variable left
+shift without a mask may have 2**(largest amount) times its operand's range, and beyond `MAX_EXACT_BITS` it is refused.
+
+Rules for widths, wrapping and shifts: P4_16 specification, "Operations on bit strings" and "Operations on fixed-width
+signed integers"; JSON operators: docs/JSON_format.md of p4lang/behavioral-model, "expressions".
 """
 
 from __future__ import annotations
@@ -16,7 +36,7 @@ from switchsum.switch.lower.symbols import Symbols
 from switchsum.switch.model import refusal
 
 MAX_EXACT_BITS = 8192
-"""An expression that is needed exactly may have this many bits; only unmasked shifts come near."""
+"""Most bits of an expression that is needed exactly; only shifts without a mask come near."""
 
 _WRAPPING = {"+": Op.ADD, "-": Op.SUB, "*": Op.MUL, "|": Op.OR, "^": Op.XOR}
 _RELATIONS = {
@@ -27,8 +47,9 @@ _RELATIONS = {
     ">": (Relation.LT, Relation.LT_SIGNED, True),
     ">=": (Relation.LE, Relation.LE_SIGNED, True),
 }
-"""For each operator: unsigned and signed relation, and whether the sides change places."""
+"""For each operator: unsigned and signed relation, and whether the operands change places."""
 _CASTS = ("two_comp_mod", "sat_cast", "usat_cast")
+# Operators with a boolean result.  An operator that ends in b compares booleans, one in h headers.
 _TRUTH = {*_RELATIONS, "==b", "!=b", "==h", "!=h", "and", "or", "not", "valid", "d2b"}
 
 TRUE = ir.Const(1, 1)
@@ -37,7 +58,7 @@ FALSE = ir.Const(1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where an expression stands: what its arguments are, and its place in the source."""
+    """The surroundings of an expression: the program's names, the action's arguments, the place in the source."""
 
     symbols: Symbols
     arguments: Sequence[ir.Expr]
@@ -49,7 +70,7 @@ class Scope:
 
 
 def resize(value: ir.Expr, width: int, signed: bool = False) -> ir.Expr:
-    """Return `value` in another width."""
+    """Return `value` in another width; constants and resizes of resizes are folded."""
     if value.width == width:
         return value
     if isinstance(value, ir.Const):
@@ -66,7 +87,7 @@ def resize(value: ir.Expr, width: int, signed: bool = False) -> ir.Expr:
 
 
 def low_bits(scope: Scope, operand: model.Operand, width: int) -> ir.Expr:
-    """Return the low `width` bits of an operand."""
+    """Return the low `width` bits of an operand: its value modulo 2**width."""
     match operand:
         case model.Number(number):
             return ir.Const(width, number & _mask(width))
@@ -85,7 +106,7 @@ def low_bits(scope: Scope, operand: model.Operand, width: int) -> ir.Expr:
 
 
 def exact(scope: Scope, operand: model.Operand) -> tuple[ir.Expr, bool]:
-    """Return an operand's whole value, and whether it is signed."""
+    """Return the whole value of an operand, and whether it is in two's complement."""
     low, high = bounds(scope, operand)
     signed = low < 0
     width = max(high.bit_length(), (~low).bit_length() if signed else 0) + signed
@@ -95,7 +116,7 @@ def exact(scope: Scope, operand: model.Operand) -> tuple[ir.Expr, bool]:
 
 
 def unsigned(scope: Scope, operand: model.Operand) -> ir.Expr:
-    """Return an operand's whole value, which must not be negative."""
+    """Return the whole value of an operand that must not be negative."""
     value, signed = exact(scope, operand)
     if signed:
         raise scope.refuse("a value that may be negative, as index, amount or divisor,")
@@ -103,7 +124,11 @@ def unsigned(scope: Scope, operand: model.Operand) -> ir.Expr:
 
 
 def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
-    """Return a boolean operand as one bit."""
+    """Return a boolean operand as one bit.
+
+    Booleans and integers are two kinds of values in the JSON; `d2b` and `b2d` convert between them.  An operator
+    decides which kind it has: `bounds` and `low_bits` take an operand with one of `_TRUTH` as an integer of 0 or 1.
+    """
     match operand:
         case model.Truth(held):
             return ir.Const(1, int(held))
@@ -133,7 +158,7 @@ def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
 
 
 def bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
-    """Return the least and the largest value that an operand may have."""
+    """Return the least and the largest value that an operand may have, each perhaps negative."""
     least, largest = _bounds(scope, operand)
     if max(least.bit_length(), largest.bit_length()) > 2 * MAX_EXACT_BITS:
         raise scope.refuse(f"an expression of more than {2 * MAX_EXACT_BITS} bits that no mask cuts")
@@ -176,7 +201,7 @@ def _bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
 
 
 def by_member(scope: Scope, header: model.Operand, make: Callable[[int], ir.Expr]) -> ir.Expr:
-    """Return what `make` makes of a header, which may be a stack's member chosen at run time (0 beyond its end)."""
+    """Return what `make` makes of a header; of a member of a stack that is chosen at run time, a chain of selects."""
     match header:
         case model.Named("header", name):
             return make(scope.symbols.header(name))
@@ -188,7 +213,7 @@ def by_member(scope: Scope, header: model.Operand, make: Callable[[int], ir.Expr
 
 
 def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
-    """Return the value of that index, 0 beyond the last."""
+    """Return the value with that index; 0 beyond the last one, as BMv2 reads the fields of no header."""
     chosen: ir.Expr = ir.Const(values[0].width, 0)
     for number, value in reversed(list(enumerate(values))):
         if number.bit_length() <= index.width:
@@ -198,7 +223,7 @@ def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
 
 
 def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
-    """Return the field of a header by its position."""
+    """Return a field of a header by its position."""
     slots = symbols.headers[header].slots
     if offset >= len(slots):
         raise refusal(f"no BMv2 program: header {symbols.headers[header].name} has no field {offset}", None)
@@ -228,7 +253,7 @@ def _leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
 
 
 def _masked(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
-    """Lower `left & right`; under a constant mask only the bits that it lets through are computed."""
+    """Lower `left & right`; under a constant mask only the bits up to the mask's highest are computed."""
     if isinstance(left, model.Number):
         left, right = right, left
     if isinstance(right, model.Number) and right.value >= 0:
@@ -289,6 +314,7 @@ def _shift_left(scope: Scope, left: model.Operand, right: model.Operand, width: 
     amount = right.value
     if amount >= width:
         return ir.Const(width, 0)
+    # Of the operand, the low width - amount bits stay in the result.
     value = resize(low_bits(scope, left, width - amount), width)
     return ir.Binary(width, Op.SHL, value, ir.Const(32, amount)) if amount else value
 
@@ -307,7 +333,7 @@ def _shift_right(scope: Scope, left: model.Operand, right: model.Operand, width:
     value, signed = exact(scope, left)
     _require_amount(scope, right)
     if isinstance(right, model.Number):
-        # Bits above those that are asked for need not be computed.
+        # Bits above the ones that remain need not be computed.
         needed = right.value + width
         if needed < value.width:
             value, signed = low_bits(scope, left, needed), False
@@ -319,6 +345,7 @@ def _shift_right(scope: Scope, left: model.Operand, right: model.Operand, width:
 
 
 def _saturate(scope: Scope, operand: model.Operand, bits: int, signed_result: bool, width: int) -> ir.Expr:
+    # Saturating arithmetic (|+| and |-|): one bit more than operand and limits need, so that a signed comparison works.
     least = -(1 << (bits - 1)) if signed_result else 0
     largest = _mask(bits - 1) if signed_result else _mask(bits)
     low, high = bounds(scope, operand)
@@ -334,6 +361,7 @@ def _saturate(scope: Scope, operand: model.Operand, bits: int, signed_result: bo
 def _comparison(scope: Scope, operator: str, left: model.Operand, right: model.Operand) -> ir.Expr:
     unsigned_relation, signed_relation, swap = _RELATIONS[operator]
     (a, a_signed), (b, b_signed) = exact(scope, left), exact(scope, right)
+    # An unsigned operand that is compared with a signed one gets a bit more, for the sign.
     some_signed = a_signed or b_signed
     width = max(a.width + (some_signed and not a_signed), b.width + (some_signed and not b_signed))
     a, b = resize(a, width, a_signed), resize(b, width, b_signed)
@@ -343,6 +371,7 @@ def _comparison(scope: Scope, operator: str, left: model.Operand, right: model.O
 
 
 def _and_bounds(scope: Scope, left: model.Operand, right: model.Operand) -> tuple[int, int]:
+    """Return the bounds of `left & right`, which is at most the smaller operand if neither is negative."""
     for operand in (left, right):
         if isinstance(operand, model.Number) and operand.value >= 0:
             return 0, operand.value
@@ -393,7 +422,7 @@ def _accessed(scope: Scope, operation: model.Operation) -> ir.Expr:
 
 
 def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
-    """Compare as BMv2 does, for which two invalid headers differ."""
+    """Compare two headers.  As in BMv2 two invalid headers differ; in the P4_16 specification they are equal."""
     both: ir.Expr = ir.Binary(1, Op.AND, ir.Valid(left), ir.Valid(right))
     for a, b in zip(symbols.headers[left].slots, symbols.headers[right].slots, strict=True):
         both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.field(a), symbols.field(b)))

@@ -1,4 +1,4 @@
-"""Graphs under construction: blocks are filled in any order, then tidied up."""
+"""Builds graphs: blocks are numbered first and filled in any order, and `finish` tidies them up."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ class GraphBuilder:
         self._blocks: dict[int, ir.Block] = {}
 
     def new(self, name: str) -> int:
-        """Reserve a block's number."""
+        """Reserve the number of a block."""
         self._names.append(name)
         return len(self._names) - 1
 
     def fill(self, number: int, statements: list[ir.Statement], end: ir.Terminator) -> None:
-        """Say what a block does."""
+        """Give a block its statements and its terminator."""
         self._blocks[number] = ir.Block(self._names[number], tuple(statements), end)
 
     def add(self, name: str, statements: list[ir.Statement], end: ir.Terminator) -> int:
-        """Make a block at once."""
+        """Reserve a block and fill it."""
         number = self.new(name)
         self.fill(number, statements, end)
         return number
 
     def finish(self) -> ir.Graph:
-        """Return the graph: chains of blocks joined, unreachable blocks gone, in reverse postorder."""
+        """Return the graph with chains of blocks joined, without unreachable blocks, in reverse postorder.
+
+        In reverse postorder a block comes before all that follow it, unless there is a loop (only parsers have some).
+        So a forward analysis over the blocks in order needs one pass (`passes/lanes.py`).
+        """
         blocks = self._blocks
         if not blocks:
             return (ir.Block("empty", (), ir.End()),)
@@ -44,6 +48,7 @@ class GraphBuilder:
         for number in order:
             if number in gone:
                 continue
+            # A block with one predecessor, which jumps to it, is appended to that predecessor.
             parts = [blocks[number]]
             while isinstance(jump := parts[-1].end, ir.Jump) and predecessors[jump.target] == 1 and jump.target:
                 gone.add(jump.target)
@@ -56,7 +61,7 @@ class GraphBuilder:
 
 
 def targets(end: ir.Terminator) -> tuple[int, ...]:
-    """Return the blocks that may follow."""
+    """Return the blocks that may follow a terminator."""
     match end:
         case ir.Jump(target):
             return (target,)
@@ -81,7 +86,8 @@ def _retarget(end: ir.Terminator, numbers: dict[int, int]) -> ir.Terminator:
 
 
 def _reverse_postorder(blocks: dict[int, ir.Block]) -> list[int]:
-    """Return the reachable blocks; without cycles each comes before all that follow it."""
+    """Return the reachable blocks in reverse postorder."""
+    # Not recursive: a graph may have thousands of blocks in a row.
     done: list[int] = []
     seen = {0}
     stack = [(0, iter(targets(blocks[0].end)))]

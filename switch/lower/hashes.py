@@ -1,4 +1,4 @@
-"""Calculations (hashes and checksums) as expressions."""
+"""Calculations, which are hashes and checksums over a list of fields, become expressions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from switchsum.switch.lower.expressions import MAX_EXACT_BITS, Scope
 
 
 def hash_of(scope: Scope, name: str) -> ir.Hash:
-    """Return a named calculation; raises ProgramError where its algorithm or an input is not supported."""
+    """Return the expression of a calculation; raises ProgramError if its algorithm or an input is not supported."""
     symbols = scope.symbols
     calculation = symbols.calculations.get(name)
     if calculation is None:

@@ -1,4 +1,8 @@
-"""The parser: states to blocks, selects to chains of branches."""
+"""The parser: states become blocks, and selects become chains of branches.
+
+The parser may end early: a packet that is too short, a full header stack or `verify` sets `parser_error` and ends the
+graph.  Ingress runs all the same, as in BMv2; the program may look at the error.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +21,14 @@ _STACK_FULL = "StackOutOfBounds"
 
 
 class ParserLowering:
-    """Lowers one parser; a select of a value set becomes a table whose entries are the members."""
+    """Lowers one parser; a case of a select that is a value set becomes a table whose entries are the members."""
 
     def __init__(self, symbols: Symbols, parser: model.Parser, tables: list[ir.TableInfo]) -> None:
-        """Append the tables of value sets to `tables`."""
+        """Lower `parser`; tables of value sets are appended to `tables`."""
         self._symbols = symbols
         self._tables = tables
         self.value_sets: dict[str, list[int]] = {name: [] for name in symbols.value_sets}
-        """Tables by value set, one for each state that asks for it."""
+        """For each value set, the numbers of its tables, one for each select that uses it."""
         self._parser = parser
         self._builder = GraphBuilder()
         self._accept = 0
@@ -81,7 +85,7 @@ class ParserLowering:
         return self._builder.add("error", [ir.Assign(slot, value)], ir.End())
 
     def _extract_next(self, state: model.ParserState, block: int, statements: list[ir.Statement], stack: str) -> int:
-        """Extract into the first free member of a stack."""
+        """Extract into the first free member of a stack (`stack.next`): a branch for each value of the next index."""
         count = self._symbols.field(self._symbols.next_slot(stack))
         after = self._builder.new(f"{state.name}.extracted")
         for position, header in enumerate(self._symbols.stack(stack)):
@@ -107,6 +111,7 @@ class ParserLowering:
         statements = [*statements, *_require_peeked(amount)]
         whole = self._builder.new(f"{state.name}.advance")
         after = self._builder.new(f"{state.name}.advanced")
+        # The cursor counts bytes: `advance` by bits that are no whole bytes is an error of the parser, as in BMv2.
         if bits.width >= 3:
             rest = ir.Compare(Relation.EQ, ir.Resize(3, bits) if bits.width > 3 else bits, ir.Const(3, 0))
             wrong = self._fail(ir.Const(32, self._symbols.error(_INVALID_ADVANCE)))
@@ -139,7 +144,7 @@ class ParserLowering:
         self._builder.fill(block, statements, ir.Jump(self._accept))
 
     def _value_set(self, scope: Scope, transition: model.Transition, keys: list[ir.Expr]) -> int:
-        """Make the table of a value set and return its number."""
+        """Make a table for a value set and return its number."""
         name = transition.value_set
         if name not in self.value_sets or transition.mask is not None:
             raise scope.refuse(f"value set {name} with a mask" if name in self.value_sets else f"value set {name}")
@@ -165,7 +170,7 @@ class ParserLowering:
 
 
 def _require_peeked(operand: model.Operand) -> list[ir.Statement]:
-    """Return what makes sure that the packet bits ahead that an operand reads are there."""
+    """Return Require statements for the bits ahead of the cursor that an operand reads."""
     match operand:
         case model.Peek(offset, width):
             return [ir.Require(ir.Const(32, offset + width))]
@@ -176,7 +181,7 @@ def _require_peeked(operand: model.Operand) -> list[ir.Statement]:
 
 
 def _case(keys: list[ir.Expr], value: int, mask: int | None) -> ir.Expr:
-    """Compare the key's fields with a value that holds them side by side, each rounded up to whole bytes."""
+    """Compare the key's fields with a case, in which they are side by side, each rounded up to whole bytes."""
     condition: ir.Expr | None = None
     shift = sum(8 * ((key.width + 7) // 8) for key in keys)
     for key in keys:

@@ -1,4 +1,4 @@
-"""The whole program: parser, checksums, controls, deparser."""
+"""The whole program: parser, checksum verification, ingress, egress, checksum update, deparser."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from switchsum.switch.model import refusal
 from switchsum.switch.v1model import DROP_PORT, PASSES
 
 MAX_BLOCKS: Final = 8192
-"""Of one graph.  Native code of so many takes some seconds to make, of twice as many more than twice as long."""
+"""Most blocks of one graph.  LLVM takes some seconds for this many, and more than twice as long for twice as many."""
 
 
 def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1, passes: int = PASSES) -> ir.Program:
-    """Return a program's IR; raises ProgramError for what is not supported."""
+    """Return the IR of a program; raises ProgramError if it uses a feature that is not supported."""
     symbols = Symbols(program, drop_port)
     controls = ControlLowering(symbols, program.actions)
     parsing = ParserLowering(symbols, program.parser, controls.tables)
@@ -57,7 +57,7 @@ def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1, p
 
 
 def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bool) -> ir.Graph:
-    """Verify or update checksums one after the other, each if its header is valid and its condition holds."""
+    """Verify or update checksums one after the other, each only if its header is valid and its condition holds."""
     builder = GraphBuilder()
     block = builder.new("checksums")
     for checksum in checksums:

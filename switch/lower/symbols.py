@@ -1,4 +1,9 @@
-"""The names of a program: which header, field, stack, register or counter has which index in the IR."""
+"""The names of a program: the index in the IR of each header, field, stack, register, counter and meter.
+
+The switch also needs fields of its own for each packet: the next index of each header stack, and notes of what clone,
+resubmit, recirculate and truncate are to do.  They are fields of one more metadata header, `HIDDEN`.  A standard field
+that the program's architecture file lacks is added there, too, so that the rest of the switch need not ask.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +17,12 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 HIDDEN = "$switch"
-"""Metadata that the switch itself keeps about a packet; no P4 name starts with a dollar sign."""
+"""Name of the metadata header for the switch's own fields; no P4 name begins with a dollar sign."""
 
 MAX_WIDTH = 2048
-"""Bits of a field, p4c's own limit."""
+"""Most bits of a field, as in p4c."""
 
-# What simple_switch calls the fields that it reads and writes, and their widths where a program lacks them.
+# The fields that the switch reads and writes: simple_switch's name, and the width if the program lacks the field.
 _STANDARD = {
     "ingress_port": ("standard_metadata.ingress_port", 9),
     "egress_spec": ("standard_metadata.egress_spec", 9),
@@ -46,7 +51,7 @@ _STANDARD = {
 
 
 class Symbols:
-    """Indices of everything that has a name; what is missing or unsupported raises ProgramError."""
+    """The indices of all that has a name; a name that is missing or not supported raises ProgramError."""
 
     def __init__(self, program: model.Program, drop_port: int) -> None:
         if program.unions:
@@ -86,23 +91,23 @@ class Symbols:
         self.calculations = {calculation.name: calculation for calculation in program.calculations}
 
     def header(self, name: str) -> int:
-        """Return the index of a header, which metadata is not."""
+        """Return the index of a header; raises ProgramError for metadata."""
         index = _find(self._header_index, "header", name)
         if self.headers[index].metadata:
             raise ProgramError(f"metadata {name} where a header is needed is not supported")
         return index
 
     def validity(self, name: str) -> ir.Expr:
-        """Return whether a header is valid, which metadata always is."""
+        """Return an expression that tells whether a header is valid; metadata always is."""
         index = _find(self._header_index, "header", name)
         return ir.Const(1, 1) if self.headers[index].metadata else ir.Valid(index)
 
     def slot(self, header: str, field: str) -> int:
-        """Return a field's slot."""
+        """Return the slot of a field."""
         return _find(self._slots, "field", (header, field))
 
     def next_slot(self, stack: str) -> int:
-        """Return the slot that holds the index of a stack's first free member."""
+        """Return the slot of a stack's next index, which is the index of its first free member."""
         return self.slot(HIDDEN, f"next {stack}")
 
     def stack(self, name: str) -> tuple[int, ...]:
@@ -118,15 +123,15 @@ class Symbols:
         return ir.Field(self.fields[slot].width, slot)
 
     def register(self, name: str) -> int:
-        """Return a register's index."""
+        """Return the index of a register array."""
         return _find(self._register_index, "register", name)
 
     def counter(self, name: str) -> int:
-        """Return a counter's index."""
+        """Return the index of a counter array."""
         return _find(self._counter_index, "counter", name)
 
     def meter(self, name: str) -> int:
-        """Return a meter array's index."""
+        """Return the index of a meter array."""
         return _find(self._meter_index, "meter", name)
 
     def list_number(self, identifier: int) -> int:
@@ -191,7 +196,7 @@ def _arrays(arrays: tuple[model.Array, ...]) -> tuple[tuple[ir.ArrayInfo, ...], 
 
 
 def meter_unit(array: model.Array) -> MeterUnit | None:
-    """Return what a meter array measures; None for other arrays."""
+    """Return the unit that a meter array measures; None for other arrays."""
     try:
         return MeterUnit(array.unit) if array.unit else None
     except ValueError:

@@ -1,6 +1,10 @@
-"""Who may write: the primary of each role, chosen by election id (P4Runtime specification, section 5).
+"""Arbitration: which client of each role is primary and may write (P4Runtime specification, section 5).
 
-A state machine without sockets or clocks: updates and departures of streams in, notifications for streams out.
+Clients bid with an election id; the highest id that was ever bid for a role decides.  When the primary leaves, nobody
+becomes primary without a new bid, and the bid must be at least as high as the highest so far.  So an old primary whose
+connection is slow cannot come back unnoticed.
+
+This is a state machine without sockets or clocks: bids and ends of streams go in, notifications for streams come out.
 """
 
 from __future__ import annotations
@@ -15,20 +19,20 @@ from switchsum.switch.p4runtime.refusal import Refused, invalid
 Stream = TypeVar("Stream", bound=Hashable)
 
 DEFAULT_ROLE: Final = ""
-"""The role of a client that names none; it may touch everything."""
+"""The role of a client that names none; it may write everything."""
 
 MAX_STREAMS: Final = 32
-"""Open streams of all roles together; each holds two threads."""
+"""Most open streams of all roles together; each has two threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bid:
-    """What a client's MasterArbitrationUpdate says."""
+    """The contents of a client's MasterArbitrationUpdate."""
 
     device_id: int
     role: str = DEFAULT_ROLE
     election_id: int | None
-    """128 bits; None is lower than every number and never becomes primary."""
+    """128 bits; a client without one is never primary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +42,7 @@ class Notification(Generic[Stream]):
     stream: Stream
     role: str
     highest: int | None
-    """The highest election id that any primary of the role has ever had; None if there was none yet."""
+    """The highest election id that a primary of the role has had; None if there has been no primary."""
     code: Code
     """OK: this stream is the primary; ALREADY_EXISTS: another one is; NOT_FOUND: there is none."""
 
@@ -57,7 +61,7 @@ class _Role(Generic[Stream]):
         return Notification(stream=stream, role=name, highest=self.highest, code=code)
 
     def notify_all(self, name: str) -> list[Notification[Stream]]:
-        """Tell everybody, the primary last: once it knows, the others have been told."""
+        """Return notifications for all clients, the primary's last: when it knows, the others have been told."""
         return [self.notify(name, stream) for stream in sorted(self.bids, key=lambda stream: stream == self.primary)]
 
 
@@ -70,7 +74,7 @@ class Arbitration(Generic[Stream]):
         self._role_of: dict[Stream, str] = {}
 
     def update(self, stream: Stream, bid: Bid) -> list[Notification[Stream]]:
-        """Take a stream's bid and return whom to tell; Refused ends the stream, whose owner then calls `leave`."""
+        """Take the bid of a stream, and return the notifications; if it raises Refused, the caller ends the stream."""
         known = self._role_of.get(stream)
         if bid.device_id != self.device_id:
             code = Code.NOT_FOUND if known is None else Code.FAILED_PRECONDITION
@@ -90,13 +94,13 @@ class Arbitration(Generic[Stream]):
         if bid.election_id is not None and (role.highest is None or bid.election_id >= role.highest):
             role.highest, role.primary = bid.election_id, stream
             return role.notify_all(bid.role)
-        if role.primary == stream:  # it stepped down; nobody else becomes primary without a bid of its own
+        if role.primary == stream:  # it has bid lower and stepped down; another client must bid to become primary
             role.primary = None
             return role.notify_all(bid.role)
         return [role.notify(bid.role, stream)]
 
     def leave(self, stream: Stream) -> list[Notification[Stream]]:
-        """Forget a stream that has ended; one that never made a bid is no error."""
+        """Forget a stream that has ended; a stream that has made no bid is no error."""
         name = self._role_of.pop(stream, None)
         if name is None:
             return []
@@ -108,7 +112,7 @@ class Arbitration(Generic[Stream]):
         return role.notify_all(name)
 
     def require_primary(self, device_id: int, role: str, election_id: int | None) -> None:
-        """Refuse a write that does not come from the primary of its role."""
+        """Raise Refused unless a write comes from the primary of its role."""
         if device_id != self.device_id:
             raise Refused(Code.NOT_FOUND, f"this is device {self.device_id}, not {device_id}")
         if role not in self._roles:

@@ -1,6 +1,7 @@
 """Indexed counters, meters and registers: CounterEntry, MeterEntry and RegisterEntry (P4Runtime, 9.4 to 9.8).
 
-simple_switch_grpc answers UNIMPLEMENTED for registers; this switch reads and writes them.
+simple_switch_grpc answers UNIMPLEMENTED for registers; this switch reads and writes them.  Each `write` returns a
+function that takes the write back, for atomic batches.
 """
 
 from __future__ import annotations

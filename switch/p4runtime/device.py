@@ -1,4 +1,8 @@
-"""The switch as a P4Runtime device: which program is saved, which one runs, and how one becomes the other."""
+"""The switch as a P4Runtime device: the program that is saved, and the program that runs (section 7).
+
+To load a program takes seconds, and packets and calls go on meanwhile.  So it is done in two steps: `prepare` compiles
+and changes nothing; `apply` is quick and runs under the lock of the data plane.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ Response = v1.GetForwardingPipelineConfigRequest
 
 
 class HasState(Protocol):
-    """What the server needs of a loaded pipeline."""
+    """A loaded pipeline, as far as the server needs it."""
 
     @property
     def state(self) -> State:
@@ -30,8 +34,8 @@ Pipeline = TypeVar("Pipeline", bound=HasState)
 class Device(Generic[Pipeline]):
     """The programs of one device.
 
-    Reads and writes refer to the program that was saved last, as the specification wants it; packets to the one that
-    was committed last.  A saved program has its own state, so what is written to it takes effect with its commit.
+    Reads and writes go to the program that was saved last, as the specification says; packets go through the one that
+    was committed last.  A saved program has its own state, so that writes to it take effect when it is committed.
     """
 
     def __init__(self, load: Callable[[bytes], Pipeline]) -> None:
@@ -42,7 +46,7 @@ class Device(Generic[Pipeline]):
 
     @property
     def pipeline(self) -> Pipeline | None:
-        """The committed pipeline, which packets go through."""
+        """The committed pipeline, through which packets go."""
         return self._committed[1] if self._committed else None
 
     @property
@@ -52,14 +56,14 @@ class Device(Generic[Pipeline]):
 
     @property
     def current(self) -> Program:
-        """The program that reads and writes refer to; Refused before there is one."""
+        """The program to which reads and writes go; raises Refused if there is none yet."""
         newest = self._saved or self._committed
         if newest is None:
             raise Refused(Code.FAILED_PRECONDITION, "no forwarding pipeline config has been set")
         return newest[0]
 
     def prepare(self, action: int, config: Any) -> tuple[Program, Pipeline] | None:
-        """Do the slow part of setting a config, which changes nothing; Refused where it cannot be realized."""
+        """Do the slow part of setting a config, which changes nothing; raises Refused if it cannot be realized."""
         given = bool(config.p4_device_config) or config.HasField("p4info")
         if action == Action.COMMIT:
             if given:
@@ -77,9 +81,9 @@ class Device(Generic[Pipeline]):
         return Program(config, pipeline.state), pipeline
 
     def apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:
-        """Do the quick part, with what `prepare` returned; Refused where the saved config it needs is missing.
+        """Do the quick part, with the result of `prepare`; raises Refused if it needs a saved config and there is none.
 
-        No packet is on its way through the old program meanwhile.
+        No packet goes through the old program meanwhile.
         """
         with self._committed[1].state.lock if self._committed else nullcontext():
             self._apply(action, config, prepared)
@@ -98,7 +102,7 @@ class Device(Generic[Pipeline]):
             self._saved = None
 
     def config(self, response_type: int) -> Any:
-        """Return the parts of the config that a response type asks for; None before there is one."""
+        """Return the parts of the config that a response type asks for; None if there is no config yet."""
         newest = self._saved or self._committed
         if newest is None:
             return None
@@ -112,7 +116,7 @@ class Device(Generic[Pipeline]):
         return answer
 
     def _require_same(self, config: Any) -> Program:
-        """Return the committed program where a config differs from its own at most in the cookie."""
+        """Return the committed program; raises Refused if a config differs from its own in more than the cookie."""
         program = self.committed
         if program is None or (config.p4info, config.p4_device_config) != (
             program.config.p4info,

@@ -15,7 +15,7 @@ _BYTES: Final = 2
 
 
 def program_of(device_config: bytes) -> bytes:
-    """Return the BMv2 JSON; what is no such message comes back as it is."""
+    """Return the BMv2 JSON; bytes that are no such message are returned as they are."""
     try:
         return _fields(device_config).get(_DEVICE_DATA, device_config)
     except (IndexError, ValueError):
@@ -23,7 +23,7 @@ def program_of(device_config: bytes) -> bytes:
 
 
 def _fields(message: bytes) -> dict[int, bytes]:
-    """Return the length-delimited fields of a message by number; raises IndexError or ValueError where it is none."""
+    """Return the length-delimited fields of a message by number; raises IndexError or ValueError if it is none."""
     found: dict[int, bytes] = {}
     position = 0
     while position < len(message):
@@ -41,7 +41,7 @@ def _fields(message: bytes) -> dict[int, bytes]:
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """Read a number of 7 bits a byte, the lowest first; return it and where it ends."""
+    """Read a varint: 7 bits in each byte, the lowest first; return it and the position behind it."""
     value = shift = 0
     while True:
         byte = message[position]

@@ -1,6 +1,7 @@
-"""Packet-in and packet-out: the controller header of a frame as P4Runtime metadata and back.
+"""Packet-in and packet-out: a frame's controller header becomes P4Runtime metadata, and back (section 16.1).
 
-The CPU port's frames begin with the program's controller header, its fields packed without gaps in P4Info's order.
+Frames of the CPU port begin with the program's controller header; its fields are packed without gaps, in the order of
+P4Info.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ class ControllerHeader:
     """The fields of `@controller_header("packet_in")` or `("packet_out")`."""
 
     fields: tuple[tuple[int, str, int], ...] = ()
-    """Metadata id, name and width in bits, in the order of the wire."""
+    """Metadata id, name and width in bits of each field, in the order of the wire."""
 
     @classmethod
     def named(cls, p4info: Any, name: str) -> ControllerHeader:
-        """Return the header of that name; one without fields where the program declares none."""
+        """Return the header of that name; it has no fields if the program declares none."""
         for header in p4info.controller_packet_metadata:
             if header.preamble.name == name:
                 fields = tuple((field.id, field.name, field.bitwidth) for field in header.metadata)
@@ -37,7 +38,7 @@ class ControllerHeader:
         return sum(width for _, _, width in self.fields)
 
     def packet_in(self, frame: bytes) -> Any:
-        """Return a PacketIn message, or None where the frame is shorter than its header."""
+        """Return a PacketIn message; None if the frame is shorter than its header."""
         size = self.bits // 8
         if len(frame) < size:
             return None
@@ -49,7 +50,7 @@ class ControllerHeader:
         return message
 
     def packet_out(self, message: Any) -> bytes:
-        """Return the frame of a PacketOut message; Refused where its metadata does not fit the header.
+        """Return the frame of a PacketOut message; raises Refused if its metadata does not fit the header.
 
         A field that the message leaves out is 0, as on simple_switch_grpc, whose clients leave padding out.
         """

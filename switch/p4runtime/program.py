@@ -1,4 +1,4 @@
-"""One loaded program as P4Runtime's entities: updates into it, entities out of it."""
+"""One loaded program as the entities of P4Runtime: updates go in, entities come out (sections 12 and 13)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Program:
 
     def __init__(self, config: Any, state: State) -> None:
         self.config = config
-        """The ForwardingPipelineConfig it was loaded from."""
+        """The ForwardingPipelineConfig from which it was loaded."""
         self.state = state
         self.schema = bind(config.p4info, state)
         tables, counters = TableEntries(self.schema), Counters(self.schema)
@@ -45,10 +45,10 @@ class Program:
         }
 
     def write(self, updates: Sequence[Any], atomicity: int) -> list[Outcome]:
-        """Carry out a batch of updates and return what became of each.
+        """Carry out a batch of updates and return the outcome of each.
 
-        An atomic batch is all or nothing, and no packet sees a part of it; otherwise packets may come between any
-        two updates, and those that fail do not stop the others.
+        An atomic batch is carried out as a whole or not at all, and no packet sees a part of it.  Otherwise packets may
+        run between any two updates, and an update that fails does not stop the others.
         """
         if atomicity == v1.WriteRequest.CONTINUE_ON_ERROR:
             return [self._attempt(update)[0] for update in updates]
@@ -56,7 +56,7 @@ class Program:
             return self._write_atomically(updates)
 
     def read(self, query: Any) -> list[Any]:
-        """Return the entities that an entity selects; Refused where it is no valid query."""
+        """Return the entities that an entity selects; raises Refused if it is no valid query."""
         kind = query.WhichOneof("entity")
         if kind in _PROFILES:
             return _read_profile(getattr(query, kind))
@@ -98,11 +98,11 @@ class Program:
 
 
 def _read_profile(query: Any) -> list[Any]:
-    """Return nothing where all action profiles are asked for, as there are none; BMv2 answers so, and clients ask."""
+    """Return nothing to a query for all action profiles: there are none, but clients ask, and BMv2 answers so."""
     if query.action_profile_id:
         raise invalid(f"P4Info has no action profile {query.action_profile_id}")
     return []
 
 
 def _nothing() -> None:
-    """Undo an update that was refused."""
+    """Undo an update that was refused: nothing was done."""

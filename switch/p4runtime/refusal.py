@@ -1,4 +1,4 @@
-"""How the server says no: a canonical code and a reason."""
+"""Refusals of the server: a canonical gRPC code and a reason."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CODES: Final[dict[type[SwitchsumError], Code]] = {
 
 
 class Refused(SwitchsumError):
-    """A request, or one update or entity of it, that the server does not carry out."""
+    """The server does not carry out a request, or one update or entity of it."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Refused(SwitchsumError):
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """Give what the switch itself refuses its canonical code."""
+    """Turn the switch's own errors into Refused, with their canonical codes."""
     try:
         yield
     except (StateError, ProgramError) as error:
@@ -39,5 +39,5 @@ def refusals() -> Iterator[None]:
 
 
 def invalid(message: str) -> Refused:
-    """Return a refusal with the code that most of them have."""
+    """Return a refusal with the code INVALID_ARGUMENT."""
     return Refused(Code.INVALID_ARGUMENT, message)

@@ -19,10 +19,10 @@ Stored = TypeVar("Stored")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """What a client wrote of a group or session that the switch has no use for."""
+    """The form in which a client wrote a group or session; the switch does not use it, but reads give it back."""
 
     port_numbers: bool = False
-    """Ports came in the deprecated field `egress_port`, and are read back there."""
+    """The client named ports in the deprecated field `egress_port`, and reads them there."""
     metadata: bytes = b""
 
 
@@ -106,7 +106,7 @@ class ReplicationEngine:
         return undo
 
     def _remember(self, place: tuple[str, int], form: Form) -> Undo:
-        """Keep the form of an entry and return what puts the old one back."""
+        """Keep the form of an entry; return a function that restores the old form."""
         old = self._forms.get(place, Form())
         self._put_form(place, form)
         return lambda: self._put_form(place, old)
@@ -135,7 +135,7 @@ class ReplicationEngine:
 
 
 def _current(what: str, kind: int, number: int, get: Callable[[int], Stored]) -> Stored | None:
-    """Return what is stored under a number, None where nothing is, or refuse what the kind of update forbids."""
+    """Return what is stored under a number, None if nothing is; raises Refused if the kind of update forbids that."""
     if not number:
         raise invalid(f"no {what} has the number 0")
     try:
@@ -150,7 +150,7 @@ def _current(what: str, kind: int, number: int, get: Callable[[int], Stored]) ->
 
 
 def _decode_replicas(messages: Iterable[Any]) -> tuple[list[tuple[int, int]], bool]:
-    """Read replicas as (port, instance) pairs; also tell whether all name their port in the deprecated field."""
+    """Read replicas as (port, instance) pairs; also return whether all name their port in the deprecated field."""
     pairs, kinds = [], set()
     for message in messages:
         if len(getattr(message, "backup_replicas", ())):  # a field since P4Runtime 1.5

@@ -1,7 +1,7 @@
-"""P4Info bound to a loaded program: numbers and wire types on one side, the switch's own objects on the other.
+"""P4Info bound to a loaded program: from ids and message types to the switch's own objects.
 
-Everything that P4Info names must exist in the program with the same widths and match kinds, else it is refused;
-the program may have more (the compiler hides tables of its own from P4Info).
+Everything that P4Info names must exist in the program, with the same widths and match kinds; otherwise the P4Info is
+refused.  The program may have more: p4c does not list tables that it makes itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FieldSchema:
     """Bits."""
     kind: MatchKind
     optional: bool
-    """P4Runtime's OPTIONAL, which the switch keeps as a ternary match of all bits or none."""
+    """The match type is OPTIONAL, which the switch keeps as a ternary match of all bits or of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,11 @@ class ActionSchema:
     identifier: int
     spec: ActionSpec
     param_ids: tuple[int, ...]
-    """In the order of the action's parameters."""
+    """Ids of the parameters, in the order of the action."""
     in_entries: bool
-    """Whether entries may use it."""
+    """Entries may have this action."""
     as_default: bool
-    """Whether it may be the default action."""
+    """It may be the default action."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +68,9 @@ class TableSchema:
     actions: Mapping[int, ActionSchema]
     """By id."""
     const: bool
-    """Entries come from the program alone."""
+    """The entries come from the program and cannot be changed."""
     ages: bool
-    """P4Info says that entries may have an idle timeout."""
+    """In P4Info, entries may have an idle timeout."""
 
     @property
     def name(self) -> str:
@@ -88,7 +88,7 @@ class RegisterSchema:
 
     register: Register
     signed: bool
-    """Values are int<W> and travel in two's complement."""
+    """Values are int<W>, and messages have them in two's complement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ class ValueSetSchema:
     value_set: ValueSet
     fields: tuple[FieldSchema, ...]
     size: int
-    """Members that P4Info allows."""
+    """Most members that P4Info allows."""
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Schema:
 
 
 def lookup(what: str, by_id: Mapping[int, Found], identifier: int) -> Found:
-    """Return an object by id; Refused where P4Info has none of that id."""
+    """Return an object by id; raises Refused if P4Info has none with that id."""
     if not identifier:
         raise invalid(f"no {what} id is given")
     if identifier not in by_id:
@@ -129,7 +129,7 @@ def lookup(what: str, by_id: Mapping[int, Found], identifier: int) -> Found:
 
 
 def bind(p4info: Any, state: State) -> Schema:
-    """Check a P4Info against a program and return what it addresses; Refused says where they differ."""
+    """Check a P4Info against a program, and return the objects by id; raises Refused where the two differ."""
     _refuse_unsupported(p4info)
     actions = {action.preamble.id: action for action in p4info.actions}
     return Schema(

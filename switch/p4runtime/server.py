@@ -15,11 +15,11 @@ from switchsum.switch.p4runtime.device import Pipeline
 from switchsum.switch.p4runtime.service import Service
 
 UNARY_THREADS: Final = 16
-"""For calls other than streams, so that these cannot keep them out."""
+"""Threads for all calls but streams, so that open streams cannot keep other calls out."""
 
 
 class Server:
-    """Listens from the start until `close`; usable in a `with` block."""
+    """A gRPC server that listens from construction to `close`; usable in a `with` block."""
 
     def __init__(self, service: Service[Pipeline], address: str) -> None:
         """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError."""
@@ -39,11 +39,11 @@ class Server:
             raise TransportError(f"cannot listen on {address}")
         host = address if address.startswith("unix:") else address.rpartition(":")[0]
         self.address = host if address.startswith("unix:") else f"{host}:{port}"
-        """Where it listens, with the port that it really has."""
+        """Address at which it listens, with the actual port."""
         self._server.start()
 
     def close(self, grace_s: float = 0.5) -> None:
-        """Stop taking calls, end those that run after `grace_s` seconds, and wait until all threads are done."""
+        """Take no more calls, end those that still run after `grace_s` seconds, and wait until all threads end."""
         self._server.stop(grace_s).wait()
         self._pool.shutdown()
 

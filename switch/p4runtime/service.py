@@ -1,4 +1,9 @@
-"""The P4Runtime service: gRPC on one side, arbitration and the device on the other."""
+"""The P4Runtime service: the gRPC methods, on top of arbitration and the device.
+
+Methods run on gRPC's threads, under one lock.  A stream has two threads: gRPC's sends what is queued for the client
+(`stream.py`), and a thread of ours reads what the client sends (`_listen`).  Packet-ins come from the data plane's
+thread, which must never wait: it only queues them, and drops them if a client is slow.
+"""
 
 from __future__ import annotations
 
@@ -26,32 +31,32 @@ from switchsum.switch.p4runtime.refusal import Refused, invalid
 from switchsum.switch.p4runtime.stream import Stream
 
 API_VERSION: Final = "1.4.1"
-"""The version of P4Runtime whose messages are understood whatever release of them is installed."""
+"""Version of P4Runtime whose messages are understood, with any release of the protobuf definitions."""
 
 RESPONSE_BYTES: Final = 1 << 20
-"""A Read's answer is cut into messages of about this size; clients take 4 MB by default."""
+"""Approximate size of the messages of a Read's answer; gRPC clients take messages of 4 MB by default."""
 
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 _GARBAGE: Final = object()
-"""A request that could not be read."""
+"""Stands for a request that could not be parsed."""
 _REASONS: Final = {Code.OK: "primary", Code.ALREADY_EXISTS: "another client is primary", Code.NOT_FOUND: "no primary"}
 
 
 class Service(Generic[Pipeline]):
-    """One device as a P4Runtime service; its methods are called from gRPC's threads."""
+    """One device as a P4Runtime service; gRPC's threads call its methods."""
 
     def __init__(self, device_id: int, device: Device[Pipeline], packet_out: Callable[[bytes], None]) -> None:
         self.device = device
         self._device_id = device_id
         self._packet_out = packet_out
-        """Takes a frame that is to enter at the CPU port, its controller header first."""
+        """Takes a frame that is to arrive at the CPU port, with its controller header in front."""
         self._lock = RLock()
-        """Held through a Write, so that no primary is replaced before its writes are done."""
+        """Held during a Write, so that no client becomes primary before the old primary's writes are done."""
         self._arbitration: Arbitration[Stream] = Arbitration(device_id)
         self._primaries: tuple[Stream, ...] = ()
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
-        """Return what a gRPC server needs to offer this service."""
+        """Return the service as gRPC wants it."""
         behaviours: dict[str, Callable[..., Any]] = {
             "Write": _answering(self.write),
             "Read": self.read,
@@ -78,7 +83,7 @@ class Service(Generic[Pipeline]):
         )
 
     def packet_in(self, frame: bytes) -> None:
-        """Pass a frame that left through the CPU port to the primaries; callable from the data plane's thread."""
+        """Queue a frame that left through the CPU port for all primaries; called on the data plane's thread."""
         program = self.device.committed
         message = program.schema.packet_in.packet_in(frame) if program else None
         if message is not None:
@@ -136,7 +141,7 @@ class Service(Generic[Pipeline]):
         return v1.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 
     def stream_channel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        """Serve StreamChannel: this thread sends, another one listens."""
+        """Serve StreamChannel: this thread sends, another one receives."""
         stream = Stream()
         if not context.add_callback(lambda: self._end(stream)):
             return
@@ -154,11 +159,11 @@ class Service(Generic[Pipeline]):
         except Refused as refused:
             reason = refused
         except grpc.RpcError:
-            pass  # the client is gone
+            pass  # the client has disconnected
         self._end(stream, reason)
 
     def _end(self, stream: Stream, reason: Refused | None = None) -> None:
-        """Forget a client before its stream ends, so that another one can take its election id at once."""
+        """Forget a client, then end its stream: another client can take its election id at once."""
         with self._lock:
             self._tell(self._arbitration.leave(stream))
         stream.close(reason)
@@ -227,7 +232,7 @@ class Service(Generic[Pipeline]):
 
 
 def _reader(message: Any) -> Callable[[bytes], Any]:
-    """Return a function that reads a request, or returns _GARBAGE, for which gRPC would log a traceback."""
+    """Return a function that parses a request, and returns _GARBAGE where gRPC would log a traceback."""
 
     def read(data: bytes) -> Any:
         try:
@@ -248,7 +253,7 @@ def _election_id(message: Any) -> int | None:
 
 
 def _answering(method: Callable[[Any, grpc.ServicerContext], Any]) -> Callable[[Any, grpc.ServicerContext], Any]:
-    """Return a method that ends the call with a status where the given one raises Refused."""
+    """Return `method`, so changed that Refused ends the call with its status."""
 
     def answer(request: Any, context: grpc.ServicerContext) -> Any:
         try:
@@ -274,7 +279,7 @@ def _responses(entities: Iterable[Any]) -> Iterator[Any]:
 
 
 def _report(what: str, outcomes: list[Outcome], context: grpc.ServicerContext) -> None:
-    """End a call in which some updates or entities failed with a status that tells of each of them."""
+    """If updates or entities have failed, end the call with a status that has the outcome of each (section 10)."""
     failed = sum(outcome.code is not Code.OK for outcome in outcomes)
     if failed:
         message = f"{failed} of {len(outcomes)} {what} failed"

@@ -1,6 +1,7 @@
 """Table entries, direct counters and meters: TableEntry, DirectCounterEntry and DirectMeterEntry.
 
-P4Runtime specification, sections 9.1, 9.4 and 9.5.
+P4Runtime specification, sections 9.1, 9.4 and 9.5.  Each `write` returns a function that takes the write back, for
+atomic batches.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ MAX_COUNT: Final = (1 << 63) - 1
 """Counts travel as int64."""
 
 Undo = Callable[[], object]
-"""Takes a write back; called under the same lock, newest first."""
+"""Takes a write back; called under the same lock, for the newest write first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What a controller keeps at an entry; the switch only stores it."""
+    """Data of the controller that is stored with an entry; the switch does not look at it."""
 
     metadata: bytes = b""
     controller_metadata: int = 0
-    """The older form, 64 bits."""
+    """The older form of metadata, 64 bits."""
 
 
 Place = tuple[int, tuple[Match, ...] | None, int]
@@ -236,7 +237,7 @@ class TableEntries:
         return undo
 
     def _note(self, place: Place, source: Any) -> Undo:
-        """Keep what `source` (a TableEntry or a Note) has for the controller, and return what puts the old one back."""
+        """Store the metadata of `source`, a TableEntry or a Note; return a function that restores the old."""
         old = self._notes.get(place)
         new = Note(metadata=source.metadata, controller_metadata=source.controller_metadata)
         self._put_note(place, new)
@@ -256,7 +257,7 @@ class TableEntries:
         return list(self._tables.values())
 
     def _matching(self, schema: TableSchema, query: Any) -> list[Entry | None]:
-        """Return the entries with the query's match and priority, where it has one; None is the default action."""
+        """Return the entries with the query's match and priority, if it has them; None is the default action."""
         if query.is_default_action:
             if query.match or query.priority:
                 raise invalid("the default action has no match and no priority")
@@ -313,7 +314,7 @@ def _check_idle(schema: TableSchema, message: Any) -> None:
 
 
 def refuse_meter_counts(message: Any) -> None:
-    """Raise Refused where a meter entry has counts."""
+    """Raise Refused if a meter entry has counts."""
     if message.HasField("counter_data"):
         raise Refused(Code.UNIMPLEMENTED, "meters do not count what they colour")
 
@@ -348,7 +349,7 @@ def _set_counts(schema: TableSchema, entry: Entry | None, data: Any) -> Undo:
 
 
 def _passes(message: Any, query: Any) -> bool:
-    """Whether an entry has the action and the notes that a query asks for."""
+    """Return whether an entry has the action and the metadata that a query asks for."""
     if query.HasField("action") and message.action.action.action_id != query.action.action.action_id:
         return False
     if query.metadata and message.metadata != query.metadata:
@@ -357,4 +358,4 @@ def _passes(message: Any, query: Any) -> bool:
 
 
 def _nothing() -> None:
-    """Undo a write that changed nothing."""
+    """Undo a write that has changed nothing."""

@@ -1,4 +1,8 @@
-"""Match keys, actions and register values: P4Runtime messages to the switch's own types and back."""
+"""Match keys, actions and register values: from P4Runtime messages to the switch's own types, and back.
+
+P4Runtime has one form for each value: a byte string without leading zeros (section 8.4), and a match that matches
+everything is left out (section 9.1.1).  A message in another form is refused.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from switchsum.switch.tables import Exact, Lpm, Match, MatchKind, Range, Ternary
 
 
 class HasFields(Protocol):
-    """What has match fields: a table or a value set."""
+    """An object with match fields: a table or a value set."""
 
     @property
     def name(self) -> str:
@@ -25,7 +29,7 @@ class HasFields(Protocol):
 
 
 def decode_value(data: bytes, width: int, what: str) -> int:
-    """Read a byte string of a value of that width; Refused with OUT_OF_RANGE (section 8.4)."""
+    """Read the byte string of a value of that width; raises Refused with OUT_OF_RANGE (section 8.4)."""
     try:
         return decode_uint(data, width)
     except ValueError as error:
@@ -33,7 +37,7 @@ def decode_value(data: bytes, width: int, what: str) -> int:
 
 
 def decode_key(schema: HasFields, matches: Sequence[Any]) -> tuple[Match, ...]:
-    """Read a match, don't-care fields left out, into one match for each key field."""
+    """Read the fields of a match; return one match for each key field, also for those that were left out."""
     given: dict[int, Any] = {}
     for match in matches:
         if match.field_id in given:
@@ -87,7 +91,7 @@ def _decode_lpm(message: Any, width: int, what: str) -> Lpm:
 
 
 def _dont_care(field: FieldSchema) -> Match:
-    """Return the match that every value passes; exact fields have none."""
+    """Return the match of a field that every value passes; exact fields have none."""
     match field.kind:
         case MatchKind.LPM:
             return Lpm(0, 0)
@@ -104,7 +108,7 @@ def _given(match: Match, field: FieldSchema, what: str) -> Match:
 
 
 def encode_key(schema: HasFields, key: Sequence[Match]) -> list[Any]:
-    """Write a match, don't-care fields left out."""
+    """Write the fields of a match, without those that match everything."""
     messages = []
     for field, match in zip(schema.fields, key, strict=True):
         if field.kind is not MatchKind.EXACT and match == _dont_care(field):
@@ -150,7 +154,7 @@ def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ..
 
 
 def encode_action(schema: TableSchema, name: str, params: Sequence[int]) -> Any:
-    """Write a TableAction; None for an action that P4Info does not show."""
+    """Write a TableAction; return None for an action that P4Info does not list."""
     action = schema.action_named(name)
     if action is None:
         return None
@@ -162,7 +166,7 @@ def encode_action(schema: TableSchema, name: str, params: Sequence[int]) -> Any:
 
 
 def decode_rates(message: Any) -> MeterRates:
-    """Read a MeterConfig of two rates; the meter itself looks at how they compare."""
+    """Read a MeterConfig of two rates; `Meter.configure` checks their values."""
     if message.eburst:
         raise invalid("eburst belongs to meters of a single rate")
     return MeterRates(
@@ -176,7 +180,7 @@ def encode_rates(rates: MeterRates) -> Any:
 
 
 def decode_register(schema: RegisterSchema, data: Any) -> int:
-    """Read a P4Data of a register's type into the bits of a cell."""
+    """Read P4Data of a register's type; return the bits of a cell."""
     register = schema.register
     what = f"register {register.name}"
     if data.WhichOneof("data") != "bitstring":
@@ -190,7 +194,7 @@ def decode_register(schema: RegisterSchema, data: Any) -> int:
 
 
 def encode_register(schema: RegisterSchema, bits: int) -> Any:
-    """Write a cell as P4Data."""
+    """Write the bits of a cell as P4Data."""
     if not schema.signed:
         return v1.P4Data(bitstring=encode_uint(bits))
     width = schema.register.width

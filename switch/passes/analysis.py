@@ -1,4 +1,13 @@
-"""What statements read and write, and which wide fields somebody still reads."""
+"""Analyses of programs: what statements read and write, and which fields are live.
+
+A field is *live* at a place if a later statement may read the value that it has there.  Liveness runs backwards: before
+a statement, a field is live if the statement reads it, or if it is live after the statement and not written by it.
+Over branches the sets are united, and over the loops of a parser this is repeated until nothing changes.  Native code
+does not compute a wide field that is not live.
+
+A statement that ends the parser early is a way to the end of the graph, so that everything which is live after the
+graph is live before it, too.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +22,7 @@ GRAPHS = ("parser", "verify", "ingress", "egress", "update")
 
 
 def is_wide(program: ir.Program, slot: int) -> bool:
-    """Return whether a field is kept in memory in network byte order, not as a machine integer."""
+    """Return whether a field is kept in memory in network byte order, and not as a machine integer."""
     field = program.fields[slot]
     aligned = program.headers[field.header].metadata or field.offset % 8 == 0
     return field.width >= WIDE_BITS and field.width % 8 == 0 and aligned
@@ -34,7 +43,7 @@ def children(value: ir.Expr) -> tuple[ir.Expr, ...]:
 
 
 def fields_of(value: ir.Expr) -> Iterator[int]:
-    """Walk the slots that an expression reads."""
+    """Yield the slots that an expression reads."""
     if isinstance(value, ir.Field):
         yield value.slot
     for child in children(value):
@@ -58,7 +67,10 @@ def values_of(statement: ir.Statement) -> tuple[ir.Expr, ...]:
 
 
 def reads(program: ir.Program, statement: ir.Statement) -> set[int]:
-    """Return the slots that a statement may read; a field that it writes only in some cases counts as read."""
+    """Return the slots that a statement may read; one that it writes in some cases only counts as read.
+
+    For in the other cases the old value remains, and must have been computed.
+    """
     found = {slot for value in values_of(statement) for slot in fields_of(value)}
     match statement:
         case ir.CopyHeader(target, source):
@@ -88,7 +100,7 @@ def assigned(program: ir.Program) -> set[int]:
 
 
 def end_reads(program: ir.Program, end: ir.Terminator) -> set[int]:
-    """Return the slots that a terminator reads, or may write."""
+    """Return the slots that a terminator reads or may write (the colour of a direct meter)."""
     match end:
         case ir.Branch(condition):
             return set(fields_of(condition))
@@ -110,7 +122,7 @@ def used_by(program: ir.Program, graph: ir.Graph) -> set[int]:
 
 
 def live_out(program: ir.Program, graph: ir.Graph, at_end: set[int]) -> list[set[int]]:
-    """Return for each block the wide slots whose value at its end is read later; `at_end`: after the graph."""
+    """Return for each block the wide slots that are live at its end; `at_end`: slots that are live after the graph."""
     wide = {slot for slot in range(len(program.fields)) if is_wide(program, slot)}
     live: list[set[int]] = [set() for _ in graph]
     entering: list[set[int]] = [set() for _ in graph]
@@ -141,10 +153,10 @@ def live_before(program: ir.Program, block: ir.Block, out: set[int], at_end: set
 
 
 def live_after_graph(program: ir.Program, name: str) -> set[int]:
-    """Return the slots that something may read after a graph.
+    """Return the slots that are live after a graph.
 
-    These are headers, metadata that later graphs read, and what field lists keep: clones and packets that enter again
-    read it in a later life, in any graph.
+    These are the fields of all headers, metadata that later graphs read, and the fields of field lists: clones and
+    packets that enter ingress again may read them in their next life, in any graph.
     """
     later = GRAPHS[GRAPHS.index(name) + 1 :]
     live = {slot for header in program.headers if not header.metadata for slot in header.slots}
@@ -158,7 +170,7 @@ def live_after_graph(program: ir.Program, name: str) -> set[int]:
 
 
 def written_registers(blocks: Iterable[ir.Block]) -> set[int]:
-    """Return the registers that blocks write."""
+    """Return the registers that some blocks write."""
     return {
         statement.register
         for block in blocks
@@ -168,9 +180,10 @@ def written_registers(blocks: Iterable[ir.Block]) -> set[int]:
 
 
 def written_after_graph(program: ir.Program, name: str) -> set[int]:
-    """Return the registers that may be written between a graph's end and the last use of a packet's fields.
+    """Return the registers that may be written between the end of a graph and the last use of a packet's fields.
 
-    A clone begins with fields of its packet, and goes through graphs that are behind the packet.
+    A wide field may be a pointer to a register's cell, so that its value lasts only until the register is written.  A
+    clone has fields of its packet, and goes through graphs that the packet has left behind: all graphs count then.
     """
     clones = program.intrinsics.clone in assigned(program)
     later = GRAPHS if clones else GRAPHS[GRAPHS.index(name) + 1 :]

@@ -1,7 +1,20 @@
-"""Tests of wide values whose outcomes gather in one narrow field become one test of what gathers in a wide field.
+"""Many tests of wide values that set the same flag become one test.
 
-Where a program goes through its chunks with `flags = flags | (x != y ? bit : 0)`, each test would be a loop of its own.
-Gathered differences are computed in the loops that compute the chunks.
+The problem: for each of its chunks, a program says `flags = flags | (x != y ? OVERFLOW : 0)` with wide `x` and `y`.
+Each comparison of 2,048 bits is a loop over 256 bytes, and needs its result at once, for a narrow field.
+
+The idea: "x != y for one of the chunks" is the same as "the bitwise or of all x ^ y is not 0".  The pass makes a new
+wide field, assigns or ors each difference into it where the test was, and tests it once, where the last test was.  The
+differences are then wide assignments, which `codegen/wide.py` computes in the kernels of the chunks themselves.
+
+Why it is right: the tests of a run set the same bits of the same field, and or is commutative.  The field is not read
+or written by any other statement between the first and the last of them, and the graph cannot end there.
+
+Example, for two chunks::
+
+    flags = flags | (a != b ? 2 : 0);               wide = a ^ b;
+    flags = flags | (c != d ? 2 : 0);       ->      wide = wide | (c ^ d);
+                                                    flags = flags | (wide != 0 ? 2 : 0);
 """
 
 from __future__ import annotations
@@ -17,11 +30,12 @@ from switchsum.switch.passes.rewrite import map_graphs
 from switchsum.switch.state import WIDE_BITS
 
 _Kind = tuple[int, int, int]
-"""Of a test: the narrow field, the bits it may get, the width of what is compared."""
+"""Kind of a test: the slot of the narrow field, the bits that the test may set, and the width of the compared values.
+Tests of the same kind can be one."""
 
 
 def gather_tests(program: ir.Program) -> ir.Program:
-    """Return a program in which such tests of one block are one."""
+    """Return a program in which the tests of one kind in one block are one test."""
     home = next((number for number, header in enumerate(program.headers) if header.metadata), None)
     if home is None:
         return program
@@ -53,7 +67,7 @@ def gather_tests(program: ir.Program) -> ir.Program:
 
 
 def _runs(program: ir.Program, statements: tuple[ir.Statement, ...]) -> Iterator[tuple[_Kind, list[int]]]:
-    """Walk the places of tests that can be made at the last of them: until then, nobody else asks for the field."""
+    """Yield runs of tests of one kind, by their places: between them no other statement uses the narrow field."""
     running: dict[_Kind, list[int]] = {}
     for place, statement in enumerate(statements):
         kind = _kind(statement)
@@ -84,7 +98,7 @@ def _kind(statement: ir.Statement) -> _Kind | None:
 
 
 def _difference(statement: ir.Statement) -> ir.Expr:
-    """Return what is not 0 where the test is true."""
+    """Return an expression that is not 0 if and only if the test is true."""
     match statement:
         case ir.Assign(_, ir.Binary(_, _, _, ir.Select(_, ir.Compare(_, left, right), _, _))):
             return ir.Binary(left.width, Op.XOR, left, right)

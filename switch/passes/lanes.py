@@ -1,7 +1,20 @@
-"""Additions of wide values in which no carry leaves a lane become additions lane by lane.
+"""Additions of wide values in which no carry leaves a lane become additions of lanes.
 
-A forward analysis finds for each wide field the bits that may be 1.  Where the largest values that two lanes may have
-add up to less than the lane holds, for every lane, the whole addition is that of its lanes.
+The problem: P4 has no vectors.  A program adds 64 lanes of 32 bits as one number of 2,048 bits, after it has masked the
+top bit of each lane away: `(a & low) + (b & low)`.  As a number, such a sum has a carry that runs through 32 words; as
+lanes, it is a few vector instructions.
+
+The idea: find for each expression the bits that *may* be 1, by a forward analysis over the graph.  Let `A` and `B` be
+these bits for the two operands.  Cut both into lanes of, say, 32 bits.  If in every lane the sum of A's part and B's
+part fits the lane, no carry leaves any lane, whatever the values are: for each value of a lane is at most the number
+whose bits may all be 1.  Then the sum of the numbers is the sums of the lanes.  The widest lane for which this holds is
+taken.
+
+Example with lanes of 4 bits and the mask 0b0111_0111: 7 + 7 = 14 fits 4 bits, so the addition is one of lanes.  For
+lanes of 8 bits it holds as well (0x77 + 0x77 = 0xEE), and 8 is taken: fewer, wider lanes are no worse.
+
+After a join of two ways, a bit may be 1 if it may be on one of them.  The order of blocks is reverse postorder, so that
+one pass over a graph without loops is enough.
 """
 
 from __future__ import annotations
@@ -17,11 +30,11 @@ LANES = (64, 32, 16, 8)
 """Lanes that vector instructions add, the widest first."""
 
 _Bits = dict[int, int]
-"""For each metadata field that is known: the bits that may be 1."""
+"""For each field of which something is known, the bits that may be 1.  A field that is missing may have any bits."""
 
 
 def split_carries(program: ir.Program) -> ir.Program:
-    """Return a program with AddLanes in place of such additions."""
+    """Return a program with AddLanes in the place of such additions."""
     return map_graphs(program, lambda graph: _split_graph(program, graph))
 
 
@@ -29,7 +42,7 @@ def _split_graph(program: ir.Program, graph: ir.Graph) -> ir.Graph:
     if not any(_adds_wide(statement) for block in graph for statement in block.statements):
         return graph
     if any(target <= number for number, block in enumerate(graph) for target in targets(block.end)):
-        return graph  # a loop of the parser; nothing is gained there
+        return graph  # the parser has a loop, and does not add lanes
     entering: dict[int, _Bits] = {0: {}}
     made = []
     for number, block in enumerate(graph):

@@ -1,4 +1,10 @@
-"""Wide metadata that only ever holds repeated words, such as lane masks, becomes one word."""
+"""Wide metadata that holds repeated words only, such as lane masks, becomes narrow metadata.
+
+A program keeps `low`, the mask of all but the top bit of each lane, in a field of 2,048 bits, and sets it to a constant
+for each lane format.  Each constant is a short word, repeated.  The pass makes the field as wide as the longest of
+these words and repeats it where it is read: a word is kept in a register of the machine, and a vector instruction
+spreads it.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +15,12 @@ from switchsum.switch.passes.analysis import GRAPHS, is_wide, written
 from switchsum.switch.passes.rewrite import map_graphs, rebuild_program
 
 PERIODS = (8, 16, 32, 64)
-"""Bits of a word that vector instructions can spread."""
+"""Widths of a word that vector instructions can repeat."""
 
 
 def period_of(value: int, width: int) -> int | None:
-    """Return the shortest of `PERIODS` that a constant repeats with."""
+    """Return the shortest of `PERIODS` with which a constant repeats; None if there is none."""
+    # 11...1 of the full width, divided by 11...1 of one period, has a 1 at the start of each period: it repeats a word.
     for period in PERIODS:
         if width % period == 0:
             word = value & ((1 << period) - 1)
@@ -23,7 +30,7 @@ def period_of(value: int, width: int) -> int | None:
 
 
 def narrow_repeated(program: ir.Program) -> ir.Program:
-    """Return a program in which such fields are narrow, and repeated where they are read."""
+    """Return a program in which such fields are narrow, and are repeated where they are read."""
     periods = _periods(program)
     if not periods:
         return program
@@ -51,7 +58,7 @@ def _narrow_block(block: ir.Block, periods: dict[int, int]) -> ir.Block:
 
 
 def _periods(program: ir.Program) -> dict[int, int]:
-    """Return for each such field the longest period of what is written to it."""
+    """Return for each such field the longest period of the constants that are written to it."""
     found: dict[int, int] = {}
     for slot, field in enumerate(program.fields):
         if program.headers[field.header].metadata and is_wide(program, slot):

@@ -1,4 +1,4 @@
-"""Rebuilding graphs with other expressions in them."""
+"""Rebuilds programs with other expressions in them; the IR's nodes are frozen."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rewrite = Callable[[ir.Expr], ir.Expr]
 
 
 def rebuild(value: ir.Expr, change: Rewrite) -> ir.Expr:
-    """Return an expression in which `change` has been applied to every part, the innermost first."""
+    """Return an expression in which `change` has been applied to every part, innermost parts first."""
     match value:
         case ir.Binary(width, op, left, right):
             return change(ir.Binary(width, op, rebuild(left, change), rebuild(right, change)))
@@ -33,7 +33,7 @@ def rebuild(value: ir.Expr, change: Rewrite) -> ir.Expr:
 
 
 def rebuild_statement(statement: ir.Statement, change: Rewrite) -> ir.Statement:
-    """Return a statement with its expressions rebuilt."""
+    """Return a statement in which `change` has been applied to every expression."""
     match statement:
         case ir.Assign(slot, value):
             return ir.Assign(slot, rebuild(value, change))
@@ -69,7 +69,7 @@ def rebuild_program(program: ir.Program, change: Rewrite) -> ir.Program:
 
 
 def map_graphs(program: ir.Program, change: Callable[[ir.Graph], ir.Graph]) -> ir.Program:
-    """Return a program with every graph changed."""
+    """Return a program in which `change` has been applied to every graph."""
     return replace(
         program,
         parser=change(program.parser),
