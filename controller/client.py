@@ -1,7 +1,7 @@
 """A P4Runtime client: one connection to one switch, as its primary controller.
 
-Calls block and raise P4RuntimeError, which names the updates that the switch refused.  Works over grpc's generic calls
-with the messages of `switchsum.protocol.p4runtime`; it relies on nothing that BMv2's `simple_switch_grpc` lacks.
+Calls block and raise P4RuntimeError, which names the updates that the switch refused.  The client uses gRPC's generic
+calls with the messages of `switchsum.protocol.p4runtime`, and only features that BMv2's `simple_switch_grpc` has.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from switchsum.protocol.p4runtime import (
 )
 
 DEFAULT_ELECTION_ID: Final = 1 << 16
-"""Above what shells and scripts use (1), so that one that is attached beside the controller may only read."""
+"""Higher than the 1 that shells and scripts use, so that a shell beside the controller may only read."""
 MAX_ELECTION_ID: Final = (1 << 128) - 1
 
 PIPELINE_TIMEOUT_S: Final = 60.0
-"""A switch may compile its program when it is given one."""
+"""Longest time for loading a program: the switch may compile it."""
 
 CLOSE_S: Final = 0.5
 
@@ -48,20 +48,21 @@ class Pipeline:
     p4info: Any
     """p4.config.v1.P4Info."""
     device_config: bytes
-    """What the target runs; for BMv2 its JSON."""
+    """The program in the form of the target; for BMv2 its JSON."""
     cookie: int
-    """64 bits; the controller's mark."""
+    """64 bits by which the controller recognises the program."""
 
 
 class P4RuntimeClient:
     """One connection to one switch.
 
-    Without an election id of its own it bids DEFAULT_ELECTION_ID, and more where nobody is primary but the switch has
-    seen a higher one: the specification (section 5.3) has a switch keep the highest that it was ever sent, and a client
-    that came and went with it would lock all others out.  Who is primary is never outbid, nor does a given id change.
+    If no election id is given, it bids DEFAULT_ELECTION_ID; if then nobody is primary, but the switch has seen a higher
+    id, it bids one more than that.  For a switch keeps the highest id that it was ever sent (specification, section
+    5.3), and a client that came and went with a high id would otherwise lock out all others.  It never bids more than
+    the id of a client that is primary, and never another id than the one that was given.
 
-    `on_packet` gets every p4.v1.PacketIn and `on_end` a reason when the stream ends or another controller becomes
-    primary; both run on the thread that reads the stream and must not wait for this client.
+    `on_packet` is called with every p4.v1.PacketIn, and `on_end` with a reason when the stream ends or another client
+    becomes primary.  Both run on the thread that reads the stream, and must not wait for this client.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class P4RuntimeClient:
         self._closed = False
 
     def connect(self) -> None:
-        """Open the stream and become primary; raises P4RuntimeError when the switch is away or has a primary."""
+        """Open the stream and become primary; raises P4RuntimeError if the switch is away or has another primary."""
         method = METHODS["StreamChannel"]
         self._stream = self._channel.stream_stream(
             method.path, method.request.SerializeToString, method.response.FromString
@@ -108,17 +109,17 @@ class P4RuntimeClient:
             raise answer
 
     def close(self) -> None:
-        """End the stream and the connection; the switch is free for another primary when this returns."""
+        """Close the stream and the connection; when this returns, another client can become primary."""
         self._closed = True
         self._outgoing.put(None)
         if self._stream is not None and self._reader is not None:
-            self._reader.join(CLOSE_S)  # the switch ends its side when it has heard that we have ended ours
+            self._reader.join(CLOSE_S)  # the switch closes its side when it has seen that ours is closed
             self._stream.cancel()
             self._reader.join()
         self._channel.close()
 
     def set_pipeline(self, pipeline: Pipeline) -> None:
-        """Load a program: tables and registers start afresh."""
+        """Load a program; tables and registers are cleared."""
         config = v1.ForwardingPipelineConfig(p4info=pipeline.p4info, p4_device_config=pipeline.device_config)
         config.cookie.cookie = pipeline.cookie
         request = v1.SetForwardingPipelineConfigRequest(
@@ -130,7 +131,7 @@ class P4RuntimeClient:
         self._call("SetForwardingPipelineConfig", request, timeout_s=PIPELINE_TIMEOUT_S)
 
     def get_pipeline(self) -> Pipeline | None:
-        """Return the program that the switch runs; None when it has none, or one that P4Runtime did not load."""
+        """Return the program that the switch runs; None if there is none, or P4Runtime has not loaded it."""
         request = v1.GetForwardingPipelineConfigRequest(device_id=self._device_id, response_type="ALL")
         try:
             config = self._call("GetForwardingPipelineConfig", request).config
@@ -143,14 +144,14 @@ class P4RuntimeClient:
         return Pipeline(p4info=config.p4info, device_config=config.p4_device_config, cookie=int(config.cookie.cookie))
 
     def write(self, updates: Sequence[Any]) -> None:
-        """Make p4.v1.Updates in their order; the rest is made even when one fails, and then P4RuntimeError raised."""
+        """Carry out p4.v1.Updates in order; one that fails does not stop the others, and P4RuntimeError names it."""
         request = v1.WriteRequest(
             device_id=self._device_id, election_id=encode_election_id(self._election_id), updates=updates
         )
         self._call("Write", request, updates)
 
     def read(self, entities: Iterable[Any]) -> list[Any]:
-        """Return the p4.v1.Entities that match the given ones, whose unset fields match anything."""
+        """Return the p4.v1.Entities that match the given ones; a field that is not set matches everything."""
         method = METHODS["Read"]
         call = self._channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
         request = v1.ReadRequest(device_id=self._device_id, entities=entities)
@@ -173,12 +174,12 @@ class P4RuntimeClient:
             raise P4RuntimeError.from_rpc(name, error, updates) from error
 
     def _requests(self) -> Iterator[Any]:
-        """Yield what the stream is to send."""
+        """Yield the messages that the stream sends."""
         while (message := self._outgoing.get()) is not None:
             yield message
 
     def _read_stream(self) -> None:
-        """Hand on what the stream brings until it ends; runs on a thread of its own."""
+        """Handle the messages of the stream until it ends; runs on a thread of its own."""
         try:
             for message in self._stream:
                 kind = message.WhichOneof("update")
@@ -197,7 +198,7 @@ class P4RuntimeClient:
         self._outgoing.put(v1.StreamMessageRequest(arbitration=arbitration))
 
     def _arbitrate(self, update: Any) -> None:
-        if self._ended:  # who has been ousted does not come back unnoticed
+        if self._ended:  # after another client was primary, this one must not become primary again unnoticed
             return
         if update.status.code == Code.OK:
             self._connected = True
@@ -210,12 +211,12 @@ class P4RuntimeClient:
         elif self._connected or not self._may_raise:
             text = f"nobody is primary, and only who bids at least {highest} can be: --election-id {highest}"
             self._end(P4RuntimeError("StreamChannel", Code.NOT_FOUND, text))
-        elif highest >= self._election_id:  # else it was sent before our last bid came
+        elif highest >= self._election_id:  # otherwise the switch sent this before our last bid arrived
             self._election_id = min(highest + 1, MAX_ELECTION_ID)
             self._bid()
 
     def _end(self, error: P4RuntimeError) -> None:
-        """Fail the arbitration that is under way, or report the end of the connection, once."""
+        """Fail the arbitration if it is not over yet; otherwise report the end of the connection, once."""
         self._ended = True
         if not self._connected:
             self._arbitrated.put(error)

@@ -1,4 +1,4 @@
-"""What a controller is started with."""
+"""The configuration of a controller."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from switchsum.protocol.wire import Address
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What a controller is started with."""
+    """The configuration of a controller."""
 
     program: Program
     switch_address: str
-    """P4Runtime server, host:port."""
+    """Address of the switch's P4Runtime server, host:port or unix:path."""
     address: Address
-    """The switch's own Ethernet and IPv4 address and UDP port, as hosts see it."""
+    """The switch's own Ethernet and IPv4 address and UDP port, to which hosts send."""
     growth_bytes: int | None = None
-    """By how much the switch's frames may grow; 65535: no limit; None: what `Switch.find_limits` finds."""
+    """Most bytes by which a frame may grow in the switch; 65535: no limit; None: as `Switch.find_limits` finds."""
     port_frames: int | None = None
-    """How many frames each port holds before it drops any; None: what `Switch.find_limits` finds."""
+    """Frames that each port holds before it drops any; None: as `Switch.find_limits` finds."""
     stations: dict[int, int] = field(default_factory=dict)
-    """Port of each Ethernet address that is known beforehand."""
+    """Port of each Ethernet address that is known from the start."""
     flood_ports: frozenset[int] = frozenset()
-    """Where broadcasts go, besides the stations' and members' ports."""
+    """Ports to which broadcasts go, beside those of stations and members."""
     device_id: int = 0
-    """P4Runtime's."""
+    """P4Runtime's device id."""
     election_id: int | None = None
-    """P4Runtime's, 1 to 2^128 - 1; None: one that is high enough, unless another client is primary."""
+    """P4Runtime's election id, 1 to 2^128 - 1; None: one that is high enough, unless another client is primary."""
     package_version: str = ""
-    """For messages."""
+    """Version of switchsum, for messages."""
 
     def limits(self, found: Limits) -> Limits:
-        """Return what the switch cannot do: what is given, else what was found."""
+        """Return the limits of the switch: those that are configured, else those that were found."""
         return Limits(
             growth_bytes=found.growth_bytes if self.growth_bytes is None else self.growth_bytes,
             port_frames=found.port_frames if self.port_frames is None else self.port_frames,

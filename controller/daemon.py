@@ -1,8 +1,12 @@
-"""The controller: keeps the jobs, keeps the switch as the plan wants it, and answers hosts and people.
+"""The controller's daemon: it keeps the jobs, keeps the switch as the plan wants it, and answers calls.
 
-One lock guards everything; the methods named in `switchsum.protocol.rpc` take it.  What comes from the switch is
-queued and handled by `run`, together with time-outs, so that the thread that reads P4Runtime's stream never waits for
-the lock.
+Three kinds of threads: `run` on the main thread, gRPC's threads with calls of hosts and users (`service.py`), and the
+thread that reads P4Runtime's stream.  One lock, `_changed`, guards everything; each method that serves a call takes it.
+The stream's thread must never wait for the lock, since a call that holds it may wait for the stream.  So hellos, and
+the end of the connection, are queued as events, and `run` handles them, together with time-outs.
+
+After each change `_settle` brings the switch up to date and admits incarnations that are complete.  If the switch is
+away, or refuses something, that is logged, and `run` tries again.
 """
 
 from __future__ import annotations
@@ -41,12 +45,13 @@ TICK_S: Final = 0.25
 RETRY_S: Final = 0.5
 """Pause between two attempts to reach the switch."""
 SWITCH_WAIT_S: Final = 3.0
-"""How long a call waits for a switch that is not there yet: the parts of a system start in any order."""
+"""How long a call waits for a switch that is not connected yet: the parts of a system start in any order."""
 MAX_WAIT_S: Final = 30.0
+"""Longest time that a call may ask to wait."""
 MAX_ATTENDING: Final = 1024
-"""Members' connections that are kept; further ones are answered at once and come again."""
+"""Most Attend calls that stay open; further ones are answered at once, and the members call again."""
 MAX_WAITING: Final = 96
-"""Calls of Ready that may block at once; further ones are answered at once and come again."""
+"""Most calls that may wait at a time; further ones are answered at once, and the members call again."""
 LAST_PORT: Final = 510
 CPU_PORT: Final = 255
 UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
@@ -79,7 +84,7 @@ class Controller:
         return switch
 
     def _forget(self) -> None:
-        """Start from nothing: the switch tells what there is."""
+        """Start without jobs; those on the switch are found when it is connected."""
         self._former: Former = {}
         config = self._config
         self._is_fresh = True
@@ -94,7 +99,7 @@ class Controller:
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def run(self, on_connected: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop`; `on_connected` is called each time that the switch has been brought up to date."""
+        """Serve until `stop` is called; `on_connected` is called each time that a switch was connected and updated."""
         while not self._stopping:
             if not self._link.is_up and self._connect():
                 on_connected()
@@ -117,12 +122,12 @@ class Controller:
             self._link.close()
 
     def stop(self) -> None:
-        """Make `run` return; what is on the switch stays there."""
+        """Make `run` return; the entries stay on the switch."""
         self._stopping = True
         self._events.put(lambda: None)
 
     def _connect(self) -> bool:
-        """Try to reach the switch and bring it up to date."""
+        """Try to connect with the switch and bring it up to date; return whether that worked."""
         try:
             switch, was_loaded = self._link.open()
         except P4RuntimeError as error:
@@ -135,6 +140,7 @@ class Controller:
         with self._changed:
             self._disown()
             try:
+                # Only a controller that has just been started believes the switch.  Later its own jobs are the truth.
                 self._link.attach(switch)
                 if self._is_fresh:
                     for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
@@ -162,12 +168,16 @@ class Controller:
         return True
 
     def _lose_switch(self, switch: Switch, error: P4RuntimeError) -> None:
-        """Give up a connection that has ended."""
+        """Handle the end of the connection to the switch."""
         self._link.detach(error, switch)
         self._disown()
 
     def _disown(self) -> None:
-        """Cut all members off if another client has taken the switch: it can write what they take for their sums."""
+        """End all memberships if another P4Runtime client has been primary.
+
+        That client may have written what members take for sums.  The jobs are forgotten, and found again on the switch
+        when the controller is primary again.
+        """
         if not self._link.is_ousted:
             return
         self._link.is_ousted = False
@@ -191,16 +201,16 @@ class Controller:
             size = "whole" if whole else "short"
             log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
         else:
-            log.debug("a hello that nobody waits for, from %s on port %d", packet.source, port)
+            log.debug("a hello that nobody waits for, from %s on port %d", packet.source, port)  # a late copy
 
     # --- the switch, with the lock held -------------------------------------------------------------------------
 
     def _synchronise(self) -> None:
-        """Write what the plan wants and the switch does not have; raises RemoteError."""
+        """Write the difference between the plan and the switch; raises RemoteError."""
         self._link.put(plan(self._jobs, self._settings))
 
     def _settle(self) -> None:
-        """Bring the switch up to date and admit what is complete; trouble is logged, and tried again later."""
+        """Bring the switch up to date and admit complete incarnations; errors are logged, and `run` tries again."""
         try:
             if self._link.is_up:
                 self._synchronise()
@@ -212,31 +222,31 @@ class Controller:
         self._changed.notify_all()
 
     def _admit(self, job: Job) -> None:
-        """Make a complete incarnation live; if the switch refuses it, its members are told why."""
+        """Make a complete incarnation live; if the switch refuses its entries, its members get the reason."""
         try:
             self._jobs.admit(job, self._link.hand_over(job.slots))
             self._synchronise()
         except RemoteError as error:
-            if self._link.is_up:  # else it is done when the switch is back
+            if self._link.is_up:  # otherwise it is done when the switch is back
                 self._jobs.refuse(job, error)
             raise
         if job.live is not None:
             log.info("job %s: epoch %d runs, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
 
     def _need_switch(self) -> None:
-        """Wait a moment for the switch if it is away; raises SwitchLost."""
+        """Wait for the switch for a short while if it is away; raises SwitchLost."""
         self._changed.wait_for(lambda: self._link.is_up, SWITCH_WAIT_S)
         self._link.need()
 
     def _need_jobs(self) -> None:
-        """Wait a moment for the switch if it has not told of its jobs yet; raises SwitchLost."""
+        """Wait for the switch for a short while if its jobs have not been read yet; raises SwitchLost."""
         if self._is_fresh:
             self._need_switch()
 
     # --- members ------------------------------------------------------------------------------------------------
 
     def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
-        """Enter a member; raises JoinRefused."""
+        """Add a member to a job; raises JoinRefused."""
         config = self._config
         if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
             raise VersionMismatch(
@@ -271,7 +281,7 @@ class Controller:
             )
 
     def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
-        """Wait until the member's incarnation is admitted, for a while."""
+        """Wait until the member's incarnation is admitted, at most as long as the request says."""
         with self._changed:
             for last in self._patience(request.wait_s):
                 reply = self._readiness(*self._membership(request.job, request.nonce))
@@ -280,7 +290,7 @@ class Controller:
             return reply
 
     def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
-        """Shrink a job to the members that are not lost, when all of them have asked for that; wait for a while."""
+        """Shrink a job to the members that are not lost; wait until all of them have asked for that."""
         with self._changed:
             self._know_members(request.nonce)
             for last in self._patience(request.wait_s):
@@ -294,7 +304,7 @@ class Controller:
             return rpc.ReformReply(rank=rank, world_size=job.workers)
 
     def _patience(self, wait_s: float) -> Iterator[bool]:
-        """Yield at once and after each change, the last time with True, when `wait_s` is over or many wait already."""
+        """Yield False now and after each change, and at last True: `wait_s` is over, or too many calls wait already."""
         deadline_s = self._clock() + min(wait_s, MAX_WAIT_S)
         while (left_s := deadline_s - self._clock()) > 0 and self._waiting < MAX_WAITING and not self._stopping:
             yield False
@@ -304,7 +314,7 @@ class Controller:
         yield True
 
     def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
-        """Return a membership, and note that its holder is alive; raises NotAdmitted, or what ended it."""
+        """Return a membership and note that the member is alive; raises NotAdmitted, or the error that ended it."""
         self._know_members(nonce)
         job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
         if job.name != name:
@@ -312,9 +322,9 @@ class Controller:
         return job, incarnation, member
 
     def _know_members(self, nonce: int) -> None:
-        """Raise ControllerUnreachable while nothing is known of anybody: members then go on as without a controller.
+        """Raise ControllerUnreachable while this controller knows no members yet, so that members go on without it.
 
-        A membership that is known to have ended raises what ended it.
+        If the membership has ended, raises the error that ended it.
         """
         self._disown()
         if nonce in self._former:
@@ -350,7 +360,7 @@ class Controller:
         )
 
     def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
-        """Note what a member says it issued, and tell it what the others say, once all have or some time is over."""
+        """Note the operation that a member has issued; return those of all members when all have said theirs."""
         with self._changed:
             _, incarnation, member = self._membership(request.job, request.nonce)
             member.issued = request.operation
@@ -373,7 +383,7 @@ class Controller:
         return rpc.Empty()
 
     def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
-        """Note that a member is alive, and tell it what has become of the others."""
+        """Note that a member is alive, and tell it about the others."""
         with self._changed:
             return self._news(request)
 
@@ -388,9 +398,10 @@ class Controller:
     def attend(
         self, request: rpc.MemberRequest, call_at_end: Callable[[Callable[[], None]], bool]
     ) -> Iterator[rpc.HeartbeatReply]:
-        """Tell a member what becomes of the others, at once, when it changes, and now and then.
+        """Yield news of the other members: at once, when something changes, and as heartbeats in between.
 
-        It lives while its connection does: `call_at_end` has something called once that has ended, False if it has.
+        The member counts as alive while this call is open.  `call_at_end` registers a function that is called when the
+        call has ended; it returns False if it has ended already.
         """
         ended = threading.Event()
         with self._changed:
@@ -444,7 +455,7 @@ class Controller:
             return views.job_info(job, self._clock(), is_up=self._link.is_up)
 
     def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
-        """Change a job's size; its members are cut off and join again.  Raises UsageError where `force` is needed."""
+        """Change the size of a job; its members have to join again.  Raises UsageError if `force` is needed."""
         if request.workers is None and request.slots is None:
             raise UsageError("resize a job to what? --workers or --slots says")
         with self._changed:
@@ -458,7 +469,7 @@ class Controller:
             return views.job_info(job, self._clock(), is_up=self._link.is_up)
 
     def remove_job(self, request: rpc.RemoveJobRequest) -> rpc.Empty:
-        """Forget a job; its members are cut off.  Raises UsageError where `force` is needed."""
+        """Remove a job, and end its memberships.  Raises UsageError if `force` is needed."""
         with self._changed:
             self._need_jobs()
             _refuse_to_end(self._jobs.find(request.job), force=request.force)
@@ -473,13 +484,13 @@ class Controller:
             return views.job_info(self._jobs.find(request.job), self._clock(), is_up=self._link.is_up)
 
     def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
-        """Describe every job."""
+        """Describe all jobs."""
         with self._changed:
             self._need_jobs()
             return rpc.JobList(jobs=[views.job_info(job, self._clock(), is_up=self._link.is_up) for job in self._jobs])
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
-        """Read slots from the switch."""
+        """Read the cells of slots from the switch."""
         with self._changed:
             self._need_switch()
             jobs = list(self._jobs) if request.job is None else [self._jobs.find(request.job)]
@@ -493,13 +504,13 @@ class Controller:
             return views.statistics(self._link.count_events())
 
     def ports(self, _: rpc.Empty) -> rpc.PortList:
-        """Describe every port that something is known of."""
+        """Describe all ports of which something is known."""
         with self._changed:
             self._need_jobs()
             return views.port_list(self._jobs, self._settings)
 
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
-        """Set the drop simulator at one port, or everywhere."""
+        """Set the drop simulator at one port, or at all."""
         for probability in (request.ingress, request.egress):
             if not 0 <= probability <= 1:
                 raise UsageError(f"a probability is between 0 and 1, not {probability}")
@@ -517,7 +528,7 @@ class Controller:
             return views.port_list(self._jobs, self._settings)
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
-        """Say who this controller is."""
+        """Describe this controller."""
         config = self._config
         with self._changed:
             return rpc.ControllerInfo(
@@ -531,11 +542,11 @@ class Controller:
 
 
 def _heartbeat_s(job: Job) -> float:
-    """Return how often members are told how things are."""
+    """Return the time between two heartbeats of a job's members."""
     return min(1.0, job.timeout_s / 10)
 
 
 def _refuse_to_end(job: Job, *, force: bool) -> None:
-    """Raise UsageError if somebody is in a job who would be cut off without being asked."""
+    """Raise UsageError if a job has members and `force` does not say that their memberships may end."""
     if job.present and not force:
         raise UsageError(f"job {job.name!r} has {job.present} members, whom this would cut off; --force does so")

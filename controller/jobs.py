@@ -1,8 +1,12 @@
-"""Jobs and who belongs to them: the registry that drives the state machines of `machines`.
+"""Jobs and their members: the registry that drives the state machines of `machines`.
 
-Nothing here knows a switch or a clock.  A job outlives its incarnations: one at a time is live on the switch, under an
-epoch of its own, and meanwhile the next one gathers.  An incarnation's entries and slots stay until every rank has left
-or was declared lost; only then is the next one admitted.
+Nothing here knows a switch or a clock: callers pass the time.  A job outlives its incarnations.  At most one
+incarnation is *live*: its entries are on the switch, under an epoch of its own.  Meanwhile members join the next one,
+which *gathers*.  The entries of a live incarnation stay until each rank has left or is lost; only then is the next one
+admitted.
+
+A member calls the controller with its nonce.  When its membership ends, the nonce and the reason are kept for a while
+(`Former`), so that a late call gets the reason and not "unknown".
 """
 
 from __future__ import annotations
@@ -32,26 +36,26 @@ LAST_GROUP: Final = 0x7FFF
 """Multicast groups of jobs; 1 floods, and BMv2 keeps those from 0x8000 on for clone sessions."""
 MAX_FORMER: Final = 4096
 Former = dict[int, tuple[type[SwitchsumError], str]]
-"""By nonce, what memberships ended with."""
+"""By nonce, the errors with which memberships have ended."""
 RETURN_S: Final = 2.0
-"""A member whose connection has ended has died if it is not back by then."""
+"""A member whose connection has ended, and that has not connected again within this time, is lost."""
 UNHEARD_S: Final = 60.0
-"""A member that has not attended yet, to this controller, may be silent for so long: its Python may be busy."""
+"""How long a member may be silent that has not attended to this controller yet: its Python may be busy."""
 MIN_TIMEOUT_S: Final = 0.1
-"""In less, ranks of one machine can hardly hear of one another."""
+"""Shortest time-out of a job; ranks need about as long to hear of one another."""
 MAX_TIMEOUT_S: Final = 1e8
-"""Three years; what a clock's arithmetic and the kernel's waits take without a thought."""
+"""Longest time-out, three years; clocks and waits of the kernel can still count it."""
 SILENCE_SHARE: Final = 5 / 8
-"""Neither is more than this share of the job's time-out: in the rest the others hear of it."""
+"""Largest share of the job's time-out that a member may be silent; in the rest the other members hear of its loss."""
 VACANT_S: Final = 10.0
-"""An ephemeral job ends after so long without anybody, or its time-out."""
+"""An ephemeral job ends after this time, or after its time-out, without members."""
 MAX_TICK_S: Final = 2.0
-"""After a longer pause between two ticks it is the controller that was silent, not the members."""
+"""If the pause between two ticks was longer, the controller itself was stopped, and no member was silent."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Job:
-    """A name that slots are reserved for."""
+    """A job: a name, and the slots that are reserved for it."""
 
     name: str
     number: int
@@ -60,45 +64,46 @@ class Job:
     """World size, 1 to 32."""
     slots: SlotRange
     group: int
-    """Multicast group of its results."""
+    """Multicast group to which its results go."""
     timeout_s: float
-    """How long members wait for one another; by then they have heard of one that is lost."""
+    """How long members wait for one another; before it ends they have heard of a member that is lost."""
     gathering: Incarnation
-    """The next incarnation."""
+    """The next incarnation, which members join."""
     ephemeral: bool = False
-    """It ends by itself when nobody has been in it for a while."""
+    """The job is removed when it has had no members for a while."""
     vacant_s: float = 0.0
-    """For how long nobody has been in it."""
+    """How long the job has had no members."""
     live: Incarnation | None = None
-    """The one whose entries are on the switch."""
+    """The incarnation whose entries are on the switch."""
     reforming: set[int] = field(default_factory=set)
-    """Nonces of the live members that want to go on without those that are lost."""
+    """Nonces of the live members that want to continue without those that are lost."""
     reformed: dict[int, int] = field(default_factory=dict)
-    """New ranks, by old nonce, of those who last went on so."""
+    """By old nonce, the new ranks of the members that continued without the lost ones last time."""
 
     @property
     def is_complete(self) -> bool:
         """Whether the next incarnation can be admitted.
 
-        A rank gathers only when it has gone from the live incarnation, so beside a complete one there is none.
+        A rank can join the next incarnation only when it has gone from the live one.  So when all have joined, no
+        incarnation is live.
         """
         return all(member.state is MemberState.SEEN for member in self.gathering.members)
 
     @property
     def is_vacant(self) -> bool:
-        """Whether nobody is in it."""
+        """Whether the job has no members."""
         return self.live is None and all(one.state is MemberState.EXPECTED for one in self.gathering.members)
 
     @property
     def present(self) -> int:
-        """How many ranks are in it, or about to be."""
+        """How many ranks have a member that is admitted or about to be."""
         states = MemberState.JOINED, MemberState.SEEN, MemberState.ADMITTED
         return sum(len(one.ranks(*states)) for one in (self.live, self.gathering) if one is not None)
 
     def epoch_for(self, incarnation: Incarnation) -> int:
-        """Return the epoch that a member is to join again under, or its own when it may stay.
+        """Return the epoch under which a member has to join again; its own epoch if it may stay.
 
-        A live member must move on when somebody has taken the place of a lost one.
+        A live member has to join again when a new member has joined in the place of a lost one.
         """
         if incarnation is self.live:
             lost = incarnation.ranks(MemberState.LOST)
@@ -108,14 +113,15 @@ class Job:
 
 
 def new_incarnation(epoch: int, workers: int) -> Incarnation:
-    """Return an incarnation that nobody has joined."""
+    """Return an incarnation without members."""
     return Incarnation(epoch=epoch & MAX_NUMBER, members=[Member(rank=rank) for rank in range(workers)])
 
 
 class Jobs:
-    """Every job, and who belongs to it.
+    """All jobs and their members.
 
-    Times are the controller's monotonic seconds.  Methods that hosts or people call raise the errors that they get.
+    Times are the controller's monotonic seconds.  Methods that serve a call of a host or a user raise the error that
+    the caller gets.
     """
 
     def __init__(
@@ -127,11 +133,12 @@ class Jobs:
     ) -> None:
         self.total_slots = total_slots
         self.last_number = 0
-        """Of the latest job, so that numbers of removed jobs are not used again soon."""
+        """Number of the newest job; numbers of removed jobs are not used again soon."""
         self._draw_nonce = draw_nonce
         self._draw_cookie = draw_cookie
         self._draw_epoch = draw_epoch
-        """For a job's first incarnation: frames of one that nobody remembers must not pass for its own."""
+        """Draws the epoch of a job's first incarnation.  It is random, so that late frames of a job that had the same
+        number, and that this controller does not know of, are not admitted."""
         self._jobs: dict[str, Job] = {}
         self._members: dict[int, tuple[Job, Incarnation, Member]] = {}
         self._former: Former = {}
@@ -148,7 +155,7 @@ class Jobs:
 
     @property
     def free_slots(self) -> int:
-        """Slots that no job has reserved."""
+        """Number of slots that no job has reserved."""
         return self.total_slots - sum(job.slots.count for job in self)
 
     def create(self, name: str, *, workers: int, slots: int, timeout_s: float, ephemeral: bool = False) -> Job:
@@ -175,7 +182,7 @@ class Jobs:
         return job
 
     def adopt(self, job: Job) -> None:
-        """Take over a job that is on the switch already; raises UsageError when it clashes with another one."""
+        """Take over a job that is on the switch; raises UsageError if it clashes with another job."""
         self._check_size(job.workers, job.slots.count)
         self._check_timeout(job.timeout_s)
         if not FIRST_GROUP <= job.group <= LAST_GROUP:
@@ -197,13 +204,13 @@ class Jobs:
                     self._members[member.nonce] = job, job.live, member
 
     def remove(self, name: str) -> None:
-        """Forget a job; its members are cut off."""
+        """Remove a job, and end its memberships."""
         job = self.find(name)
         self._abandon_all(job, NotAdmitted(f"job {name!r} was removed"))
         del self._jobs[name]
 
     def resize(self, name: str, *, workers: int | None, slots: int | None) -> Job:
-        """Give a job another size; its members are cut off and join again under a new epoch.
+        """Give a job another size; its memberships end, and the members join again under a new epoch.
 
         Raises UsageError or NoCapacity, and then nothing has changed.
         """
@@ -219,10 +226,10 @@ class Jobs:
         return job
 
     def reform(self, nonce: int, now: float) -> tuple[Job, int | None, list[int]]:
-        """Note that a member wants its job to go on without those that are lost.
+        """Note that a member wants its job to continue without the members that are lost.
 
-        When all others want that too, the job shrinks to them; returns the job, the member's new rank then, and until
-        then the ranks that are waited for.  Raises what ended the membership.
+        When all remaining members have said so, the job shrinks to them.  Returns the job, the member's new rank or
+        None, and the ranks that have not said so yet.  Raises the error with which the membership ended.
         """
         for job in self:
             if nonce in job.reformed:
@@ -242,7 +249,7 @@ class Jobs:
     def join(
         self, name: str, *, rank: int, world_size: int, now: float, receive_bytes: int = 0, window_bytes: int = 0
     ) -> tuple[Job, Member]:
-        """Enter a member into the job's next incarnation; raises JoinRefused."""
+        """Add a member to the next incarnation of a job; raises JoinRefused."""
         job = self.find(name)
         if world_size != job.workers:
             raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size}")
@@ -272,7 +279,7 @@ class Jobs:
         return job, member
 
     def member(self, nonce: int) -> tuple[Job, Incarnation, Member]:
-        """Return a membership; raises what ended it, or NotAdmitted."""
+        """Return a membership; raises the error with which it ended, or NotAdmitted."""
         if nonce in self._members:
             return self._members[nonce]
         kind, text = self._former.get(nonce, (NotAdmitted, "the controller knows no such membership: join again"))
@@ -281,9 +288,9 @@ class Jobs:
     def hello(
         self, nonce: int, rank: int, address: Address, ingress_port: int, now: float, *, whole: bool = True
     ) -> bool:
-        """Take a member's address as the switch saw it; return whether the hello was anybody's.
+        """Note a member's address as the switch saw it; return whether the hello belongs to a member.
 
-        One that is not `whole` is shorter than the member's contributions will be, and shows the member nowhere.
+        A hello that is not `whole` is shorter than contributions with lanes.  It only shows that short frames arrive.
         """
         if nonce not in self._members or self._members[nonce][2].rank != rank:
             return False
@@ -299,27 +306,30 @@ class Jobs:
         return True
 
     def heartbeat(self, nonce: int, now: float) -> tuple[Job, Incarnation, Member]:
-        """Note that a member is alive, and return it; raises what ended its membership."""
+        """Note that a member is alive, and return it; raises the error with which its membership ended."""
         job, incarnation, member = self.member(nonce)
         member.step(MemberEvent.HEARTBEAT)
         member.heard_s = now
         return job, incarnation, member
 
     def attend(self, nonce: int, now: float) -> None:
-        """Note that a member has a connection, for as long as which it lives; raises what ended its membership."""
+        """Note that a member has opened a connection; it lives as long as it has one.
+
+        Raises the error with which its membership ended.
+        """
         member = self.heartbeat(nonce, now)[2]
         member.connections += 1
         member.has_attended = True
 
     def depart(self, nonce: int, now: float) -> None:
-        """Note that such a connection has ended."""
+        """Note that a member's connection has ended."""
         if nonce in self._members:
             member = self._members[nonce][2]
             member.connections -= 1
             member.heard_s = now
 
     def leave(self, nonce: int) -> tuple[Job, Member] | None:
-        """End a membership and return whose; one that has ended already is no error."""
+        """End a membership, and return its job and member; None if it has ended already."""
         if nonce not in self._members:
             return None
         job, incarnation, member = self._members[nonce]
@@ -330,7 +340,8 @@ class Jobs:
         return job, member
 
     def tick(self, now: float) -> list[tuple[Job, Member]]:
-        """Declare members lost that were silent for too long, and return them."""
+        """Declare members lost that have been silent for too long, and return them."""
+        # Silence is measured in the time that this controller was awake: after a long pause nobody could be heard.
         pause_s = now - (now if self._ticked_s is None else self._ticked_s)
         self._ticked_s = now
         silent = []
@@ -353,14 +364,14 @@ class Jobs:
         return [(job, member) for job, _, member in silent]
 
     def end_ephemeral(self) -> list[Job]:
-        """Remove ephemeral jobs in which nobody has been for a while, and return them."""
+        """Remove ephemeral jobs that have had no members for a while, and return them."""
         ended = [job for job in self if job.ephemeral and job.vacant_s > min(job.timeout_s, VACANT_S)]
         for job in ended:
             self.remove(job.name)
         return ended
 
     def admit(self, job: Job, first_number: int) -> None:
-        """Make the complete next incarnation the live one."""
+        """Make the next incarnation, which is complete, the live one; `first_number` is that of its slots."""
         incarnation = job.gathering
         for member in incarnation.members:
             member.step(MemberEvent.ADMIT)
@@ -370,13 +381,13 @@ class Jobs:
         job.reforming.clear()
 
     def disown(self, error: SwitchsumError) -> Former:
-        """Cut off the members of all jobs, which are to be forgotten; return what memberships ended with."""
+        """End all memberships before the jobs are forgotten; return the errors of all memberships that have ended."""
         for job in self:
             self._abandon_all(job, error)
         return self._former
 
     def remember(self, former: Former) -> None:
-        """Know memberships that ended before these jobs were found on a switch, and cut off those found there."""
+        """Keep the errors of earlier memberships, and end those of them that were found on the switch again."""
         self._former = former
         for job in self:
             ends = [former[member.nonce] for member in (job.live.members if job.live else ()) if member.nonce in former]
@@ -385,13 +396,13 @@ class Jobs:
                 self.refuse(job, kind(text))
 
     def refuse(self, job: Job, error: SwitchsumError) -> None:
-        """Cut off everybody: what is live on the switch, or was to be, is not to go on."""
+        """End all memberships of a job, of the live incarnation and of the next one."""
         epoch = job.gathering.epoch + 1
         self._abandon_all(job, error)
         job.gathering = new_incarnation(epoch, job.workers)
 
     def _after_departure(self, job: Job, incarnation: Incarnation) -> None:
-        """Move a live incarnation on when a member has gone."""
+        """Step the live incarnation after one of its members has gone."""
         if incarnation is not job.live:
             return
         if incarnation.ranks(MemberState.ADMITTED):
@@ -411,7 +422,7 @@ class Jobs:
         job.live = None
 
     def _end(self, member: Member, error: SwitchsumError) -> None:
-        """Let a membership end with an error that late callers get; a rank that is expected again knows nothing."""
+        """End a membership; late calls get `error`.  A rank that is expected again is reset."""
         if self._members.pop(member.nonce, None) is not None:
             self._former[member.nonce] = type(error), str(error)
         if len(self._former) > MAX_FORMER:

@@ -1,4 +1,8 @@
-"""The link to the switch over the controller's life: whether it is up, what is on the switch, what errors mean."""
+"""The controller's connection to its switch, which may end and be opened again: state of the switch, meaning of errors.
+
+`switch.py` is one P4Runtime connection; this module outlives it.  It remembers what is on the switch (`current`), so
+that only differences are written, and turns P4Runtime's errors into the errors that callers get.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +23,16 @@ log = logging.getLogger(__name__)
 CONNECTION_CODES: Final = frozenset(
     {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION}
 )
-"""A call that fails with one of these says that the connection is no good, not that what it asked for is wrong."""
+"""Codes that mean that the connection cannot be used any more, and not that the request was wrong."""
 OUSTED_CODES: Final = frozenset({Code.ALREADY_EXISTS, Code.PERMISSION_DENIED})
-"""Who loses the connection for one of these has lost it to another client."""
+"""Codes that mean that another client has become primary."""
 
 
 class Link:
-    """A switch that comes and goes.
+    """The connection to a switch that may be away.
 
-    `open` may take long and touches nothing; everything else is for one thread at a time.  Methods that need the switch
-    raise SwitchLost when it is away, NoCapacity when it is full and RemoteError when it refuses something.
+    `open` may take long and changes nothing here, so that it needs no lock; all other methods need one.  Methods that
+    need the switch raise SwitchLost if it is away, NoCapacity if it is full and RemoteError if it refuses something.
     """
 
     def __init__(self, address: str, make_switch: Callable[[], Switch]) -> None:
@@ -36,27 +40,27 @@ class Link:
         self._make_switch = make_switch
         self._switch: Switch | None = None
         self.current = State()
-        """What is on the switch."""
+        """The entries and groups that are on the switch."""
         self.limits = Limits()
-        """What the switch cannot do."""
+        """The limits of the switch."""
         self.is_settled = False
-        """The switch is up and has all that was last put on it."""
+        """The switch is connected and has all that was last put on it."""
         self.is_ousted = False
-        """Another client has been primary of the switch since the controller was; for the controller to look after."""
+        """Another client has been primary since the controller was; the controller resets it."""
         self._trouble = ""
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a switch."""
+        """Whether the switch is connected."""
         return self._switch is not None
 
     def open(self) -> tuple[Switch, bool]:
-        """Connect to the switch; return whether it had to be given the program.  Raises P4RuntimeError."""
+        """Connect to the switch; return it, and whether the program had to be loaded.  Raises P4RuntimeError."""
         switch = self._make_switch()
         return switch, switch.connect()
 
     def attach(self, switch: Switch) -> None:
-        """Use a connected switch from now on, and read what is on it."""
+        """Use a connected switch from now on, and read its entries and groups."""
         try:
             self.current, self.limits = switch.read_state(), switch.find_limits()
         except P4RuntimeError:
@@ -65,7 +69,7 @@ class Link:
         self._switch, self._trouble = switch, ""
 
     def detach(self, error: RemoteError, switch: Switch | None = None) -> bool:
-        """Give the switch up, if it is the one that is used (None: whichever); return whether it was."""
+        """Close the connection if it is the given one (None: any); return whether it was."""
         if self._switch is None or (switch is not None and switch is not self._switch):
             return False
         self.close()
@@ -74,17 +78,17 @@ class Link:
         return True
 
     def close(self) -> None:
-        """End the connection; what is on the switch stays there."""
+        """Close the connection; the entries stay on the switch."""
         if self._switch is not None:
             self._switch.close()
         self._switch, self.is_settled = None, False
 
     def note(self, error: RemoteError) -> None:
-        """Remember and log what is the matter with the switch, once for each reason."""
+        """Remember and log an error of the switch, once for each text."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             if isinstance(error, P4RuntimeError) and error.code is Code.UNAVAILABLE:
-                reason = error.message.rpartition(": ")[2]  # gRPC names the address and each of its layers before that
+                reason = error.message.rpartition(": ")[2]  # before it gRPC names the address and its own layers
                 log.warning("switch %s does not answer (%s): it is tried again until it does", self.address, reason)
             else:
                 log.warning("switch %s: %s", self.address, error)
@@ -96,7 +100,7 @@ class Link:
         return self._switch
 
     def put(self, desired: State) -> None:
-        """Write what is desired and not there yet."""
+        """Write the difference between the desired state and the switch's."""
         switch = self.need()
         if steps := diff(self.current, desired, ADMISSION):
             self.is_settled = False
@@ -105,12 +109,12 @@ class Link:
                     switch.write(steps)
                 except P4RuntimeError as error:
                     if error.code not in CONNECTION_CODES:
-                        self.current = switch.read_state()  # some of the writes were made
+                        self.current = switch.read_state()  # some of the writes were carried out
                     raise
         self.current, self.is_settled = desired, True
 
     def hand_over(self, slots: SlotRange) -> int:
-        """Return the number from which on an incarnation may use slots, whatever they have seen before."""
+        """Prepare slots for a new incarnation; return the first number with which it may use them."""
         first_number, spent = plan_numbers(self.query(slots.indices()))
         with self._explained():
             self.need().clear(spent)
@@ -122,13 +126,13 @@ class Link:
             return self.need().query([(slot, version) for slot in slots for version in (0, 1)])
 
     def count_events(self) -> dict[int, tuple[int, int]]:
-        """Return packets and bytes for each reason."""
+        """Return packets and bytes by reason."""
         with self._explained():
             return self.need().count_events()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Turn what P4Runtime says into what callers are told; a connection that is no good is given up."""
+        """Turn P4Runtime's errors into those that callers get; close a connection that cannot be used any more."""
         try:
             yield
         except P4RuntimeError as error:

@@ -1,4 +1,20 @@
-"""The state machines of members and incarnations, as tables: a missing key is a protocol error."""
+"""The state machines of members and incarnations, as tables: a missing key is a protocol error.
+
+A member, as rank `r` of one incarnation::
+
+    expected --join--> joined --hello--> seen --admit--> admitted --leave--> left
+                          |               |                  '------silence--> lost
+                          '--leave, silence: back to expected--'
+
+An incarnation::
+
+    waiting --admit--> running --gone--> draining --last gone--> over
+                                                  (abandon leads from every state to over)
+
+A member that leaves before it is admitted frees its rank, since nobody has counted on it.  After that its rank is not
+free: the switch waits for its contribution in every round, and a new member could only disturb.  So the incarnation
+drains, and the next one begins under a new epoch.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +28,24 @@ from switchsum.protocol.wire import Address
 
 
 class MemberState(StrEnum):
-    """Where a rank of an incarnation stands."""
+    """The state of a rank of an incarnation."""
 
     EXPECTED = "expected"
+    """No member holds the rank."""
     JOINED = "joined"
+    """A member holds it; its address is not known yet."""
     SEEN = "seen"
+    """The switch has seen its hello, so that its address and port are known."""
     ADMITTED = "admitted"
+    """The switch has its entries."""
     LEFT = "left"
+    """It has left after it was admitted."""
     LOST = "lost"
+    """It was admitted, and has been silent for too long."""
 
 
 class MemberEvent(StrEnum):
-    """What can happen to it."""
+    """An event in the life of a member."""
 
     JOIN = "join"
     HELLO = "hello"
@@ -31,6 +53,7 @@ class MemberEvent(StrEnum):
     ADMIT = "admit"
     LEAVE = "leave"
     SILENCE = "silence"
+    """Nothing was heard of the member for too long."""
 
 
 MEMBER_TRANSITIONS: Final = {
@@ -44,11 +67,11 @@ MEMBER_TRANSITIONS: Final = {
     (MemberState.SEEN, MemberEvent.ADMIT): MemberState.ADMITTED,
     (MemberState.SEEN, MemberEvent.LEAVE): MemberState.EXPECTED,
     (MemberState.SEEN, MemberEvent.SILENCE): MemberState.EXPECTED,
-    (MemberState.ADMITTED, MemberEvent.HELLO): MemberState.ADMITTED,  # a copy that was under way
+    (MemberState.ADMITTED, MemberEvent.HELLO): MemberState.ADMITTED,  # a copy of a hello that arrives late
     (MemberState.ADMITTED, MemberEvent.HEARTBEAT): MemberState.ADMITTED,
     (MemberState.ADMITTED, MemberEvent.LEAVE): MemberState.LEFT,
     (MemberState.ADMITTED, MemberEvent.SILENCE): MemberState.LOST,
-    # The others have been told: one that comes back after all learns that it is lost, and joins again.
+    # The other members have been told already: a lost member that comes back learns that it is lost, and joins again.
     (MemberState.LOST, MemberEvent.HELLO): MemberState.LOST,
     (MemberState.LOST, MemberEvent.HEARTBEAT): MemberState.LOST,
     (MemberState.LOST, MemberEvent.LEAVE): MemberState.LOST,
@@ -56,21 +79,23 @@ MEMBER_TRANSITIONS: Final = {
 
 
 class IncarnationState(StrEnum):
-    """Where an incarnation of a job stands."""
+    """The state of an incarnation of a job."""
 
     WAITING = "waiting"
+    """Its members join."""
     RUNNING = "running"
+    """All members are admitted."""
     DRAINING = "draining"
     """Some members have left or are lost; the switch still serves the others."""
     OVER = "over"
 
 
 class IncarnationEvent(StrEnum):
-    """What can happen to it."""
+    """An event in the life of an incarnation."""
 
     ADMIT = "admit"
     GONE = "gone"
-    """A member left or was lost; others remain."""
+    """A member has left or is lost; others remain."""
     LAST_GONE = "last gone"
     ABANDON = "abandon"
     """Its job was removed or resized, or the switch refused it."""
@@ -91,7 +116,7 @@ E = TypeVar("E")
 
 
 def transition(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
-    """Look a transition up; raises ProtocolError when there is none."""
+    """Return the state that follows; raises ProtocolError if the table has no such transition."""
     if (state, event) not in table:
         raise ProtocolError(f"{event} cannot happen to what is {state}")
     return table[state, event]
@@ -104,30 +129,30 @@ class Member:
     rank: int
     state: MemberState = MemberState.EXPECTED
     nonce: int = 0
-    """64 bits; 0: none yet."""
+    """64 bits that name this membership; 0: none yet."""
     cookie: int = 0
-    """64 bits that this member's frames bear; 0: none yet."""
+    """64 bits that all frames of this member have; 0: none yet."""
     address: Address | None = None
-    """As the switch saw it; known from SEEN on."""
+    """Its address as the switch saw it; known from SEEN on."""
     ingress_port: int = -1
-    """Of the switch; known from SEEN on."""
+    """Port of the switch at which its hello arrived; known from SEEN on."""
     hello_cut: bool = False
-    """A hello without lanes has come, so that there is a way for short frames."""
+    """A hello without lanes has arrived: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0
-    """What may wait on its link, as its kernel counts it; 0: enough."""
+    """Bytes that may wait on its link, as its kernel counts them; 0: enough."""
     window_bytes: int = 0
-    """What is worth having in flight there; 0: everything."""
+    """Most bytes that it should have in flight, for its processor's cache; 0: no limit."""
     heard_s: float = 0.0
-    """When the member was last heard of, in the controller's monotonic time."""
+    """When the member was last heard of, in the controller's monotonic seconds."""
     issued: str = ""
-    """The operation, in words, that the member says it issued where others issued another one."""
+    """The operation, in words, that the member says it has issued, after the ranks have issued different ones."""
     connections: int = 0
-    """On which it attends; while there is one, it lives."""
+    """Number of open Attend calls; while there is one, the member lives."""
     has_attended: bool = False
-    """There was one, so that it lives no more, or comes back at once."""
+    """It has had such a connection: if it has none now, it has died or will connect again at once."""
 
     def step(self, event: MemberEvent) -> None:
-        """Make a transition; raises ProtocolError when there is none."""
+        """Make a transition; raises ProtocolError if there is none."""
         self.state = transition(MEMBER_TRANSITIONS, self.state, event)
 
 
@@ -141,10 +166,10 @@ class Incarnation:
     """By rank."""
     state: IncarnationState = IncarnationState.WAITING
     first_number: int = 0
-    """Where its slots start; known from RUNNING on."""
+    """Number of the first round of all its slots; known from RUNNING on."""
 
     def step(self, event: IncarnationEvent) -> None:
-        """Make a transition; raises ProtocolError when there is none."""
+        """Make a transition; raises ProtocolError if there is none."""
         self.state = transition(INCARNATION_TRANSITIONS, self.state, event)
 
     def ranks(self, *states: MemberState) -> list[int]:

@@ -1,8 +1,26 @@
-"""What the switch's tables and groups are to hold, and what they tell about the jobs that they were written for.
+"""The plan: from the jobs to the table entries and groups of the switch; and back, after the controller was restarted.
 
-`plan` and `rebuild` are each other's inverse as far as admitted members go: a controller that starts beside a switch
-with running jobs reads its state, rebuilds the jobs and finds nothing to write.  What does not follow from keys and
-parameters is kept, as JSON, in the entries' metadata.  Each job has one entry of its own, its *record*, in the egress
+`plan` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It makes
+the plan of all jobs, compares it with what the switch has (`state.diff`), and writes the difference.
+
+`rebuild` is its inverse, as far as admitted members go: a controller that starts beside a switch with running jobs
+reads its entries, rebuilds the jobs and finds nothing to write.  So the controller can be killed at any time, and keeps
+no file. What does not follow from keys and parameters of entries (the name of a job, a nonce, a time-out) is kept in
+the entries' metadata, as JSON: the switch stores metadata and does not look at it.
+
+A job has a range of slots from its creation on, and admitted members have entries::
+
+    a member      admission (job, tree, rank, epoch, address, port -> its bit, everybody's bits, slots, group, cookie)
+                  result_address (job, rank -> address and cookie, which its replica of a result gets)
+                  stations (its Ethernet address -> port), and the drop simulator's probabilities at its port
+    a job         the multicast group of its members, and its record
+
+Windows: a member may have as many contributions in flight as the slowest part on the way can hold, or the surplus is
+lost and has to be repeated.  `window_slots` takes the least of: the job's slots, the frames that a port of the switch
+holds, the frames that a member's socket holds, and the frames that fit its cache.  Members behind one port share what
+it holds. All members of a job get the same window, since a slot must take the same blocks on each.
+
+Each job has one entry of its own, its *record*, in the egress
 table of members, under a rank that no member can have and with the action that the table has by default.
 """
 
@@ -33,23 +51,23 @@ RECORD_RANK: Final = 0xFFFF
 FLOOD_GROUP: Final = 1
 BROADCAST: Final = 0xFFFF_FFFF_FFFF
 TREE: Final = 0
-"""A single switch is the only tree."""
+"""Number of the only tree: there is a single switch."""
 LOSS_UNITS: Final = 1 << 32
 """The drop simulator's probabilities are multiples of 1 / 2**32."""
 
 SPARE_BYTES: Final = 512
-"""What Linux reserves in a frame's memory beside its bytes, at most."""
+"""Most bytes that Linux reserves in a frame's memory beside the frame."""
 RECORD_BYTES: Final = 256
-"""Of each frame's record."""
+"""Bytes of Linux's own record of each frame (struct sk_buff)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who the switch is."""
+    """The switch's own address, and what it says of itself."""
 
     address: Address
     growth_bytes: int
-    """By how much its frames may grow, 16 bits."""
+    """Most bytes by which its frames may grow, 16 bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,37 +80,37 @@ class Loss:
 
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """What the plan depends on beside the jobs."""
+    """Everything that the plan depends on, beside the jobs."""
 
     identity: Identity
     stations: dict[int, int] = field(default_factory=dict)
-    """Port of each Ethernet address that is known beforehand; members' addresses are added to them."""
+    """Port of each Ethernet address that is known from the start; the plan adds the members'."""
     flood_ports: frozenset[int] = frozenset()
-    """Where broadcasts go, besides the stations' and members' ports."""
+    """Ports to which broadcasts go, beside those of stations and members."""
     loss: Loss = Loss()
-    """Of every port that a member is behind and `port_loss` has nothing for."""
+    """Loss at every port that has members and is not in `port_loss`."""
     port_loss: dict[int, Loss] = field(default_factory=dict)
     loads: int = 0
-    """How often the switch was given its program: it has forgotten all rounds each time."""
+    """How often the switch was given its program; each time it has forgotten all rounds."""
 
 
 def plan(jobs: Jobs, settings: Settings) -> State:
-    """Return everything that is to be on the switch."""
+    """Return all entries and groups that the switch should have."""
     return State.of([*_plan_switch(jobs, settings), *(item for job in jobs for item in _plan_job(job))])
 
 
 def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
-    """Yield everybody whose entries are on the switch, in an order that a restart does not change."""
+    """Yield the members whose entries are on the switch, in an order that no restart of the controller changes."""
     for job in sorted(jobs, key=lambda job: job.number):
         if job.live is not None:
             yield from ((job, member) for member in job.live.members)
 
 
 def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
-    """Return how many slots a member may keep in flight where each port holds `port_frames` (None: no limit).
+    """Return the window of a job's members, in slots, if each port holds `port_frames` frames (None: no limit).
 
-    Sockets of members hold a limited number of frames, too; the switch's own, behind which many stand, is taken to hold
-    as many.  All members have one window: a slot takes the same blocks on each.
+    A member's socket holds a limited number of frames, too; the switch's UDP socket, which all members share, is taken
+    to hold as many.
     """
     if job.live is None:
         return job.slots.count
@@ -104,9 +122,9 @@ def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
 
 
 def frames_held(receive_bytes: int, frame_bytes: int) -> int:
-    """Return how many frames a socket's buffer holds, leaving half of it to repeats.
+    """Return how many frames a socket's buffer of `receive_bytes` holds, with half of it left for repeats.
 
-    Linux counts the memory that a frame takes, not its length: a power of two, and some for itself.
+    Linux counts the memory that a frame takes and not its length: a power of two, and its own record.
     """
     return receive_bytes // (2 * ((1 << (frame_bytes + SPARE_BYTES - 1).bit_length()) + RECORD_BYTES))
 
@@ -234,10 +252,11 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
 
 
 def rebuild(state: State, jobs: Jobs, settings: Settings, now: float) -> list[str]:
-    """Bring jobs and drop simulator back from what is on the switch; return what could not be understood.
+    """Restore jobs and drop simulator from the entries of the switch; return the entries that made no sense.
 
-    An incarnation of which some member's entries are missing was being written or removed when the controller stopped:
-    its members never learnt that they are admitted, or have left, and the job waits for its next one.
+    If entries of some members of an incarnation are missing, the controller was stopped while it wrote or removed them.
+    The members were never told that they are admitted, or have left.  So that incarnation is dropped, and the job waits
+    for its next one.
     """
     problems = []
     for entry in state.entries.values():
@@ -254,7 +273,7 @@ def rebuild(state: State, jobs: Jobs, settings: Settings, now: float) -> list[st
 
 
 def _rebuild_switch(entry: Entry, jobs: Jobs, settings: Settings) -> None:
-    if entry.metadata:  # none: as the program came
+    if entry.metadata:  # without any, the entry is the program's own default
         record = json.loads(entry.metadata)
         jobs.last_number = int(record["last_number"])
         settings.loads = int(record["loads"])
@@ -291,7 +310,7 @@ def _rebuild_job(entry: Entry, state: State, now: float) -> Job:
 
 
 def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) -> Incarnation | None:
-    """Return the incarnation that the record tells of, if all its members' entries are there."""
+    """Return the incarnation that a job's record names, if the switch has the entries of all its members."""
     addresses = {
         entry.match["rank"]: entry.params["mac"]
         for entry in state.table(RESULT_ADDRESS)

@@ -1,4 +1,4 @@
-"""A program's P4Info: names instead of numbers, entries and packets to and from P4Runtime's messages."""
+"""The P4Info of a program: it turns entries and packets with names into P4Runtime's messages with ids, and back."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class FieldSchema:
     name: str
     width_bits: int
     kind: str = ""
-    """Of a key field: EXACT, LPM, TERNARY, RANGE or OPTIONAL."""
+    """Match type of a key field: EXACT, LPM, TERNARY, RANGE or OPTIONAL."""
 
 
 class Fields:
-    """Fields by name and by number."""
+    """Fields of one owner, by name and by id."""
 
     def __init__(self, owner: str, fields: Iterable[Any]) -> None:
         self._owner = owner
@@ -37,20 +37,20 @@ class Fields:
         self.by_id = {field.id: field for field in self.by_name.values()}
 
     def find(self, name: str) -> FieldSchema:
-        """Return a field; raises UsageError naming the owner when it has none of this name."""
+        """Return a field; raises UsageError if the owner has none of this name."""
         if name not in self.by_name:
             raise UsageError(f"{self._owner} has no field {name!r}, only {sorted(self.by_name)}")
         return self.by_name[name]
 
     def encode(self, name: str, value: int) -> tuple[int, bytes]:
-        """Return a field's number and its value as bytes; raises UsageError when the value does not fit."""
+        """Return the id of a field and its value as bytes; raises UsageError if the value does not fit."""
         field = self.find(name)
         if not 0 <= value < 1 << field.width_bits:
             raise UsageError(f"{self._owner}: {name} is {value}, which does not fit {field.width_bits} bits")
         return field.id, encode_uint(value)
 
     def encode_all(self, values: Mapping[str, int]) -> list[tuple[int, bytes]]:
-        """Encode a value for every field, in the order of their numbers; raises UsageError when one is missing."""
+        """Encode a value for every field, in the order of ids; raises UsageError if one is missing."""
         if missing := self.by_name.keys() - values.keys():
             raise UsageError(f"{self._owner} needs {sorted(missing)}")
         return sorted(self.encode(name, value) for name, value in values.items())
@@ -59,8 +59,8 @@ class Fields:
 class Schema:
     """The tables, actions, counters and packet headers of one program.
 
-    Encoding raises UsageError for what the program does not have; decoding raises it for numbers that are not in the
-    program, which a switch that runs it does not send.
+    Encoding raises UsageError for a name that the program does not have; decoding raises it for an id that is not in
+    the program, which a switch that runs the program does not send.
     """
 
     def __init__(self, p4info: Any) -> None:

@@ -1,4 +1,4 @@
-"""The controller's gRPC server: JSON messages in, JSON messages or a named error out."""
+"""The controller's gRPC server: it decodes JSON messages, calls the controller, and encodes replies or errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from switchsum.protocol import errors, rpc, tls
 log = logging.getLogger(__name__)
 
 SPARE_THREADS: Final = 32
-"""Threads for calls that do not wait, beside those that may."""
+"""Threads for calls that do not wait, beside the threads of those that may wait."""
 
 STATUS_CODES: Final[tuple[tuple[type[errors.SwitchsumError], grpc.StatusCode], ...]] = (
     (errors.UsageError, grpc.StatusCode.INVALID_ARGUMENT),
@@ -28,14 +28,15 @@ STATUS_CODES: Final[tuple[tuple[type[errors.SwitchsumError], grpc.StatusCode], .
     (errors.ControllerUnreachable, grpc.StatusCode.UNAVAILABLE),
     (errors.SwitchsumError, grpc.StatusCode.FAILED_PRECONDITION),
 )
-"""The first class that an error belongs to gives its status; the details name the class itself."""
+"""Status of each class of errors; the first class that an error belongs to counts.  The details name the class
+itself."""
 
 
 class Service:
-    """Serves a controller's methods at an address."""
+    """Serves the methods of a controller at an address."""
 
     def __init__(self, controller: Controller, address: str) -> None:
-        """Listen at once, at `host:port` (port 0: a free one) or `unix:path`; raises UsageError or TransportError."""
+        """Listen at `host:port` (port 0: any) or `unix:path`; raises UsageError or TransportError."""
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
             options=tls.SERVER_OPTIONS,
@@ -48,17 +49,17 @@ class Service:
         except RuntimeError as error:
             raise errors.UsageError(f"cannot listen at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
-        """Where it listens, with the port that it really has."""
+        """Address at which it listens, with the actual port."""
         self._server.start()
         tls.warn_of(self.address)
 
     def stop(self, grace_s: float = 1.0) -> None:
-        """Stop listening, and cut calls off that have not ended after a while."""
+        """Stop listening, and end calls that still run after `grace_s` seconds."""
         self._server.stop(grace_s).wait()
 
 
 def method_name(name: str) -> str:
-    """Return the name of the controller's method for a method of the protocol: `CreateJob` is `create_job`."""
+    """Return the name of the controller's method for a method of the protocol: for `CreateJob`, `create_job`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 

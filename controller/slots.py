@@ -1,4 +1,18 @@
-"""Slots of the switch: which job gets which, and from which number on a job may use them."""
+"""The slots of the switch: which job gets which of them, and with which number an incarnation begins.
+
+The problem with numbers: slots outlive jobs.  A cell of the switch still has the number, the bitmap and the lanes of
+the last round that an earlier job ran in it.  If a new incarnation began with a number that is not newer, the switch
+would take its contributions for stale ones, or worse, for repeats of a complete round, and answer with a result of the
+past.
+
+So before slots go to an incarnation, the controller reads both versions (cells) of each slot by query frames, and
+`plan_numbers` chooses a first number that is newer than all of them.  Numbers are serial numbers modulo 2**32 (RFC
+1982): "newer" is defined only for two numbers less than 2**31 apart.  If the cells' numbers are spread wider than that,
+which takes years of use, there is no number that is newer than all; then the cells that would be in the way are
+cleared.
+
+Example: the cells have the numbers 41 (version 1), 40 (version 0) and 17.  The incarnation begins with 42.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +27,22 @@ class SlotRange:
     """Consecutive slots of the switch."""
 
     first: int
-    """Absolute index, from 0."""
+    """Number of the first slot, from 0, over the whole switch."""
     count: int
     """At least 1."""
 
     @property
     def end(self) -> int:
-        """Index behind the last slot."""
+        """Number behind that of the last slot."""
         return self.first + self.count
 
     def indices(self) -> range:
-        """Return the absolute indices."""
+        """Return the numbers of the slots."""
         return range(self.first, self.end)
 
 
 def first_fit(taken: Iterable[SlotRange], count: int, total: int) -> SlotRange | None:
-    """Return the lowest `count` slots in a row that lie in no taken range, of `total`; None when there are none."""
+    """Return the lowest `count` consecutive slots, of `total`, that are in no taken range; None if there are none."""
     first = 0
     for other in sorted(taken):
         if other.first - first >= count:
@@ -39,36 +53,36 @@ def first_fit(taken: Iterable[SlotRange], count: int, total: int) -> SlotRange |
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One version of one slot as the switch's registers have it."""
+    """One version of one slot, as the switch's registers have it."""
 
     slot: int
-    """Absolute index."""
+    """Number of the slot on the switch."""
     version: int
     """0 or 1."""
     number: int
-    """The round that the cell belongs to."""
+    """Number of the last round that used the cell."""
     seen: int
-    """Bitmap of contributors; 0: never used, and then `number` means nothing."""
+    """Bitmap of contributors; 0: the cell was never used, and `number` has no meaning."""
     flags: int = 0
     block: int = 0
     next_block: int = 0
 
 
 FRESH_NUMBER = 1
-"""Where slots that were never used start; any number would do."""
+"""First number for slots that were never used; any number would do."""
 
 
 def plan_numbers(cells: Iterable[Cell]) -> tuple[int, list[Cell]]:
-    """Return a number from which on all the cells' slots may be used, and the cells to be cleared before that.
+    """Return the first number with which the slots of these cells may be used, and the cells to clear before that.
 
-    The number lies beyond everything that the cells have seen.  Serial numbers wrap, so cells whose numbers lie more
-    than half the circle apart have no common successor: those that would take the start for an old number are cleared.
+    The number is newer than the newest number of a cell.  Serial numbers wrap, so that cells whose numbers are half the
+    circle apart have no common successor: those that would take the first number for an old one are cleared.
     """
     used = [cell for cell in cells if cell.seen]
     if not used:
         return FRESH_NUMBER, []
     start = serial.advance(serial.newest([cell.number for cell in used]))
-    # A cell meets the start or the number after it, whichever has its version.
+    # The first round in a cell has the first number or the one after it, whichever has the cell's version.
     opening = {serial.version(number): number for number in (start, serial.advance(start))}
     return start, [
         cell

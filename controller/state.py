@@ -1,4 +1,7 @@
-"""What the control plane keeps on a switch, as plain values, and how one such state becomes another."""
+"""The state that the controller keeps on a switch, as plain values, and the writes that change one state into another.
+
+Names of tables, fields and actions are those of the P4 program; `schema.py` turns them into P4Runtime's ids.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ class Prefix:
     value: int
     """Bits behind the prefix are 0."""
     length: int
-    """Bits that must match, at least 1 (0 would be no match field at all)."""
+    """Bits that must match, at least 1; a match of 0 bits is left out of the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class Masked:
     value: int
     """Bits outside the mask are 0."""
     mask: int
-    """Not 0 (that would be no match field at all)."""
+    """Not 0; a match without bits is left out of the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,43 +39,43 @@ class Between:
 
 
 Match = int | Prefix | Masked | Between
-"""What a key field is compared with; a plain integer is an exact (or optional) match."""
+"""The match of a key field; an integer is an exact or optional match."""
 
 EntryKey = tuple[str, tuple[tuple[str, Match], ...], int, bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A table entry; fields and parameters go by the names that the program gives them."""
+    """A table entry; fields and parameters have the program's names."""
 
     table: str
     """Full name."""
     match: Mapping[str, Match] = field(default_factory=dict)
-    """Key fields; one that is left out matches anything."""
+    """Key fields; a field that is left out matches everything."""
     action: str
     """Full name."""
     params: Mapping[str, int] = field(default_factory=dict)
     """All parameters of the action."""
     priority: int = 0
-    """Positive for tables with a ternary, range or optional key, where the largest wins; else 0."""
+    """At least 1 in tables with a ternary, range or optional key, where the largest wins; else 0."""
     metadata: bytes = b""
-    """The switch keeps it and gives it back."""
+    """Bytes that the switch stores and returns, and does not look at."""
     is_default: bool = False
     """The table's default action, which always exists."""
 
     @property
     def key(self) -> EntryKey:
-        """What tells this entry from the others."""
+        """What distinguishes this entry from all others."""
         return self.table, tuple(sorted(self.match.items())), self.priority, self.is_default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Replica:
-    """Where a copy of a packet goes."""
+    """The destination of one copy of a packet."""
 
     port: int
     instance: int
-    """What egress sees as `egress_rid`."""
+    """Egress reads it as `egress_rid`; here it is the member's rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +110,14 @@ class State:
             self.groups[item.group] = item
 
     def drop(self, item: Entry | Group) -> None:
-        """Remove the item with this one's key; raises KeyError when there is none."""
+        """Remove the item with the same key; raises KeyError if there is none."""
         if isinstance(item, Entry):
             del self.entries[item.key]
         else:
             del self.groups[item.group]
 
     def has(self, item: Entry | Group) -> bool:
-        """Whether an item has this one's key."""
+        """Return whether there is an item with the same key."""
         return item.key in self.entries if isinstance(item, Entry) else item.group in self.groups
 
     def table(self, name: str) -> list[Entry]:
@@ -123,7 +126,7 @@ class State:
 
 
 class Change(StrEnum):
-    """What a write does."""
+    """The kind of a write."""
 
     INSERT = "insert"
     MODIFY = "modify"
@@ -136,16 +139,19 @@ class Write:
 
     change: Change
     item: Entry | Group
-    """Of a DELETE only the key matters."""
+    """The item to write; of a DELETE only its key is used."""
 
 
 def diff(current: State, desired: State, gate: str) -> list[list[Write]]:
-    """Return the writes that make `desired` of `current`, in steps that must follow one another.
+    """Return the writes that change `current` into `desired`, in steps that must be carried out one after the other.
 
-    `gate` is the table that lets packets use the rest: it is closed first and opened last, so that no packet meets half
-    of a change.  What is no longer wanted goes before anything new comes, to leave room.  Default actions cannot be
-    deleted, and one that is not desired is left alone; they are set last of all: a switch that has been restarted and
-    does not know yet who it is refuses nobody, and when it does it knows its members too.
+    Packets run between any two writes, and must never meet half of a change.  `gate` is the table without whose entry a
+    packet uses nothing else (admission).  So its entries are deleted first and inserted last.  In between, old entries
+    and groups are deleted before new ones are inserted, to make room.
+
+    Default actions cannot be deleted; one that is not desired is left as it is.  They are set last of all: as long as a
+    switch that has been restarted does not know its own address, it refuses no member's frames, and when it learns the
+    address it knows its members, too.
     """
     steps: list[list[Write]] = [[] for _ in range(7)]
     close_gate, delete_entries, delete_groups, put_groups, put_entries, open_gate, put_defaults = steps
@@ -172,7 +178,7 @@ def _putting(current: State, item: Entry | Group) -> Change:
 
 
 def apply(steps: Sequence[Sequence[Write]], state: State) -> State:
-    """Return the state after the writes; raises ValueError for one that a switch would refuse."""
+    """Return the state after the writes; raises ValueError for a write that a switch would refuse."""
     after = State(dict(state.entries), dict(state.groups))
     for write in (write for step in steps for write in step):
         exists = after.has(write.item) or (isinstance(write.item, Entry) and write.item.is_default)

@@ -1,4 +1,9 @@
-"""The switch as the controller uses it: its program, tables, groups, counters and slots, all over P4Runtime."""
+"""One connection to a switch: program, tables, groups, counters and cells, all over P4Runtime.
+
+Cells are registers, and BMv2 does not let P4Runtime read registers.  So the controller asks the P4 program itself: it
+sends a query frame by packet-out, and the program answers with a state frame by packet-in.  That works on every switch.
+Packet-outs and packet-ins may be lost, so `_exchange` sends again what was not answered.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +24,20 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
 
 CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
-"""Register array with one number for each cell, and two cells for each slot."""
+"""Register array with one value for each cell; a slot has two cells."""
 COUNTERS: Final = ("SwitchIngress.reply.events", "SwitchEgress.events")
 CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
-"""Source of the frames that the controller makes up; answers go to the CPU port, wherever they are addressed."""
+"""Source address of query frames; answers go to the CPU port, whatever their address."""
 
 QUERY_WINDOW: Final = 32
-"""Queries under way at once; BMv2 queues 64 answers for the CPU port and drops the rest."""
+"""Most queries without an answer at a time; BMv2 queues 64 answers for the CPU port and drops further ones."""
 QUERY_TIMEOUT_S: Final = 0.25
 QUERY_ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A lane build of the P4 program, compiled."""
+    """One build of the P4 program, compiled for a number of lanes."""
 
     lanes: int
     """32-bit lanes in one packet."""
@@ -48,34 +53,35 @@ class Program:
 
     @property
     def cookie(self) -> int:
-        """The digest's first 64 bits; marks the pipeline on the switch."""
+        """The first 64 bits of the digest, by which the controller recognises its program on the switch."""
         return int(self.digest[:16], 16)
 
     @property
     def total_slots(self) -> int:
-        """Slots of the switch; raises UsageError when the P4Info is not of this program."""
+        """Number of slots of the switch; raises UsageError if the P4Info is not that of this program."""
         return Schema(parse_p4info(self.p4info)).register_size(CELL_MEMBERS) // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a switch cannot do, for no reason that its program knows."""
+    """Limits of a switch that do not follow from its program."""
 
     growth_bytes: int = 0xFFFF
-    """By how much its frames may grow; 65535: no limit."""
+    """Most bytes by which a frame may grow; 65535: no limit."""
     port_frames: int | None = None
-    """How many frames each of its ports holds before it drops any; None: no limit."""
+    """How many frames each port holds before it drops any; None: no limit."""
 
 
 BMV2_LIMITS: Final = Limits(growth_bytes=512, port_frames=32)
-"""It aborts when a frame grows further, and its receive ring drops the rest of a burst without counting it."""
+"""BMv2 aborts if a frame grows further, and its receive ring drops the rest of a burst without counting it."""
 
 
 class Switch:
     """One connection to a switch, which runs the program from `connect` on.
 
-    `on_hello` gets the ingress port and each hello, `on_end` a reason when the connection ends; both run on the thread
-    that reads the stream and must not wait for this object.  Other methods raise P4RuntimeError or SwitchLost.
+    `on_hello` is called with the ingress port and each hello, `on_end` with the reason when the connection ends.  Both
+    run on the thread that reads the stream, and must not wait for this object.  Methods raise P4RuntimeError or
+    SwitchLost.
     """
 
     def __init__(
@@ -98,9 +104,9 @@ class Switch:
         )
 
     def connect(self) -> bool:
-        """Become primary and see to it that the switch runs the program; return whether it had to be loaded.
+        """Become primary and load the program unless the switch runs it; return whether it was loaded.
 
-        A program that is there already is never loaded again: that would clear every slot.
+        A program that runs is never loaded again, since that would clear all slots.
         """
         self._client.connect()
         try:
@@ -126,11 +132,11 @@ class Switch:
         return not same
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._client.close()
 
     def find_limits(self) -> Limits:
-        """Guess what the switch cannot do: one whose registers P4Runtime cannot read is taken for BMv2."""
+        """Return the limits of the switch; one whose registers P4Runtime cannot read is taken for BMv2."""
         try:
             self._client.read([self._schema.register_cell(CELL_MEMBERS, 0)])
         except P4RuntimeError as error:
@@ -147,10 +153,10 @@ class Switch:
         return State.of([*entries, *(decode_group(message) for message in self._read_groups())])
 
     def write(self, steps: Sequence[Sequence[Write]]) -> None:
-        """Make writes, one step after the other.
+        """Carry out writes, one step after the other.
 
-        A new group is inserted, deleted and inserted: BMv2 keeps the replicas of groups from before its program was
-        loaded, adds new ones to them, and every packet would be copied twice.
+        A new group is inserted, deleted and inserted again.  BMv2 keeps the replicas of groups when a program is
+        loaded, and an insert adds to them: without the delete every packet would be copied twice.
         """
         for step in steps:
             new_groups = [
@@ -162,15 +168,15 @@ class Switch:
             self._client.write([_update(write.change, self._entity(write.item)) for write in step])
 
     def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
-        """Read cells, given as (slot, version), by frames to the switch's own address."""
+        """Read cells, given as (slot, version), by query frames to the switch's own address."""
         return self._exchange(Kind.QUERY, cells)
 
     def clear(self, cells: Sequence[Cell]) -> None:
-        """Make cells as good as never used."""
+        """Set cells to the state of cells that were never used."""
         self._exchange(Kind.SET, [(cell.slot, cell.version) for cell in cells])
 
     def count_events(self) -> dict[int, tuple[int, int]]:
-        """Return packets and bytes for each reason, of ingress and egress together."""
+        """Return packets and bytes by reason, of ingress and egress together."""
         totals: dict[int, tuple[int, int]] = {}
         for entity in self._client.read([self._schema.counter_cells(name) for name in COUNTERS]):
             cell = entity.counter_entry
@@ -179,16 +185,17 @@ class Switch:
         return totals
 
     def _own_address(self) -> Address:
-        """Read the switch's address, which query frames are sent to."""
+        """Read the switch's own address, to which query frames are sent."""
         entity = self._client.read([self._schema.wildcard(IDENTITY, is_default=True)])[0]
         params = self._schema.decode_entry(entity.table_entry).params
         return Address(mac=params["mac"], ip=params["ip"], port=params["port"])
 
     def _exchange(self, kind: Kind, cells: Sequence[tuple[int, int]]) -> list[Cell]:
-        """Send one frame for each cell and collect the answers; frames that are lost are sent again.
+        """Send one frame for each cell and collect the answers; frames without an answer are sent again.
 
-        The switch gives every field back that it does not fill in: `tree` holds the version, for an unused cell's
-        number does not tell it, `job` and `epoch` hold a token that keeps answers to earlier frames apart.
+        The switch returns all fields that it does not fill in.  So `tree` holds the version, which the number of an
+        unused cell does not tell, and `job` and `epoch` hold a token, by which late answers to an earlier call are
+        known.
         """
         if not cells:
             return []
@@ -225,7 +232,7 @@ class Switch:
         self._client.send_packets(packets)
 
     def _take_packet(self, message: Any) -> None:
-        """Sort a packet-in: an answer to a query or a hello; anything else is not for the controller."""
+        """Pass a packet-in on if it is an answer to a query or a hello; ignore all others."""
         packet = parse_frame(message.payload)
         if packet is None:
             return

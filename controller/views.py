@@ -1,4 +1,4 @@
-"""What the controller tells people: its state as messages of `switchsum.protocol.rpc`."""
+"""The controller's state as messages of `switchsum.protocol.rpc`, for the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALLED: Final = "stalled"
 
 
 def job_info(job: Job, now: float, *, is_up: bool) -> rpc.JobInfo:
-    """Describe a job by its live incarnation, or else by the one that gathers; without a switch nothing runs."""
+    """Describe a job by its live incarnation or, without one, by the next; while the switch is away it is stalled."""
     shown = job.live or job.gathering
     return rpc.JobInfo(
         job=job.name,
@@ -41,7 +41,7 @@ def job_info(job: Job, now: float, *, is_up: bool) -> rpc.JobInfo:
 
 
 def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:
-    """Describe cells, each with the job that has reserved it."""
+    """Describe cells, each with the job that has reserved its slot."""
     owners = {slot: job.name for job in jobs for slot in job.slots.indices()}
     return rpc.SlotList(
         slots=[
@@ -61,7 +61,7 @@ def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:
 
 
 def statistics(events: Mapping[int, tuple[int, int]]) -> rpc.Statistics:
-    """Name the counters (packets, bytes) of every reason."""
+    """Describe the counters (packets, bytes) of all reasons."""
     return rpc.Statistics(
         counters=[
             rpc.CounterInfo(reason=reason.name.lower(), packets=packets, bytes=octets)
@@ -72,7 +72,7 @@ def statistics(events: Mapping[int, tuple[int, int]]) -> rpc.Statistics:
 
 
 def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
-    """Describe every port that something is known of."""
+    """Describe all ports of which something is known."""
     behind: dict[int, list[str]] = {}
     for job, member in live_members(jobs):
         behind.setdefault(member.ingress_port, []).append(f"{job.name}/{member.rank}")

@@ -1,11 +1,12 @@
 """switchsum's switches and topologies for Mininet: ``mn --custom mininet/custom.py --switch switchsum --topo star,4``.
 
-The only file that imports Mininet.  What else it imports needs only the standard library: `mn` runs under the system's
-Python.  The switches are started as commands from SWITCHSUM_BIN, else from ``.venv/bin`` beside this folder.
+This is the only file that imports Mininet.  `mn` runs under the system's Python, so that everything else that this file
+imports needs only the standard library.  Switches and controllers are started as commands, from the folder
+SWITCHSUM_BIN or else from ``.venv/bin`` beside this folder.
 
-Each switch has a controller of its own, which forwards ordinary traffic along one spanning tree.  The switch in the
-middle also adds: every host's environment leads to its controller and to the job ``mininet``, with a rank for each
-host, so that ``h1 switchsum job list`` and, on all hosts, ``python train.py`` work as they stand.
+Each switch has a controller of its own, which forwards ordinary traffic along one spanning tree.  One switch, in the
+middle, also adds: the environment of every host names that switch's controller, the job ``mininet`` and a rank.  So
+``h1 switchsum job list`` and, on all hosts, ``python train.py`` work without options.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from mininet.node import Host, NullController, Switch
 from mininet.node import findController as find_controller
 from mininet.topo import Topo
 
-HERE = Path(sys._getframe().f_code.co_filename).resolve().parent  # mn executes this file without a __file__
+HERE = Path(sys._getframe().f_code.co_filename).resolve().parent  # mn runs this file by exec, without a __file__
 if TYPE_CHECKING:
     from mininet.daemons import Daemon, free_port, run_folder
 
@@ -39,7 +40,7 @@ else:
     from daemons import Daemon, free_port, run_folder
 
 CLONE_BIN = HERE.parent / ".venv" / "bin"
-INSTALLED_BIN = HERE.parents[2] / "bin"  # a wheel puts this file into share/switchsum/mininet of its environment
+INSTALLED_BIN = HERE.parents[2] / "bin"  # a wheel installs this file as share/switchsum/mininet of its environment
 BIN = Path(
     os.environ.get("SWITCHSUM_BIN") or (INSTALLED_BIN if (INSTALLED_BIN / "switchsum").exists() else CLONE_BIN)
 ).absolute()
@@ -47,15 +48,17 @@ JOB = "mininet"
 TRAINING = "python examples/digits.py"
 MAX_WORKERS = 32
 MIN_MTU = 1500
-HEADERS_BYTES = 90  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); the MTU leaves the first of them out
-READY_S = 60.0  # since the start, or since a daemon has last said what it compiles
-# Of links with a rate: a queue for every host's window; and tc warns about Mininet's default, HTB.
+HEADERS_BYTES = 90  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); an MTU does not count the first of them
+READY_S = 60.0  # longest silence of a daemon that starts; what it says while it compiles begins it anew
+# Links with a rate: a token bucket, with a queue that holds the windows of all hosts.  Mininet's default, HTB, would
+# make tc warn at each link.
 BUCKET = {"use_tbf": True, "latency_ms": 1000}
-OFFLOADS = ("tx", "tso", "gso", "gro")  # they leave checksums unfinished, and halve BMv2's receive ring
+# Offloads leave checksums unfinished, for a network card that does not exist; and they halve BMv2's receive ring.
+OFFLOADS = ("tx", "tso", "gso", "gro")
 
 
 class Survey:
-    """The network around a switch, as data and as Mininet's objects."""
+    """The network around a switch, as a `Topology` and as Mininet's objects."""
 
     def __init__(self, start: Switch) -> None:
         nodes, links, waiting = {start.name: start}, {}, [start]
@@ -67,7 +70,7 @@ class Survey:
                         nodes[far.name] = far
                         if isinstance(far, Switch):
                             waiting.append(far)
-        # The order must not depend on where the survey starts: all switches are to find the same tree.
+        # The order must not depend on the switch where the survey starts: all switches have to find the same tree.
         self.nodes = {name: nodes[name] for name in sorted(nodes, key=in_order)}
         self.links = [links[key] for key in sorted(links, key=lambda key: (in_order(key[0]), in_order(key[1])))]
         switches = [name for name, one in self.nodes.items() if isinstance(one, Switch)]
@@ -89,16 +92,16 @@ class Survey:
         self.routes = topologies.routes(self.topology, tree)
 
     def workers(self) -> list[Any]:
-        """Return the hosts in the order of their ranks; other nodes with one link, like Mininet's NAT, have none."""
+        """Return the hosts in the order of ranks; other nodes with one link, such as Mininet's NAT, get no rank."""
         return [one for one in self.nodes.values() if isinstance(one, Host)]
 
     def interface(self, link: int, name: str) -> Any:
-        """Return a link's interface at a node."""
+        """Return the interface of a link at a node."""
         ends = self.links[link].intf1, self.links[link].intf2
         return next(end for end in ends if end.node.name == name)
 
     def mac(self, place: int | str) -> str:
-        """Return the address of a host's link, or of a switch."""
+        """Return the Ethernet address of a host, given by the index of its link, or of a switch, given by its name."""
         if isinstance(place, str):
             return self.switch_address(place)[0]
         link = self.links[place]
@@ -106,7 +109,7 @@ class Survey:
         return str(host.MAC())
 
     def switch_address(self, name: str) -> tuple[str, str]:
-        """Return a switch's own Ethernet and IPv4 address: the last ones of the hosts' network."""
+        """Return the Ethernet and IPv4 address of a switch; IPv4 addresses are the last ones of the hosts' network."""
         index = self.topology.switches.index(name) + 1
         network = ipaddress.ip_network("10.0.0.0/8")
         for host in self.topology.hosts:
@@ -117,7 +120,7 @@ class Survey:
         return f"02:00:00:00:{0xFE00 + index >> 8:02x}:{index & 0xFF:02x}", str(network.broadcast_address - index)
 
     def stations(self, name: str) -> list[str]:
-        """Return where a switch finds everybody else: MAC@PORT."""
+        """Return the stations of a switch, MAC@PORT: all hosts and all other switches."""
         at = self.nodes[name]
         return [
             f"{self.mac(route.to)}@{at.ports[self.interface(route.link, name)]}" for route in self.routes[name]
@@ -136,16 +139,16 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         self.adds = adds
         self.folder = run_folder()
         self.controller_address = f"unix:{self.folder}/{name}"
-        self.p4runtime = f"unix:{self.folder}/{name}.p4runtime"  # the same when the switch is started again
+        self.p4runtime = f"unix:{self.folder}/{name}.p4runtime"  # does not change if the switch is started again
         self.running: Daemon | None = None
         self.controller: Daemon | None = None
 
     def binary(self) -> list[str]:
-        """Return the switch's program, with its own options, if any, before those that BMv2 and we share."""
+        """Return the command of the switch, without the options that BMv2 and the embedded switch share."""
         return [str(BIN / "switchsum-bmv2")]
 
     def start(self, _controllers: object = None) -> None:
-        """Start the switch, and its controller unless it still runs: it then gives the switch its entries again."""
+        """Start the switch, and its controller unless that still runs; it then gives the switch its entries again."""
         if self.running is not None and not self.running.has_ended():
             return
         command = [*self.binary(), "--no-p4", "--log-level", "off"]
@@ -167,7 +170,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
             self.cmd(f"export PATH={BIN}:$PATH SWITCHSUM_CONTROLLER={self.controller_address}")
 
     def prepare(self, link: Any) -> None:
-        """Have both ends of a link carry our frames as they are, and whole."""
+        """Turn off the offloads at both ends of a link, and set an MTU that fits our frames."""
         mtu = max(MIN_MTU, HEADERS_BYTES + 4 * self.lanes)
         for end in (link.intf1, link.intf2):
             end.node.cmd(f"ethtool -K {end.name} {' '.join(f'{name} off' for name in OFFLOADS)} 2>/dev/null")
@@ -175,14 +178,14 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
 
     @classmethod
     def batchStartup(cls, switches: tuple[SwitchsumSwitch, ...]) -> tuple[SwitchsumSwitch, ...]:
-        """Wait for all of Mininet's switches of this class, which have been started one after another."""
+        """Wait until all of Mininet's switches of this class are ready; they were started one after the other."""
         began_s = time.monotonic()
         for switch in switches:
             running, controller = switch.running, switch.controller
             assert running is not None
             assert controller is not None
             while not controller.is_ready(wait_s=0.1):
-                running.is_ready(wait_s=0.0)  # hears what it compiles: its time counts from then on
+                running.is_ready(wait_s=0.0)  # reads what the switch says while it compiles, which sets `heard_s`
                 broken = [daemon for daemon in (running, controller) if daemon.has_ended()]
                 heard_s = max(began_s, running.heard_s, controller.heard_s)
                 if broken or time.monotonic() > heard_s + READY_S:
@@ -195,7 +198,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
 
     @classmethod
     def batchShutdown(cls, switches: tuple[SwitchsumSwitch, ...]) -> tuple[SwitchsumSwitch, ...]:
-        """Stop all of Mininet's switches of this class; they end at the same time."""
+        """Stop all of Mininet's switches of this class, all at the same time."""
         for switch in switches:
             for daemon in (switch.running, switch.controller):
                 if daemon is not None:
@@ -205,7 +208,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         return switches
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Stop the switch; its controller too, unless the interfaces stay and it may be started again."""
+        """Stop the switch; also its controller, unless the interfaces stay: then the switch may be started again."""
         if self.running is not None:
             self.running.stop()
             self.running = None
@@ -216,7 +219,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
 
 
 class Bmv2Switch(SwitchsumSwitch):
-    """BMv2's simple_switch_grpc (on PATH) in the place of the embedded switch: ``--switch bmv2``."""
+    """BMv2's simple_switch_grpc, found on PATH, in the place of the embedded switch: ``--switch bmv2``."""
 
     def __init__(self, name: str, **params: Any) -> None:
         if shutil.which("simple_switch_grpc") is None:
@@ -224,13 +227,13 @@ class Bmv2Switch(SwitchsumSwitch):
         super().__init__(name, **params)
 
     def binary(self) -> list[str]:
-        """Return BMv2, with a port for the Thrift server that it insists on."""
-        # As a batch process: its threads then do not interrupt one another.
+        """Return the command of BMv2, with a free port for its Thrift server, which cannot be turned off."""
+        # BMv2's threads wake each other for every packet; those of a batch process do not interrupt the running one.
         return ["chrt", "--batch", "0", "simple_switch_grpc", "--thrift-port", str(free_port())]
 
 
 def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
-    """Make the job of all hosts at the switch that adds, and tell the hosts' shells what `connect` asks for."""
+    """Create the job of all hosts at the switch that adds, and set the hosts' environments for `switchsum.connect`."""
     hosts = survey.workers()
     for rank, host in enumerate(hosts):
         words = (f"{name}={value}" for name, value in environment(host, rank, len(hosts), adding).items())
@@ -245,7 +248,7 @@ def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
 
 
 def environment(host: Any, rank: int, size: int, adding: SwitchsumSwitch) -> dict[str, str]:
-    """Return what a host's processes need in their environment to join the job."""
+    """Return the environment variables with which a host's processes join the job."""
     return {
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",
         "SWITCHSUM_CONTROLLER": adding.controller_address,
@@ -253,7 +256,7 @@ def environment(host: Any, rank: int, size: int, adding: SwitchsumSwitch) -> dic
         "SWITCHSUM_LINK": f"packet:{host.defaultIntf().name}",
         "RANK": str(rank),
         "WORLD_SIZE": str(size),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # all hosts share the cores
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # all hosts share the cores of this machine
     }
 
 
@@ -283,11 +286,11 @@ def train(net: Any, *words: object, **options: object) -> None:
     """Run a job on all hosts, and end Mininet with its exit code if it fails: ``mn --test "train,python train.py"``."""
     code: int | str
     try:
-        if options:  # mn has taken the command apart
+        if options:  # mn has split the command at the =
             code = "switchsum: a command with = in it cannot be given to --test train: put it into a script"
         else:
             code = run_on_hosts(net, shlex.split(" ".join(map(str, words)) or TRAINING))
-    except KeyboardInterrupt:  # mn would kill other people's processes for it
+    except KeyboardInterrupt:  # after it, mn would clean up and kill processes of other Mininets
         code = 130
     if code:
         net.stop()
@@ -307,10 +310,10 @@ class CLI(MininetCLI):  # type: ignore[misc]
 
 
 class DataTopo(Topo):  # type: ignore[misc]
-    """A topology of ours, built in Mininet."""
+    """One of `switchsum.topologies`, built in Mininet."""
 
     def build(self, topology: topologies.Topology) -> None:
-        """Add its nodes and links; those that have a rate are limited to it."""
+        """Add its nodes and links; links with a rate are limited to it."""
         for name in topology.hosts:
             self.addHost(name)
         for name in topology.switches:
@@ -321,7 +324,7 @@ class DataTopo(Topo):  # type: ignore[misc]
 
 
 def make_topo(name: str) -> Any:
-    """Return a function that makes the topology from the arguments of ``mn --topo``."""
+    """Return a function that makes a topology from the arguments of ``mn --topo``."""
 
     def topo(*arguments: Any, **options: Any) -> Topo:
         try:
@@ -334,15 +337,15 @@ def make_topo(name: str) -> Any:
 
 
 def findController(*arguments: Any) -> Any:
-    """Return the OpenFlow controller that is installed, or the one that does nothing: our switches bring their own.
+    """Return the OpenFlow controller that is installed, or one that does nothing: our switches have their own.
 
-    The name is mn's, which looks it up when no --controller is given and would refuse to go on without one.
+    mn calls a function of this name if no --controller is given, and without a controller it would not start.
     """
     return find_controller(*arguments) or NullController
 
 
 def refuse_leftovers(name: str) -> None:
-    """Leave if the interfaces that a switch will have exist already."""
+    """End mn if interfaces with the names that a switch will use exist already."""
     there = [other for other in os.listdir("/sys/class/net") if re.fullmatch(rf"{re.escape(name)}-eth\d+", other)]
     if there:
         left = topologies.find_leftovers(besides=os.getpid())
@@ -352,7 +355,7 @@ def refuse_leftovers(name: str) -> None:
 
 
 def give_up(nodes: dict[str, Any], problem: str) -> None:
-    """End the switches of a network and leave."""
+    """Stop the switches of a network and end mn."""
     for other in nodes.values():
         if isinstance(other, SwitchsumSwitch):
             other.stop()
@@ -360,18 +363,18 @@ def give_up(nodes: dict[str, Any], problem: str) -> None:
 
 
 def leave(problem: str) -> Any:
-    """End with one line; not by an exception, after which mn would kill other people's processes."""
+    """End mn with one line; after any exception but SystemExit mn would kill processes of other Mininets."""
     info("\n")
     raise SystemExit(f"switchsum: {problem}")
 
 
 def refuse_unknown(option: str, ours: dict[str, Any], mininets: str) -> None:
-    """Leave when mn's command line asks for a topology or switch that does not exist.
+    """End mn if its command line asks for a topology or a switch that does not exist.
 
-    mn itself would find out too late: it ends what it takes for the remains of other Mininets, on the whole machine.
+    mn itself finds out later, and then ends all processes on the machine that it takes for remains of other Mininets.
     """
     words = [part for word in sys.argv[1:] for part in (word.split("=", 1) if word.startswith("--") else [word])]
-    if option not in words[:-1] or "," in words[words.index("--custom") + 1]:  # another file may define it
+    if option not in words[:-1] or "," in words[words.index("--custom") + 1]:  # a second --custom file may define it
         return
     name = words[words.index(option) + 1].partition(",")[0]
     known = {*ours, *getattr(sys.modules["__main__"], mininets, ours)}
@@ -380,13 +383,13 @@ def refuse_unknown(option: str, ours: dict[str, Any], mininets: str) -> None:
 
 
 def in_order(name: str) -> list[tuple[int, str]]:
-    """Sort key by which s2 comes before s10."""
+    """Return a sort key with which s2 comes before s10."""
     return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 switches = {"switchsum": SwitchsumSwitch, "bmv2": Bmv2Switch}
 topos = {name: make_topo(name) for name in topologies.SHAPES}
 tests = {"train": train}
-if "--custom" in sys.argv[:-1]:  # as an argument of mn, and not as a module of somebody's script
+if "--custom" in sys.argv[:-1]:  # mn runs this file; it may also be imported by a script
     refuse_unknown("--topo", topos, "TOPOS")
     refuse_unknown("--switch", switches, "SWITCHES")

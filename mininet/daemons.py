@@ -1,4 +1,4 @@
-"""The processes that `custom.py` starts, their folder and their ports.  Standard library only, without Mininet."""
+"""The processes that `custom.py` starts, and their folder and ports; needs the standard library only, not Mininet."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ports: set[int] = set()
 
 
 class Daemon:
-    """A process of ours: ended by its id, or by the kernel when Mininet dies."""
+    """A switch or controller as a child process; the kernel ends it if Mininet dies."""
 
     def __init__(self, name: str, command: list[str], log: Path) -> None:
         self.name = name
         self.log = log
         self.said = b""
         self.heard_s = time.monotonic()
-        """When it was started, or has last said what it compiles."""
+        """Time when it was started, or when it last said that it compiles."""
         self.ready, writing = os.pipe()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -38,12 +38,12 @@ class Daemon:
                 stderr=subprocess.STDOUT,
                 pass_fds=[writing],
                 env={**os.environ, "SWITCHSUM_READY_FD": str(writing)},
-                start_new_session=True,  # an interrupt in Mininet's CLI is not for us
+                start_new_session=True,  # Ctrl-C in Mininet's CLI must not end the switch
             )
         os.close(writing)
 
     def is_ready(self, wait_s: float) -> bool:
-        """Whether the daemon has said that it is ready, or does so within a while."""
+        """Return whether the daemon has said that it is ready; wait for that at most `wait_s`."""
         readable, _, _ = select.select([self.ready], [], [], wait_s)
         if readable:
             self.said += os.read(self.ready, 65536)
@@ -54,11 +54,11 @@ class Daemon:
         return len(lines) > len(progress)
 
     def has_ended(self) -> bool:
-        """Whether the process is no more."""
+        """Return whether the process has ended."""
         return self.process.poll() is not None
 
     def explain(self) -> str:
-        """Say what is the matter with the daemon, with the last line of its log."""
+        """Return what is wrong with the daemon, with the last line of its log."""
         lines = self.log.read_text(errors="replace").strip().splitlines()
         state = "has ended" if self.has_ended() else "is not ready"
         return f"{self.name} {state}: {lines[-1] if lines else 'it said nothing'}"
@@ -75,9 +75,10 @@ class Daemon:
 
 
 def run_folder() -> Path:
-    """Return the folder of this process's sockets and logs, which goes when the process ends.
+    """Return the folder for sockets and logs of this process; it is removed when the process ends.
 
-    A process that is killed leaves it behind, unlocked, to the next one.  What other users have put there is not ours.
+    A process that is killed leaves its folder, but the kernel drops the lock in it.  So folders of this user that are
+    not locked are removed here.
     """
     global _folder  # noqa: PLW0603
     if _folder is None:
@@ -94,7 +95,7 @@ def run_folder() -> Path:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on now, and that this has not returned before."""
+    """Return a TCP port that is free now, and that was not returned before."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

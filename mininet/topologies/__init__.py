@@ -1,6 +1,6 @@
-"""Networks as data, without Mininet: shapes, the way of frames through them, what a crashed Mininet leaves behind.
+"""Networks as data, without Mininet: shapes, routes through them, and what a crashed Mininet has left behind.
 
-Pure standard library and relative imports: `mininet/custom.py` runs under the system's Python, which has nothing else.
+Standard library and relative imports only: `mininet/custom.py` runs under the system's Python, which has nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a Mininet that crashed has left on the machine, found by looking and told from one that still runs."""
+"""Finds interfaces and processes that a crashed Mininet has left behind, and spares those of one that still runs."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final
 
 _INTERFACE: Final = re.compile(r"(\w+)-eth\d+")
 _SHELL: Final = "mininet:"
-"""The last argument of each node's shell is this and the node's name."""
+"""The last argument of a node's shell: this and the node's name."""
 _ADOPTERS: Final = {"systemd", "init"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftovers:
-    """Interfaces and processes that no running Mininet answers for."""
+    """Interfaces and processes that belong to no Mininet that runs."""
 
     interfaces: tuple[str, ...] = ()
-    """Mininet's links in this network namespace, by their first ends: the other end goes with one."""
+    """Links of Mininet in this network namespace, one end of each: the kernel deletes the other end with it."""
     processes: tuple[int, ...] = ()
-    """Ids of nodes' shells, which hold their network namespaces, and of what they have started."""
+    """Ids of nodes' shells, which keep their network namespaces, and of processes that these have started."""
 
     def __bool__(self) -> bool:
         return bool(self.interfaces or self.processes)
@@ -34,7 +34,7 @@ class Leftovers:
 
     @property
     def remedy(self) -> str:
-        """The shell command that removes them, and nothing else."""
+        """A shell command that removes them and nothing else."""
         commands = [f"sudo kill -9 {' '.join(map(str, self.processes))}"] if self.processes else []
         commands += [f"sudo ip link delete {name}" for name in self.interfaces]
         return "; ".join(commands)
@@ -47,15 +47,15 @@ class _Process:
     name: str
     arguments: tuple[str, ...]
     namespace: str
-    """Its network namespace; empty where we may not know."""
+    """Its network namespace; empty if this user may not read it."""
 
 
 def find_leftovers(besides: int = 0, proc: Path = Path("/proc"), net: Path = Path("/sys/class/net")) -> Leftovers:
-    """Look for interfaces and processes of nodes whose shells have ended.
+    """Return the interfaces and processes of nodes whose shells have ended.
 
-    A Mininet that crashes takes its nodes' shells with it, but not the links between switches, nor what it has started
-    on hosts.  `besides` is the id of a Mininet whose nodes do not count as alive: the caller's own, before it makes
-    its links.
+    When Mininet crashes, its nodes' shells end with it, but the links between switches and the processes on hosts
+    remain. `besides` is the process id of a Mininet whose nodes do not count as alive: the caller's own, which has no
+    links yet.
     """
     processes = {process.number: process for process in _processes(proc)}
     alive = {
@@ -79,28 +79,28 @@ def find_leftovers(besides: int = 0, proc: Path = Path("/proc"), net: Path = Pat
 
 
 def _is_adopted(process: _Process, processes: dict[int, _Process]) -> bool:
-    """Whether the process's own parent has ended."""
+    """Return whether the parent that started a process has ended."""
     parent = processes.get(process.parent)
     return process.parent == 1 or (parent is not None and parent.name in _ADOPTERS)
 
 
 def _first_ends(net: Path, names: list[str]) -> tuple[str, ...]:
-    """Return one interface of each veth pair; one whose pair is in another namespace stands for itself."""
+    """Return one interface of each veth pair; an interface whose peer is in another namespace is returned itself."""
     ends: dict[frozenset[str], str] = {}
     for name in names:
         try:
             pair = frozenset((net / name / kind).read_text() for kind in ("ifindex", "iflink"))
             events = (net / name / "uevent").read_text()
         except OSError:
-            continue  # it has just gone
-        # A bridge or a card has no peer; VLANs and their like, which have a parent, name their type.
+            continue  # it has been deleted meanwhile
+        # A bridge or a network card has no peer.  VLANs and other kinds with a parent interface name their type.
         if len(pair) == 2 and "DEVTYPE=" not in events:
             ends.setdefault(pair, name)
     return tuple(ends.values())
 
 
 def _nodes(interfaces: list[str]) -> set[str]:
-    """Return the nodes that interfaces belong to by their names."""
+    """Return the nodes to which interfaces belong, by their names (s1-eth2 belongs to s1)."""
     return {match[1] for name in interfaces if (match := _INTERFACE.fullmatch(name))}
 
 
@@ -111,8 +111,8 @@ def _processes(proc: Path) -> list[_Process]:
             status = (proc / name / "stat").read_text()
             arguments = (proc / name / "cmdline").read_text().rstrip("\0").split("\0")
         except (OSError, UnicodeDecodeError):
-            continue  # it has ended meanwhile, or is nothing of Mininet's
-        # The name stands in brackets and may hold any character, brackets included.
+            continue  # it has ended meanwhile, or is not Mininet's
+        # The name is in brackets and may contain any character, also brackets.
         before, _, after = status.rpartition(")")
         found.append(
             _Process(

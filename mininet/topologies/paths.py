@@ -1,4 +1,9 @@
-"""How frames find their way through a topology: along one spanning tree, on which nothing circles."""
+"""Routes through a topology: along one spanning tree, so that no frame goes round in a circle.
+
+The switches forward Ethernet frames by table entries and have no spanning-tree protocol.  In a topology with loops,
+such as leaf and spine, a broadcast would circle for ever.  So the tree is computed beforehand, from the switch that
+adds.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +17,18 @@ from .shapes import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where a switch sends frames for one place."""
+    """One route of a switch: to a host or to another switch."""
 
     to: int | str
-    """Index of a host's link, for the host at its end; or the name of a switch."""
+    """The destination: a host, by the index of its link; or a switch, by its name."""
     link: int
-    """Index of the link by which frames leave."""
+    """Index of the link over which the switch sends frames for it."""
 
 
 def center(topology: Topology) -> str:
-    """Return the switch from which the farthest host is nearest, of equal ones the first: it serves all best.
+    """Return the switch with the shortest distance to its farthest host; among equals the first.
 
-    Raises ValueError when no switch reaches every host.
+    Raises ValueError if no switch reaches every host.
     """
     switches = [switch for switch in topology.switches if _reach(topology, switch) < math.inf]
     if not switches:
@@ -32,10 +37,11 @@ def center(topology: Topology) -> str:
 
 
 def spanning_tree(topology: Topology, root: str) -> frozenset[int]:
-    """Return the links between switches that make a tree from `root`: the widest path to each, of equals the shortest.
+    """Return the links between switches that make a tree from `root`: to each the widest path, of equals the shortest.
 
-    Links that are missing here are loops, or lead to switches that `root` does not reach.
+    All other links between switches would close loops, or lead to switches that `root` does not reach.
     """
+    # Dijkstra's algorithm for widest paths: a path is as wide as its narrowest link, and the widest is taken first.
     tree, reached = set(), {root}
     waiting = [(-width, 1, link, far) for link, far, width in _trunks(topology, root)]
     heapq.heapify(waiting)
@@ -51,7 +57,8 @@ def spanning_tree(topology: Topology, root: str) -> frozenset[int]:
 
 
 def routes(topology: Topology, tree: frozenset[int]) -> dict[str, list[Route]]:
-    """Return for each switch the way to every host's link and to every other switch that the tree reaches."""
+    """Return for each switch its routes to all hosts and to all other switches that the tree reaches."""
+    # From each target along the tree: the link over which the search reaches a switch is that switch's route back.
     found: dict[str, list[Route]] = {switch: [] for switch in topology.switches}
     for target in topology.switches:
         attached = [index for index in _links_of(topology, target) if _far(topology, index, target) in topology.hosts]
@@ -68,11 +75,11 @@ def routes(topology: Topology, tree: frozenset[int]) -> dict[str, list[Route]]:
 
 
 def _reach(topology: Topology, start: str) -> float:
-    """Return how many links away from a switch the farthest host is."""
+    """Return the distance from a switch to its farthest host, in links."""
     distance, waiting = {start: 0}, [start]
     for node in waiting:
         if node in topology.hosts:
-            continue  # a host with two links is no bridge
+            continue  # a host with two links does not forward frames
         for link in _links_of(topology, node):
             far = _far(topology, link, node)
             if far not in distance:
@@ -82,7 +89,7 @@ def _reach(topology: Topology, start: str) -> float:
 
 
 def _trunks(topology: Topology, switch: str) -> Iterator[tuple[int, str, float]]:
-    """Yield the links from a switch to others: index, name of the other one, Mbit/s."""
+    """Yield the links from a switch to other switches: index, name of the other switch, Mbit/s."""
     for index in _links_of(topology, switch):
         far, rate = _far(topology, index, switch), topology.links[index].rate_mbit
         if far in topology.switches:

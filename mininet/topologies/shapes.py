@@ -1,4 +1,4 @@
-"""The shapes that networks of switches usually have."""
+"""The usual shapes of networks of switches."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """A cable; it may carry frames both ways at once."""
+    """A cable, which carries frames both ways at the same time."""
 
     ends: tuple[str, str]
     """Names of the two nodes."""
     rate_mbit: float | None = None
-    """Mbit/s each way; None: as fast as the machine."""
+    """Rate of each direction in Mbit/s; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Who is connected with whom.  Hosts and switches have names of their own, which end in a number."""
+    """Hosts and switches, and the links between them.  The names of all nodes differ, and end in a number."""
 
     hosts: tuple[str, ...]
     switches: tuple[str, ...]
     links: tuple[Link, ...]
 
     def __post_init__(self) -> None:
-        """Refuse names that occur twice and links to nobody; raises ValueError."""
+        """Refuse names that occur twice, and links to nodes that do not exist; raises ValueError."""
         names = {*self.hosts, *self.switches}
         if len(names) != len(self.hosts) + len(self.switches):
             raise ValueError("two nodes have the same name")
@@ -36,7 +36,7 @@ class Topology:
 
 
 def star(hosts: int = 4) -> Topology:
-    """Return one switch with some hosts."""
+    """Return one switch with `hosts` hosts."""
     _need(hosts=hosts)
     return _build(hosts, 1, [(f"h{host}", "s1") for host in _count(hosts)])
 
@@ -75,7 +75,7 @@ def fat_tree(k: int = 4) -> Topology:
 def two_spines(hosts: int = 2, fast: float = 100, slow: float = 25) -> Topology:
     """Return two leaves with `hosts` hosts each below two spines, whose links have unequal rates (Mbit/s): s1 is fast.
 
-    Whoever uses the wide spine alone gets `fast`; whoever uses both in proportion gets `fast + slow` between leaves.
+    Traffic between the leaves gets `fast` over the fast spine alone, and `fast + slow` if it is divided in proportion.
     """
     shape = leaf_spine(2, 2, hosts)
     rates = {"s1": float(fast), "s2": float(slow)}
@@ -91,7 +91,7 @@ SHAPES: Final[dict[str, Callable[..., Topology]]] = {
     "fat-tree": fat_tree,
     "two-spines": two_spines,
 }
-"""By the names that ``mn --topo`` takes."""
+"""The shapes, by the names that ``mn --topo`` takes."""
 
 
 def _build(hosts: int, switches: int, links: list[tuple[str, str]]) -> Topology:

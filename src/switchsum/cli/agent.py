@@ -58,7 +58,7 @@ def agent(
 
 
 def _try_each(options: AgentOptions, size_mb: float, allreduces: int, *, as_json: bool) -> int:
-    """Try the job out as several ranks, in a process each."""
+    """Try the job out as several ranks, each in a process of its own."""
     from switchsum.agent.run import examine, run_each
     from switchsum.launch.children import OURSELVES
 

@@ -1,4 +1,8 @@
-"""The typer application: its commands live one to a module and import what they need when they run."""
+"""The typer application.
+
+Each command has a module of its own.  A command imports what it needs when it runs, so that `switchsum --help` does not
+wait for numpy and numba.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +29,12 @@ from switchsum.cli.warm import warm
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
-"""What click itself returns for options that it does not understand."""
+"""Exit code for wrong options, the same as click's."""
 INTERRUPT_EXIT_CODE = 128 + signal.SIGINT
-"""What a shell returns for a command that an interrupt has ended."""
+"""Exit code after an interrupt, the same as a shell's."""
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
-"""What writing to a full disk and its like raises; a reader that is gone (EPIPE) ends a command without a word."""
+"""Errors of writing the output, such as a full disk.  If the reader has ended (EPIPE), a command ends silently."""
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(run)
@@ -53,7 +57,7 @@ app.command()(path)
 
 
 def print_version(wanted: bool) -> None:
-    """Print the version, and what must agree between machines, and leave, if the option was given."""
+    """If the option was given, print the version and the digests that must be equal on all machines, and exit."""
     if wanted:
         from switchsum import p4src
         from switchsum.protocol.ring import LAYOUT_DIGEST
@@ -75,19 +79,21 @@ def switchsum_command(version: VersionOption = False) -> None:
 
 
 def look_where_administrators_do() -> None:
-    """Extend PATH by the folders of ip, tc and ethtool, which Debian leaves out of ordinary users' PATH."""
+    """Append the folders of ip, tc and ethtool to PATH; on Debian, ordinary users do not have them there."""
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join([*path, *(folder for folder in ("/usr/sbin", "/sbin") if folder not in path)])
 
 
 def main() -> None:
-    """Run the command line; the console script's entry.  An error that we raise on purpose is one line."""
-    if sys.stdout is None:  # `>&-`: what a command prints would be lost, and the next file opened would take its place
+    """Run the command line; entry of the console script.  A SwitchsumError is printed as one line."""
+    # After `>&-` there is no standard output: the output would be lost, and the next file that is opened would get its
+    # descriptor.
+    if sys.stdout is None:
         sys.exit("switchsum: standard output is closed; >/dev/null discards it")
     look_where_administrators_do()
     try:
         app()
-    except KeyboardInterrupt:  # one that comes before typer runs a command, which it takes from there on
+    except KeyboardInterrupt:  # an interrupt before typer runs a command; later ones typer handles itself
         sys.exit(INTERRUPT_EXIT_CODE)
     except SwitchsumError as error:
         typer.echo(f"switchsum: {error}", err=True)
@@ -95,5 +101,5 @@ def main() -> None:
     except OSError as error:
         if error.errno not in OUTPUT_ERRORS or error.filename is not None:
             raise
-        sys.stdout = None  # so that Python does not write the rest once more at its end
+        sys.stdout = None  # so that Python does not try to write the rest again when it ends
         sys.exit(f"switchsum: the output cannot be written: {error.strerror}")

@@ -10,7 +10,7 @@ from switchsum.protocol.errors import SwitchsumError
 
 
 def main() -> None:
-    """Run the switch; the console script's entry.  An error that we raise on purpose is one line."""
+    """Run the switch; entry of the console script.  A SwitchsumError is printed as one line."""
     from switchsum.switch.command_line import run
 
     try:

@@ -70,7 +70,7 @@ def controller(
         package_version=__version__,
     )
     daemon = Controller(config)
-    for number in (signal.SIGINT, signal.SIGTERM):  # before anybody can see that we are there
+    for number in (signal.SIGINT, signal.SIGTERM):  # before the controller listens, so that no signal is missed
         signal.signal(number, lambda *_: daemon.stop())
     service = Service(daemon, listen)
     greet(f"controller at {service.address}, switch at {switch}")

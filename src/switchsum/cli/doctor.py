@@ -31,7 +31,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """Print a table, and below it the commands, unwrapped so that they can be copied."""
+    """Print a table, and below it the commands, without line breaks so that they can be copied."""
     console = Console()
     table = Table("check", "state", "found", "needed for", title="switchsum doctor", title_justify="left")
     for finding in findings:

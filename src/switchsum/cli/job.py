@@ -1,4 +1,4 @@
-"""`switchsum job`: reserve slots for jobs, and look at who uses them."""
+"""`switchsum job`: create, show, resize and remove jobs."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def remove(name: NameArgument, force: ForceOption = False, controller: Controlle
 
 
 def check_workers(workers: int) -> None:
-    """Refuse a world size that no controller takes, before one is waited for; raises UsageError."""
+    """Refuse a world size out of range, before the command waits for a controller; raises UsageError."""
     if not 1 <= workers <= MAX_WORKERS:
         raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {workers}")
 

@@ -1,4 +1,4 @@
-"""Commands that look into the switch through the controller, and the drop simulator."""
+"""Commands that read the switch through the controller (slots, stats, ports), and the drop simulator."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def drop_probability(
 
 
 def ranks(bitmap: int) -> str:
-    """Write a bitmap of ranks, with runs as `0-3`."""
+    """Return a bitmap of ranks as text, with runs as `0-3`."""
     found = [rank for rank in range(bitmap.bit_length()) if bitmap >> rank & 1]
     runs: list[list[int]] = []
     for rank in found:
@@ -89,17 +89,17 @@ def ranks(bitmap: int) -> str:
 
 
 def block(cell: rpc.SlotInfo, index: int) -> str:
-    """Write a cell's block, if it has one."""
+    """Return a block of a cell as text; `-` if there is none."""
     return str(index) if cell.seen and index != NO_BLOCK else "-"
 
 
 def percent(probability: float) -> str:
-    """Write a probability as a percentage; none but 0 is 0."""
+    """Return a probability as a percentage, with six digits, so that a small one is not shown as 0."""
     return f"{100 * probability:.6g} %"
 
 
 def flag_names(flags: int) -> str:
-    """Write the flags that are set."""
+    """Return the names of the flags that are set."""
     return " ".join((flag.name or "").lower() for flag in Flag if flags & flag)
 
 

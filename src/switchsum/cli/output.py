@@ -1,4 +1,4 @@
-"""How commands print: a table for people, JSON for programs."""
+"""The output of commands: tables for people, JSON for programs; and the log of daemons."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON, unstyled so that it can be piped."""
+    """Print a value as JSON, without colours so that it can be piped."""
     typer.echo(json.dumps(value, indent=2))
 
 
 def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
-    """Print records of the same keys, as a JSON list or as a table of one row each."""
+    """Print records with the same keys as a JSON list, or as a table with one row for each."""
     if as_json:
         print_json([dict(record) for record in records])
         return
@@ -40,14 +40,14 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
 
 
 def log_daemon(*, verbose: bool) -> None:
-    """Set up a daemon's log: what happens, when started by hand; only what goes wrong, under the launcher."""
+    """Set up the log of a daemon: level INFO if it was started by hand, WARNING under the launcher."""
     quiet = logging.WARNING if is_launched() else logging.INFO
     logging.basicConfig(level=quiet, format=LOG_FORMAT, datefmt=LOG_TIME)
-    if verbose:  # ours alone: numba has megabytes to say while it compiles
+    if verbose:  # our logger only: numba logs megabytes while it compiles
         logging.getLogger("switchsum").setLevel(logging.DEBUG)
 
 
 def greet(text: str) -> None:
-    """Tell whoever started a daemon by hand where it is."""
+    """Print where a daemon listens, if it was started by hand."""
     if not is_launched():
         typer.echo(text, err=True)

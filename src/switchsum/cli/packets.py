@@ -85,7 +85,7 @@ def capture(
 
 
 class Printer:
-    """Prints packets with the time since the first, and writes them to a file."""
+    """Prints packets with the time since the first one, and writes them to a file if there is one."""
 
     def __init__(self, *, verbose: bool, pcap: Path | None) -> None:
         from scapy.utils import PcapWriter
@@ -93,7 +93,7 @@ class Printer:
         self._verbose = verbose
         self._first: float | None = None
         self.count = 0
-        """Packets printed."""
+        """Number of packets that were printed."""
         try:
             self._file = PcapWriter(str(pcap), linktype=1, sync=True) if pcap is not None else None
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What commands that ask a controller have in common."""
+"""Options and functions of all commands that call a controller, and checks of addresses."""
 
 from __future__ import annotations
 
@@ -21,25 +21,26 @@ ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port or unix:path.")
 ]
 CONTROLLER: Final = ""
-"""The one of this user."""
+"""Default of the option: this user's controller."""
 PATIENCE_S: Final = 10.0
-"""How long a command waits for daemons that the line before it in a script has started; they take a second or two."""
+"""How long a command waits for a controller or switch that does not answer yet.  A script starts both in the line
+before, and they need a second or two."""
 
 LAST_PORT: Final = 65535
-"""Of TCP and UDP."""
+"""Largest port number of TCP and UDP."""
 LAST_SWITCH_PORT: Final = 510
-"""v1model's ports have 9 bits, and the last one drops."""
+"""Largest port number of a switch: v1model's ports have 9 bits, and 511 means drop."""
 
 Reply = TypeVar("Reply")
 
 
 def is_number(text: str, most: int) -> bool:
-    """Whether a text is a whole number of 0 to `most` in plain digits."""
+    """Return whether a text is a whole number from 0 to `most` in ASCII digits."""
     return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
 
 
 def check_form(address: str) -> None:
-    """Refuse what is no address of a gRPC server; raises UsageError.  gRPC itself takes ports modulo 65536."""
+    """Raise UsageError if a text is no address of a gRPC server.  gRPC itself takes port numbers modulo 65536."""
     host, _, port = address.rpartition(":")
     if address.startswith("unix:"):
         return
@@ -50,7 +51,7 @@ def check_form(address: str) -> None:
 
 
 def check_address(address: str) -> None:
-    """See whether a server could listen at an address; raises UsageError with what to do if not."""
+    """Check that a server can listen at an address; raises UsageError that says what to do."""
     check_form(address)
     if address.startswith("unix:"):
         return
@@ -80,12 +81,12 @@ def connect(controller: str) -> ControllerClient:
 
 
 def address_of(controller: str) -> str:
-    """Return where a controller is, the one of this user unless another is given; raises LocalError."""
+    """Return the address of a controller: the given one, or else that of this user's; raises LocalError."""
     return controller or controller_address()
 
 
 def persist(call: Callable[[], Reply], patience_s: float = PATIENCE_S) -> Reply:
-    """Return what `call` does, tried again while there is no controller yet, or it has no switch yet."""
+    """Return the result of `call`; try again while no controller answers, or while it has no switch."""
     deadline, told = time.monotonic() + patience_s, False
     while True:
         try:

@@ -1,4 +1,4 @@
-"""`switchsum demo` and `switchsum path`: what comes with switchsum besides its modules."""
+"""`switchsum demo` and `switchsum path`: files that come with switchsum and are no modules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchsum.protocol.errors import LocalError
 
 
 class What(StrEnum):
-    """What `switchsum path` knows."""
+    """The files that `switchsum path` knows."""
 
     MININET = "mininet"
     """The file for `mn --custom`."""

@@ -22,12 +22,12 @@ MOST_SHARDS = 64
 
 
 class EngineChoice(StrEnum):
-    """What runs the program."""
+    """The engine that runs the program."""
 
     NATIVE = "native"
     """Machine code."""
     INTERPRETER = "interpreter"
-    """The definition: slow, and readable."""
+    """The interpreter, which defines what programs do: slow, and easy to read."""
 
 
 def switch(
@@ -88,7 +88,7 @@ def switch(
 
 
 def read_sharding(shards: int, field: str | None, engine: EngineChoice) -> Sharding | None:
-    """Read how several cores share out the frames, None for one; raises UsageError."""
+    """Read how frames are divided among cores; None for one core.  Raises UsageError."""
     from switchsum.switch.passes.provenance import Sharding
 
     if shards == 1 and field is None:

@@ -1,4 +1,4 @@
-"""`switchsum warm`: everything is compiled beforehand."""
+"""`switchsum warm`: compiles everything beforehand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from switchsum.launch.options import Links
 from switchsum.protocol.errors import LocalError
 
 LANE_BUILDS = (128, 2048, 256)
-"""The programs of the switch, the one that a job has by default last."""
+"""The builds of the switch's program.  The default build comes last, so that it is the newest in the cache."""
 
 
 def warm(
@@ -35,7 +35,7 @@ def warm(
         Pipeline.load(p4src.load(lanes).device_config)
     command = (sys.executable, "-m", "switchsum.launch.everything")
     for link in links or (Links.SHM, Links.UDP):
-        # Limits are long: whoever is first compiles, and the other waits for it in the middle of a job.
+        # A long time-out: one worker compiles, and the other waits for it in the middle of a collective.
         code = session.run(RunOptions(workers=2, command=command, links=link, timeout_s=600))
         if code:
             raise typer.Exit(code)

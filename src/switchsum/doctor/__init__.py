@@ -1,4 +1,4 @@
-"""What this machine can do for switchsum and what is missing, each with the command that mends it."""
+"""Checks of this machine: what works with switchsum, what is missing, and the command that mends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether BMv2 is here, with a P4Runtime server, and new enough."""
+"""Checks whether BMv2 is installed, has a P4Runtime server, and is new enough."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from switchsum.protocol.errors import LocalError
 
 
 def check_bmv2() -> Finding:
-    """Look for BMv2 on PATH, and whether the launcher would take it; changes nothing."""
+    """Look for BMv2 on PATH, and check whether the launcher could use it."""
     purpose = "--switch bmv2"
     try:
         path = find("bmv2")

@@ -1,4 +1,4 @@
-"""All checks, in the order in which a newcomer meets what they are about."""
+"""All checks, in the order in which a new user needs the things that they are about."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from switchsum.doctor.system import (
 
 
 def examine() -> list[Finding]:
-    """Run every check; none changes anything that outlives it."""
+    """Run all checks; none of them leaves anything changed."""
     return [
         check_interpreter(),
         check_packages(),

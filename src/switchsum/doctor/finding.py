@@ -7,26 +7,27 @@ from dataclasses import dataclass
 
 
 class State(enum.StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     LIMITED = "limited"
+    """It works, but not for everything."""
     MISSING = "missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What one check saw."""
+    """What one check has found."""
 
     name: str
-    """What was looked at, a word or two."""
+    """The thing that was checked, in a word or two."""
     state: State
-    """Whether it will do."""
+    """Whether it is good enough."""
     found: str
-    """What was seen: a version, a count, or the reason of a failure."""
+    """What was found: a version, a count, or the reason of a failure."""
     purpose: str
     """What it is needed for."""
     remedy: str = ""
-    """A shell command that mends it, or an address that says how; empty where nothing is wrong."""
+    """A shell command that mends it, or the address of a page that says how; empty if nothing is wrong."""
     essential: bool = False
     """Whether switchsum cannot run at all without it."""

@@ -1,4 +1,4 @@
-"""Whether veth links can be made: as root, or in a user namespace where the kernel lets an ordinary user have one."""
+"""Checks whether veth links can be made: as root, or in a user namespace if the kernel allows one to ordinary users."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_rate() -> Finding:
 
 
 def probe_namespace(name: str, purpose: str, script: str, needed: list[str]) -> Finding:
-    """Run a script in a network namespace of its own, which ends with it."""
+    """Run a script in a new network namespace, which ends with the script."""
     absent = [program for program in needed if shutil.which(program) is None]
     if absent:
         found, remedy = f"no {', '.join(absent)} on PATH", "sudo apt install iproute2 util-linux"
@@ -41,7 +41,7 @@ def probe_namespace(name: str, purpose: str, script: str, needed: list[str]) -> 
 
 
 def explain_refusal(output: str, *, as_root: bool, proc_sys: Path = PROC_SYS) -> tuple[str, str]:
-    """Return why the kernel refused, and the command that makes it allow it."""
+    """Return the reason why the kernel refused, and the command after which it allows it."""
     last_line = (output.strip().splitlines() or ["no reason given"])[-1]
     if "Unknown device type" in output:
         return "the kernel has no veth interfaces", "sudo modprobe veth"
@@ -49,13 +49,13 @@ def explain_refusal(output: str, *, as_root: bool, proc_sys: Path = PROC_SYS) ->
         return "the kernel has no token bucket filter", "sudo modprobe sch_tbf"
     if as_root:
         return last_line, "docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN ...  # where this is a container"
-    # In the order in which the kernel would stumble over them.
+    # In the order in which the kernel looks at these settings.
     if read_setting("user.max_user_namespaces", proc_sys) == "0":
         return "user namespaces are switched off", "sudo sysctl -w user.max_user_namespaces=15000"
     if read_setting("kernel.unprivileged_userns_clone", proc_sys) == "0":
         return "user namespaces are for root only", "sudo sysctl -w kernel.unprivileged_userns_clone=1"
     if read_setting("kernel.apparmor_restrict_unprivileged_userns", proc_sys) == "1":
-        # The default since Ubuntu 24.04: the namespace is made, but without any capability in it.
+        # The default since Ubuntu 24.04: the namespace is made, but the process has no capability in it.
         return (
             "AppArmor takes the capabilities of user namespaces away",
             "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",

@@ -14,8 +14,9 @@ from switchsum.doctor.finding import Finding, State
 OLDEST_PYTHON = (3, 11)
 TORCH_SERIES = ("2.13.", "2.14.", "2.15.")
 
-# Import name -> distribution. The generated modules of p4runtime cannot be imported beside a current protobuf, and
-# need not be: their descriptors are read as bytes. So that package is only looked for.
+# Import name -> distribution.  The generated modules of the package p4runtime cannot be imported together with a
+# current protobuf, and need not be: their descriptors are read as bytes.  So that package is looked for and not
+# imported.
 IMPORTED = {
     "numpy": "numpy",
     "numba": "numba",
@@ -30,12 +31,12 @@ LOOKED_FOR = {"p4.v1.p4runtime_pb2": "p4runtime"}
 
 
 def pip_install(*requirements: str) -> str:
-    """Return the command that installs into this interpreter's environment."""
+    """Return the command that installs packages for this interpreter."""
     return shlex.join([sys.executable, "-m", "pip", "install", *requirements])
 
 
 def check_interpreter() -> Finding:
-    """Look at the Python version."""
+    """Check the version of Python."""
     oldest = ".".join(map(str, OLDEST_PYTHON))
     will_do = sys.version_info >= OLDEST_PYTHON
     return Finding(
@@ -49,7 +50,7 @@ def check_interpreter() -> Finding:
 
 
 def check_packages() -> Finding:
-    """Import what switchsum is built on."""
+    """Import the packages that switchsum needs."""
     problems: dict[str, str] = {}
     for module, distribution in IMPORTED.items():
         try:
@@ -71,7 +72,7 @@ def check_packages() -> Finding:
 
 
 def check_compiler() -> Finding:
-    """Let LLVM name this processor and make code for it."""
+    """Let LLVM find out the processor and make a target machine for it."""
     purpose, name = "native code of switch and hosts", "LLVM"
     try:
         llvm = importlib.import_module("llvmlite.binding")
@@ -80,7 +81,7 @@ def check_compiler() -> Finding:
         processor = llvm.get_host_cpu_name()
         llvm.Target.from_default_triple().create_target_machine(cpu=processor)
         version = ".".join(map(str, llvm.llvm_version_info))
-    except Exception as error:  # whatever it is, it is the finding
+    except Exception as error:  # a broken LLVM may raise anything; the text is the finding
         return Finding(
             name=name,
             state=State.MISSING,
@@ -93,7 +94,7 @@ def check_compiler() -> Finding:
 
 
 def check_scikit_learn() -> Finding:
-    """Look for the demo's data set."""
+    """Look for scikit-learn, which has the demo's data set."""
     version = version_of("scikit-learn")
     return Finding(
         name="scikit-learn",
@@ -126,7 +127,7 @@ def version_of(distribution: str) -> str:
 
 
 def has_module(name: str) -> bool:
-    """Whether the module can be found; its parents are imported, it is not."""
+    """Return whether a module can be found; its parent packages are imported, the module is not."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""What is on this machine already: ports that are taken, sockets, processes that a launcher has left behind."""
+"""Checks of what runs on this machine: ports in use, the directory of sockets, processes that a launcher has left."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PORTS: Final = {
 
 
 def check_ports(ports: dict[tuple[str, int], str] = PORTS) -> Finding:
-    """See whether the default ports of the loopback are free."""
+    """Check whether the default ports are free on the loopback."""
     taken = [(kind, port) for kind, port in ports if not _is_free(kind, port)]
     found = ", ".join(f"{port}/{kind} in use ({ports[kind, port]})" for kind, port in taken)
     tests = " or ".join(f"sport = :{port}" for _, port in taken)
@@ -35,7 +35,7 @@ def check_ports(ports: dict[tuple[str, int], str] = PORTS) -> Finding:
 
 
 def check_sockets() -> Finding:
-    """See whether there is a directory for the sockets of switch and controller that nobody else can enter."""
+    """Check whether there is a directory for sockets of switch and controller that only this user can enter."""
     try:
         found, state = f"{runtime_directory()}, for this user alone", State.OK
     except LocalError as error:
@@ -54,7 +54,7 @@ def check_sockets() -> Finding:
 def _is_free(kind: str, port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM) as probe:
         if kind == "tcp":
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the past do not matter
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections in TIME_WAIT do not count
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -63,7 +63,7 @@ def _is_free(kind: str, port: int) -> bool:
 
 
 def check_namespaces(processes: Path = Path("/proc")) -> Finding:
-    """Look for processes in a launcher's network namespaces whose launcher is gone: they keep the namespaces."""
+    """Look for processes of a launcher that has ended: they keep its network namespaces."""
     left = left_behind(processes)
     return Finding(
         name="left-over namespaces",
@@ -75,13 +75,13 @@ def check_namespaces(processes: Path = Path("/proc")) -> Finding:
 
 
 def left_behind(processes: Path) -> list[int]:
-    """Return the processes that a launcher in namespaces has started and that outlive it."""
+    """Return the processes that a launcher in namespaces has started, and whose launcher has ended."""
     inside = {int(path.name): path for path in processes.iterdir() if path.name.isdigit() and _is_inside(path)}
     return sorted(pid for pid in inside if not _has_launcher(pid, inside))
 
 
 def _is_inside(process: Path) -> bool:
-    """Whether a process has a launcher's environment; those of other users are not ours to see."""
+    """Return whether a process has the environment of a launcher; other users' processes cannot be read."""
     try:
         return f"{ENTERED}=".encode() in b"\0" + (process / "environ").read_bytes() and process.name != str(os.getpid())
     except OSError:
@@ -89,7 +89,7 @@ def _is_inside(process: Path) -> bool:
 
 
 def _has_launcher(pid: int, inside: dict[int, Path]) -> bool:
-    """Whether a process or one above it is `switchsum run`."""
+    """Return whether a process or one of its ancestors is `switchsum run`."""
     while pid in inside:
         try:
             words = (inside[pid] / "cmdline").read_bytes().split(b"\0")
@@ -97,5 +97,5 @@ def _has_launcher(pid: int, inside: dict[int, Path]) -> bool:
                 return True
             pid = int((inside[pid] / "stat").read_text().rpartition(")")[2].split()[1])
         except OSError:
-            return True  # it has just ended
+            return True  # it has ended meanwhile
     return False

@@ -1,7 +1,7 @@
-"""Where p4runtime-shell can run.
+"""Finds a Python that can run p4runtime-shell.
 
-Its modules fail on protobuf 3.21 and later (it pins protobuf below that), so beside a newer one it needs an
-environment of its own.
+The shell's generated modules fail with protobuf 3.21 and later.  If this environment has a newer protobuf, the shell
+needs an environment of its own.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ PYTHON_VARIABLE = "SWITCHSUM_P4RT_SHELL_PYTHON"
 
 
 def shell_environment() -> Path:
-    """Return the virtual environment that `switchsum shell` falls back on."""
+    """Return the virtual environment that `switchsum shell` uses if this one cannot run the shell."""
     data_home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data_home) / "switchsum" / "shell"
 
 
 def runs_here() -> bool:
-    """Whether p4runtime-shell is in this environment beside a protobuf that it can use."""
+    """Return whether this environment has p4runtime-shell and a protobuf that it can use."""
     version = tuple(int(part) for part in version_of("protobuf").split(".")[:2] if part.isdigit())
     return has_module("p4runtime_sh") and version < FIRST_PROTOBUF_THAT_FAILS
 
 
 def find_shell_python() -> Path | None:
-    """Return an interpreter that can run `-m p4runtime_sh`, or None; the variable goes before what is found."""
+    """Return an interpreter that can run `-m p4runtime_sh`, or None; the environment variable comes first."""
     if python := os.environ.get(PYTHON_VARIABLE):
         return Path(python)
     if runs_here():
@@ -43,7 +43,7 @@ def find_shell_python() -> Path | None:
 
 
 def check_shell() -> Finding:
-    """Look for p4runtime-shell here and in its own environment."""
+    """Look for p4runtime-shell in this environment and in its own."""
     name, purpose = "p4runtime-shell", "switchsum shell"
     python = find_shell_python()
     if python is not None:

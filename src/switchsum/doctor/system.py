@@ -25,7 +25,7 @@ P4C_HELP = "https://github.com/p4lang/p4c#installing-packaged-versions-of-p4c"
 
 
 def check_cores() -> Finding:
-    """Count the cores this process may use."""
+    """Count the cores that this process may use."""
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     return Finding(
         name="cores",
@@ -37,7 +37,7 @@ def check_cores() -> Finding:
 
 
 def check_shared_memory() -> Finding:
-    """Reserve a page in a memfd, as every shared-memory link does."""
+    """Reserve a page of a memfd, as every shared-memory link does."""
     name, purpose = "shared memory", "links between processes of one machine"
     try:
         descriptor = os.memfd_create("switchsum-doctor", os.MFD_CLOEXEC)
@@ -56,7 +56,7 @@ def check_shared_memory() -> Finding:
 
 
 def check_raw_sockets() -> Finding:
-    """Open an AF_PACKET socket, which asks for CAP_NET_RAW."""
+    """Open an AF_PACKET socket, for which CAP_NET_RAW is needed."""
     name, purpose = "raw sockets", "the switch or a worker on an interface (AF_PACKET)"
     try:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
@@ -68,7 +68,7 @@ def check_raw_sockets() -> Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program that is looked for on PATH."""
+    """A program to look for on PATH."""
 
     name: str
     """Name of the executable."""
@@ -81,7 +81,7 @@ class Program:
 
 
 def p4lang_install(page: str) -> str:
-    """Return how this distribution gets p4lang's published packages, or else a page that says more."""
+    """Return the commands that install p4lang's packages on this distribution, or a page that says more."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:
@@ -102,7 +102,7 @@ def p4lang_install(page: str) -> str:
 
 
 def programs() -> list[Program]:
-    """Return the programs that switchsum can use, none of which it bundles."""
+    """Return the programs that switchsum can use; it comes without them."""
     return [
         Program(name="ip", version="-V", purpose="--links veth", remedy="sudo apt install iproute2"),
         Program(name="tc", version="-V", purpose="--rate", remedy="sudo apt install iproute2"),
@@ -151,7 +151,7 @@ def check_program(program: Program) -> Finding:
 
 
 def run_probe(command: list[str]) -> tuple[int, str]:
-    """Run a short command and return its exit code and everything it printed."""
+    """Run a short command; return its exit code and all that it has printed."""
     try:
         done = subprocess.run(
             command,
@@ -169,7 +169,7 @@ def run_probe(command: list[str]) -> tuple[int, str]:
 
 
 def check_leftovers() -> Finding:
-    """Look for what a Mininet that crashed has left behind."""
+    """Look for interfaces and processes that a crashed Mininet has left behind."""
     name, purpose = "left-over Mininet", "make mininet, which makes interfaces of the same names"
     left = find_leftovers()
     if left:
@@ -178,7 +178,7 @@ def check_leftovers() -> Finding:
 
 
 def read_setting(name: str, root: Path = Path("/proc/sys")) -> str:
-    """Return a kernel setting (`kernel.pid_max`), or an empty string where the kernel has none of that name."""
+    """Return a kernel setting such as `kernel.pid_max`; an empty text if the kernel has none of that name."""
     try:
         return (root / name.replace(".", "/")).read_text().strip()
     except OSError:

@@ -1,4 +1,8 @@
-"""Certificates for a test installation: two authorities that sign once and are forgotten."""
+"""Certificates for a test installation: two authorities sign all of them, and then their keys are thrown away.
+
+There are two kinds of connections, each with an authority of its own: P4Runtime between controller and switch, and the
+controller's own gRPC with hosts.  So a worker's certificate is of no use towards the switch.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ ROLES: Final = {
     "controller": {P4RUNTIME: Usage.CLIENT_AUTH, HOSTS: Usage.SERVER_AUTH},
     "worker": {HOSTS: Usage.CLIENT_AUTH},
 }
-"""What each part does in each kind of connection; people's tools are like workers."""
+"""For each role, the kinds of connections that it has, and on which side; the command line has a worker's role."""
 
 
 def make(directory: Path, days: int) -> list[str]:
-    """Write a folder for each role, readable by nobody else; return the roles.  Raises UsageError.
+    """Write a folder for each role, which only this user can read; return the roles.  Raises UsageError.
 
-    The authorities' own keys are not kept: whoever needs one more certificate makes all of them anew.
+    The keys of the authorities are not kept: to get one more certificate, make all of them again.
     """
     try:
         directory.mkdir(parents=True, mode=0o700)
@@ -45,7 +49,7 @@ def make(directory: Path, days: int) -> list[str]:
 
 
 class _Authority:
-    """A key that signs certificates."""
+    """An authority: a key that signs certificates, and its own certificate."""
 
     def __init__(self, name: str, days: int) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -57,7 +61,7 @@ class _Authority:
         self._certificate = builder.sign(self._key, hashes.SHA256())
 
     def sign(self, role: str, usage: x509.ObjectIdentifier) -> tuple[bytes, bytes, bytes]:
-        """Return the authority's certificate, one for a role, and its key, as PEM."""
+        """Return the authority's certificate, a new certificate for a role, and that one's key, as PEM."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             self._builder(_named(role), key.public_key())

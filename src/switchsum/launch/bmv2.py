@@ -1,4 +1,9 @@
-"""BMv2's simple_switch_grpc as the launcher's switch."""
+"""BMv2's simple_switch_grpc as the launcher's switch.
+
+BMv2 loses frames in silence if too many of them are in flight.  A port holds a limited number on the way in (libpcap's
+receive ring) and on the way out (a queue, 64 frames by default).  So the launcher makes the queue as long as the ring,
+and tells the controller how many frames a port holds; the controller keeps the windows below that.
+"""
 
 from __future__ import annotations
 
@@ -22,30 +27,32 @@ PROGRAM: Final = "simple_switch_grpc"
 GROWTH_BYTES: Final = 512
 """BMv2 aborts when a frame grows by more than this."""
 PORT_FRAMES: Final = 32
-"""What a port surely holds, whatever was done to it; BMv2 drops the rest of a burst, and nothing counts it."""
+"""Frames that a port holds in any case.  BMv2 drops the rest of a burst, and no counter shows it."""
 JSON_VERSION: Final = (2, 23)
-"""Version of BMv2's JSON format that the compiled program is in; BMv2 1.14.0 was the first to read it."""
+"""Version of BMv2's JSON format in which the program is compiled; BMv2 1.14.0 was the first to read it."""
 QUEUE_FRAMES: Final = 4096
-"""Frames that may wait in BMv2 for a port: more than its ring can bring, results and answers to repeats included."""
+"""Length of BMv2's egress queues: more frames than its rings can bring, with results and answers to repeats."""
 ENOUGH_FRAMES: Final = 64
-"""More in flight per port makes BMv2 slower: what it keeps for each packet then no longer fits the cores' caches."""
+"""Most frames in flight per port.  With more, BMv2 is slower: the packets that it keeps do not fit the cores'
+caches."""
 PRECEDENCE: Final = 10
-"""By how much nicer workers are than BMv2."""
+"""Difference in nice values between workers and BMv2."""
 CPU_PORT: Final = 255
 START_S: Final = 20.0
 ASK_S: Final = 10.0
 _SEE_INTERFACES: Final = ("unshare", "--mount", "--", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh")
-"""BMv2 looks at its ports in /sys, which shows the interfaces of the namespace that it was mounted in."""
+"""BMv2 looks for its interfaces in /sys, which shows those of the network namespace in which it was mounted; so it gets
+a new mount of /sys."""
 AS_STARTED: Final = (*_SEE_INTERFACES, "chrt", "--batch", "0")
-"""In front of BMv2's command. Its threads wake one another for every packet; as a batch process none of them interrupts
-the one that it wakes, and wakes it for several packets instead."""
+"""Words in front of BMv2's command.  Its threads wake each other for every packet.  A thread of a batch process does
+not interrupt the running thread when it is woken, so that it finds several packets when it runs."""
 _given: set[int] = set()
-"""The kernel may offer a port twice until something listens there."""
+"""Ports that `free_port` has returned: the kernel may offer a port again until a process listens there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A BMv2 that runs, without a program."""
+    """A BMv2 that runs, still without a program."""
 
     p4runtime: str
     """Address of its P4Runtime server."""
@@ -54,7 +61,7 @@ class Running:
 
 
 def find(switch: str) -> str:
-    """Return the path of the binary that `--switch` means; raises LocalError when it is none that could serve."""
+    """Return the path of the executable that `--switch` names; raises LocalError if it cannot be used."""
     path = shutil.which(PROGRAM if switch == "bmv2" else switch)
     if path is None:
         where = f"{PROGRAM} is not on PATH" if switch == "bmv2" else f"{switch} is no executable file"
@@ -80,7 +87,7 @@ def find(switch: str) -> str:
 
 
 def _ask(path: str, option: str) -> str:
-    """Return what a program prints; raises LocalError when it does not run."""
+    """Return what a program prints with an option; raises LocalError if it does not run."""
     try:
         done = subprocess.run([path, option], capture_output=True, text=True, timeout=ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -92,9 +99,10 @@ def _ask(path: str, option: str) -> str:
 
 
 def start(children: Children, path: str, wires: Sequence[Wire], p4runtime: str) -> Running:
-    """Start the BMv2 at `path` on the wires, whose offloads are off, without a program; raises LocalError.
+    """Start the BMv2 at `path` on the wires, without a program; raises LocalError.
 
-    It serves P4Runtime at the Unix socket `p4runtime`; Thrift, for which it knows TCP only, in our network namespace.
+    The wires' offloads must be off.  It serves P4Runtime at the Unix socket `p4runtime`, and Thrift, which it can serve
+    by TCP only, in this network namespace.
     """
     address, thrift_port = f"unix:{p4runtime}", free_port()
     command = [path, "--no-p4", "--device-id", "0"]
@@ -108,7 +116,10 @@ def start(children: Children, path: str, wires: Sequence[Wire], p4runtime: str) 
 
 
 def _before_workers() -> tuple[str, ...]:
-    """Return what gives BMv2 a core when it wants one: all workers wait for it.  Nothing if we may not."""
+    """Return the command prefix that gives BMv2 precedence over workers; empty if this user may not do that.
+
+    All workers wait for the switch, so that it should get a core at once.
+    """
     usual = os.getpriority(os.PRIO_PROCESS, 0)
     try:
         os.setpriority(os.PRIO_PROCESS, 0, usual - PRECEDENCE)
@@ -119,30 +130,31 @@ def _before_workers() -> tuple[str, ...]:
 
 
 def _lengthen_queues(thrift_port: int, wires: Sequence[Wire]) -> int:
-    """Make room for as many frames on the way out of each port as on the way in; return how many a port then holds.
+    """Make BMv2's egress queues longer than its receive rings; return how many frames a port then holds.
 
-    With offloads off, libpcap cuts its 2 MiB for each port into frames of the MTU's size, otherwise into 32 of 64 KiB.
+    libpcap has 2 MiB for each port.  With offloads off it divides them into frames of the MTU's size, otherwise into 32
+    frames of 64 KiB.
     """
     rings = ring_frames([wire.interface for wire in wires])
     if not rings:
         return PORT_FRAMES
     try:
         set_queue_depths(thrift_port, QUEUE_FRAMES)
-    except LocalError:  # built without Thrift
+    except LocalError:  # BMv2 was built without Thrift
         return PORT_FRAMES
-    # Half of it for repeats, which come on top of a window.
+    # Half of a ring is left for repeats, which come on top of the window.
     return min(max(PORT_FRAMES, min(rings) // 2), ENOUGH_FRAMES)
 
 
 def ring_frames(interfaces: Sequence[str]) -> list[int]:
-    """Return how many frames the receive ring on each interface holds, as far as the kernel tells."""
+    """Return how many frames the receive ring of each interface holds, for the interfaces that the kernel lists."""
     sockets = subprocess.run(["ss", "-0", "-e", "-n", "-O"], capture_output=True, text=True, check=False).stdout
     found = dict(re.findall(r":(\S+) .*ring_rx\(.*frm_nr:(\d+)", sockets))
     return [int(found[name]) for name in interfaces if name in found]
 
 
 def _await(child: Child, path: str, p4runtime: str) -> None:
-    """Wait until something listens at a Unix socket; raises LocalError."""
+    """Wait until BMv2 listens at a Unix socket; raises LocalError."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         code = child.process.poll()
@@ -158,7 +170,7 @@ def _await(child: Child, path: str, p4runtime: str) -> None:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody listens on now, and that this process has not been given before."""
+    """Return a TCP port that is free now, and that was not returned before."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

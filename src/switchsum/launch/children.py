@@ -1,4 +1,4 @@
-"""Child processes: started together, watched together, ended together."""
+"""The launcher's child processes: it starts them, watches them and ends them together."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from switchsum.launch.ending import Guard, shell_code
 from switchsum.protocol.errors import LocalError
 
 OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")
-"""Our own command line.  -P: what lies where the user stands, a folder `switchsum` for one, is not imported instead."""
+"""The command `switchsum` with this interpreter.  With -P nothing in the current directory, such as a folder with the
+name `switchsum`, is imported in its place."""
 STOP_S = 3.0
 """How long a child may take to end after SIGTERM before it is killed."""
 POLL_S = 0.05
 DRAIN_S = 1.0
-"""How long the output of a child that has ended is waited for."""
+"""How long to wait for the rest of the output of a child that has ended."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,17 +31,18 @@ class Child:
     """One child process."""
 
     name: str
-    """What messages and output prefixes call it."""
+    """Its name in messages and in front of its output."""
     process: subprocess.Popen[bytes]
     pumps: list[threading.Thread] = field(default_factory=list)
     """Threads that copy its output."""
 
 
 class Children:
-    """Starts processes that cannot outlive this one, and ends all of them when the block is left.
+    """Starts processes that end with this one at the latest, and ends all of them at the end of the `with` block.
 
-    Each child leads a process group of its own, so that what it starts ends with it.  When this process is killed,
-    `setpriv` has the kernel kill each child at once, and a `Guard` kills what is left of the groups.
+    Each child leads a process group of its own, so that processes which it starts can be ended with it.  If this
+    process is killed, the kernel kills each child at once (`setpriv --pdeathsig`), and a `Guard` kills the rest of the
+    groups.
     """
 
     def __init__(self) -> None:
@@ -67,10 +69,11 @@ class Children:
         quiet: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> Child:
-        """Start a child; with `prefix` its output lines carry its name, with `quiet` only its errors show.
+        """Start a child.
 
-        Call it from the main thread only.  Raises FileNotFoundError when `setpriv` (util-linux) is missing; a missing
-        command shows in the exit code, 127.
+        With `prefix` its name is in front of each line of its output, with `quiet` only its errors are shown.  Must be
+        called on the main thread, for the kernel kills a child when the *thread* that started it ends.  Raises
+        FileNotFoundError if `setpriv` (util-linux) is missing; if the command is missing, the exit code is 127.
         """
         if self._guard is None:
             self._guard = Guard()
@@ -94,13 +97,13 @@ class Children:
         return child
 
     def _copy(self, name: str, source: IO[bytes], sink: IO[str]) -> None:
-        """Copy lines with a prefix; one line at a time, so that those of several children never mix."""
+        """Copy output line by line with a prefix, under a lock, so that lines of several children do not mix."""
         with source:
             for line in source:
                 text = line.decode(errors="replace").rstrip("\n")
                 with self._output:
                     if self._lost is not None:
-                        continue  # the child is about to be ended; until then it must not wait for a reader
+                        continue  # the child is ended soon; until then it must not block on a full pipe
                     try:
                         sink.write(f"[{name}] {text}\n")
                         sink.flush()
@@ -108,11 +111,11 @@ class Children:
                         self._lost = error
 
     def wait(self, workers: Sequence[Child]) -> tuple[Child | None, int]:
-        """Wait until all `workers` have ended well, or any child has failed.
+        """Wait until all `workers` have ended with exit code 0, or a child has failed.
 
         Returns (None, 0), or the first child that failed and its exit code as a shell gives it.  A child that is not a
-        worker fails by ending at all.  Raises BrokenPipeError when
-        nothing reads the children's output any more, LocalError when it cannot be written for another reason.
+        worker fails if it ends at all.  Raises BrokenPipeError if nobody reads the children's output any more, and
+        LocalError if it cannot be written for another reason.
         """
         while True:
             self._check_output()
@@ -133,13 +136,16 @@ class Children:
             raise LocalError(f"the output of the job cannot be written: {self._lost.strerror}")
 
     def _drain(self, children: Sequence[Child]) -> None:
-        """Hand on the rest of what children that have ended printed; who they left behind may hold their pipes open."""
+        """Copy the rest of the output of children that have ended.
+
+        Not longer than DRAIN_S: a process that a child has left behind may keep its pipe open.
+        """
         for child in children:
             for pump in child.pumps:
                 pump.join(timeout=DRAIN_S)
 
     def stop(self) -> None:
-        """End every child that still runs, with all that it started, and hand on the rest of their output."""
+        """End every child that still runs, with all processes of its group, and copy the rest of their output."""
         for child in reversed(self._children):
             _signal_group(child, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
@@ -148,7 +154,7 @@ class Children:
                 child.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 pass
-            _signal_group(child, signal.SIGKILL)  # also what the child has left behind in its group
+            _signal_group(child, signal.SIGKILL)  # also processes that the child has left behind in its group
             child.process.wait()
         self._drain(self._children)
         self._children.clear()

@@ -1,8 +1,8 @@
-"""How a launcher ends: by the signals of terminals and schedulers, and by one that no process can catch.
+"""How the launcher ends: by signals that it can catch, and by SIGKILL, which it cannot.
 
-`ended_by_signals` turns SIGINT, SIGTERM and SIGHUP into an exception, so that every `with` block on the way out ends
-what it has started.  SIGKILL leaves no time for that: a `Guard` is a small process that sees the launcher die and kills
-the process groups which the launcher had told it of.
+`ended_by_signals` turns SIGINT, SIGTERM and SIGHUP into an exception, so that every `with` block ends what it has
+started.  After SIGKILL no code of the launcher runs.  For this case there is a `Guard`: a small process that notices
+the launcher's death and kills the process groups of its children.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from types import FrameType
 from typing import Final, NoReturn
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What terminals, users and schedulers send to end a job."""
+"""The signals by which terminals, users and schedulers end a job."""
 _GUARD: Final = 'while read -r group; do set -- "$@" "-$group"; done; [ $# = 0 ] || kill -s KILL -- "$@"'
-"""A shell's loop: reads process groups until the pipe ends, which it does when the launcher is no more."""
+"""The guard's shell script: read process groups until the pipe ends, which it does when the launcher dies; kill
+them."""
 
 
 def shell_code(code: int) -> int:
-    """Turn subprocess's exit code into a shell's: 128 + number for a signal."""
+    """Turn an exit code of subprocess into that of a shell, which is 128 + number for a signal."""
     return 128 - code if code < 0 else code
 
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Let each signal of ENDINGS raise SystemExit with a shell's exit code (130, 143, 129) inside the block.
+    """Within the block, let each signal of ENDINGS raise SystemExit with a shell's exit code (130, 143, 129).
 
-    Only the first one counts: a second Ctrl-C must not interrupt the clean-up, which is bounded by itself.  A signal
-    that the caller ignores stays ignored, as `nohup` wants it.  For the main thread only.
+    Only the first signal counts: a second Ctrl-C must not interrupt the clean-up, whose time is limited.  A signal that
+    is ignored already stays ignored, as `nohup` wants it.  For the main thread only.
     """
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
@@ -49,10 +50,10 @@ def ended_by_signals() -> Iterator[None]:
 
 
 class Guard:
-    """Kills process groups when this process dies without having dismissed it."""
+    """Kills process groups if this process dies before it has called `dismiss`."""
 
     def __init__(self) -> None:
-        # A session of its own, and deaf to what ends the launcher: it must be the last one to leave.
+        # In a session of its own, and with the launcher's signals ignored, since it must outlive the launcher.
         self._process = subprocess.Popen(
             ["sh", "-c", f"trap '' HUP INT TERM; {_GUARD}", "switchsum-guard"],
             stdin=subprocess.PIPE,
@@ -63,13 +64,13 @@ class Guard:
         )
 
     def watch(self, group: int) -> None:
-        """Have a process group killed when this process dies."""
+        """Add a process group to those that are killed if this process dies."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"%d\n" % group)
 
     def dismiss(self) -> None:
         """End the guard; it kills nothing."""
-        self._process.kill()  # before its pipe ends, which it would take for our death
+        self._process.kill()  # before the pipe is closed, which the guard would take for the launcher's death
         self._process.wait()
         assert self._process.stdin is not None
         self._process.stdin.close()

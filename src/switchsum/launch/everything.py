@@ -1,4 +1,4 @@
-"""What `switchsum warm` has its workers do: something of each kind, so that all of it is compiled."""
+"""The program of the workers of `switchsum warm`: it calls one collective of each kind, so that all kernels compile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from switchsum.host.compress import BlockTopK, Compressor, ThresholdTopK, TopK
 
 
 def main() -> None:
-    """Call what has kernels of its own."""
+    """Call every collective and compressor that has kernels of its own."""
     with switchsum.connect() as comm:
         for dtype in (np.float32, np.float16, np.int32, np.int64):
             comm.allreduce(np.ones(1000, dtype))

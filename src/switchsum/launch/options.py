@@ -1,4 +1,4 @@
-"""What `switchsum run` is asked for."""
+"""The options of `switchsum run`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
 class Links(StrEnum):
-    """How workers reach the switch."""
+    """The links between workers and the switch."""
 
     SHM = "shm"
-    """Shared memory: one machine, no root, no sockets."""
+    """Shared memory: one machine, without root and without sockets."""
     UDP = "udp"
-    """Sockets on the loopback, as without root between machines."""
+    """UDP sockets on the loopback, as between machines without root."""
     VETH = "veth"
     """A network namespace and a veth pair for each worker."""
 
@@ -33,7 +33,7 @@ class RunOptions:
     workers: int
     """World size, 1 to 32."""
     command: tuple[str, ...]
-    """What every worker runs."""
+    """The command that every worker runs."""
     switch: str = "embedded"
     """`embedded`, `bmv2` (found on PATH), or the path of a simple_switch_grpc."""
     links: Links = Links.SHM
@@ -46,18 +46,18 @@ class RunOptions:
     rate: str | None = None
     """Rate of every link and direction, as tc writes it (`200mbit`); veth only."""
     pcap: str | None = None
-    """File that gets every frame of the embedded switch."""
+    """pcapng file to which every frame of the embedded switch is written."""
     profile: str | None = None
-    """File that gets a trace of what switch and workers did, for Perfetto."""
+    """File to which a trace of switch and workers is written, for Perfetto."""
     terminal: bool = False
-    """Rank 0 keeps the terminal; the other ranks' lines are prefixed all the same."""
+    """Rank 0 keeps the terminal; lines of other ranks have a prefix."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """The job's time-out."""
     verbose: bool = False
-    """Switch and controller log all they do."""
+    """Switch and controller log more."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be; raises UsageError."""
+        """Refuse options that exclude each other or are out of range; raises UsageError."""
         if not 1 <= self.workers <= MAX_WORKERS:
             raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
         if not self.command:
@@ -80,12 +80,12 @@ class RunOptions:
 
     @property
     def is_embedded(self) -> bool:
-        """Whether the switch is ours."""
+        """Whether the switch is the embedded one."""
         return self.switch == "embedded"
 
 
 def rate_bits(rate: str) -> float:
-    """Read a rate like `200mbit` or `1gbit` in bits a second; raises UsageError."""
+    """Read a rate such as `200mbit` or `1gbit`; return bits a second.  Raises UsageError."""
     match = _RATE.fullmatch(rate)
     if match is None or float(match[1]) == 0:
         raise UsageError(f"not a rate: {rate!r} (200mbit, 1gbit)")

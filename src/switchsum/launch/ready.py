@@ -1,6 +1,7 @@
-"""How a daemon tells the launcher that it is ready: a line of JSON on a pipe that it inherits.
+"""How a daemon tells the launcher that it is ready: by a line of JSON on a pipe that it inherits.
 
-Before that come lines with PROGRESS alone while it compiles, each of which begins the launcher's patience anew.
+While it compiles it writes lines with the key PROGRESS.  After each of these the launcher waits for the full time
+again, so that a slow machine is not taken for a daemon that hangs.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from switchsum.protocol.compiling import tell_too
 from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"
-"""Environment variable that names the pipe's descriptor in the daemon."""
+"""Environment variable with the descriptor of the pipe in the daemon."""
 PROGRESS: Final = "progress"
-"""Key of a line that says what a daemon is doing before it is ready."""
+"""Key of a line that tells what a daemon does before it is ready."""
 END_S: Final = 5.0
-"""How long a process may take to end once it has closed the pipe without a word."""
+"""How long a process may take to end after it has closed the pipe without saying that it is ready."""
 
 
 def is_launched() -> bool:
-    """Whether a launcher waits for this process to announce itself."""
+    """Return whether a launcher waits for this process to say that it is ready."""
     return READY_FD in os.environ
 
 
 def report_progress() -> None:
-    """Tell the launcher, if there is one, how compiling goes."""
+    """From now on tell the launcher, if there is one, what this process compiles."""
     number = int(os.environ.get(READY_FD, "-1"))
 
     def pass_on(text: str) -> None:
-        if READY_FD in os.environ:  # else the pipe is closed
+        if READY_FD in os.environ:  # otherwise `announce` has closed the pipe
             with contextlib.suppress(OSError):
                 os.write(number, json.dumps({PROGRESS: text}).encode() + b"\n")
 
@@ -44,7 +45,7 @@ def report_progress() -> None:
 
 
 def announce(**facts: Any) -> None:
-    """Say that this process is ready, and what there is to know (addresses); nothing happens without a launcher."""
+    """Tell the launcher that this process is ready, and its addresses; without a launcher do nothing."""
     number = os.environ.pop(READY_FD, None)
     if number is None:
         return
@@ -53,7 +54,7 @@ def announce(**facts: Any) -> None:
 
 
 def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, Any]:
-    """Wait for the child's announcement on the reading end of its pipe; raises LocalError when none comes."""
+    """Wait until a child says that it is ready, on the reading end of its pipe; raises LocalError if it does not."""
     deadline = time.monotonic() + timeout_s
     line, last = b"", ""
     while True:
@@ -66,7 +67,7 @@ def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, An
         readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
         chunk = os.read(descriptor, 65536) if readable else b""
         if not chunk:
-            try:  # who has closed the pipe is about to end
+            try:  # a child that has closed the pipe is about to end
                 code = child.process.wait(END_S) if readable else child.process.poll()
             except subprocess.TimeoutExpired:
                 code = None

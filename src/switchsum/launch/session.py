@@ -1,4 +1,8 @@
-"""One job on one machine: a switch, a controller and the workers, from start to end."""
+"""One job on one machine, from start to end: a switch, a controller and the workers.
+
+The order matters: wires first, since the switch opens its interfaces when it starts; then the switch, the controller,
+the job, and last the workers, which join it.  When one process fails, all are ended.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +27,24 @@ from switchsum.protocol.wire import format_ip, format_mac
 JOB = "run"
 LOOPBACK = 0x7F_00_00_01
 READY_S = 600.0
-"""How long switch and controller may take to start.  One that has ended is seen at once; compiling all of it cold takes
-half a minute of a core, and two minutes were too few where twenty others wanted it."""
+"""How long switch and controller may take to start.  If one of them ends, that is seen at once.  To compile everything
+takes half a minute of one core; two minutes were too short on a machine where twenty processes wanted that core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Switch:
-    """A running switch, as the rest of the session needs to know it."""
+    """A switch that runs."""
 
     p4runtime: str
     """Address of its P4Runtime server."""
     link: str | None
-    """How a worker reaches it, as `switchsum.connect` takes it; None: by the worker's own wire."""
+    """Link of the workers, in the form of `switchsum.connect`; None: each worker has a wire of its own."""
     limited: bmv2.Running | None = None
-    """What is special about it if it is a BMv2."""
+    """The limits of a BMv2; None: it is the embedded switch."""
 
 
 def run(options: RunOptions) -> int:
-    """Run the job; returns the exit code of the first process that failed, or 0."""
+    """Run a job; return the exit code of the first process that failed, or 0."""
     path = "" if options.is_embedded else bmv2.find(options.switch)
     for name in (options.profile, options.pcap):
         if name is not None:
@@ -58,7 +62,7 @@ def run(options: RunOptions) -> int:
 
 
 def check_writable(path: Path) -> None:
-    """See whether a file can be written at the end of a job, before the job runs; raises UsageError."""
+    """Check before a job runs that a file can be written at its end; raises UsageError."""
     try:
         with path.open("ab"):
             pass
@@ -67,7 +71,7 @@ def check_writable(path: Path) -> None:
 
 
 def _run(options: RunOptions, path: str, scratch: str) -> int:
-    """Run the job with files in `scratch`; `path` is a BMv2's, if it is not our own switch."""
+    """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
     with Children() as children:
         laid = []
         if options.links is Links.VETH:
@@ -81,7 +85,7 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
             )
             if options.loss:
                 client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
-        # Where rank 0's PyTorch, if it has any, waits for the others.
+        # Address at which PyTorch's rank 0, if the command uses PyTorch, waits for the other ranks.
         meeting = (laid[0].address.ip if laid else LOOPBACK, bmv2.free_port())
         workers = [
             _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
@@ -95,7 +99,7 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
 
 
 def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child, dict[str, object]]:
-    """Start one of our own commands and wait until it is ready; raises LocalError."""
+    """Start a `switchsum` command and wait until it is ready; raises LocalError."""
     reading, writing = os.pipe()
     try:
         child = children.start(
@@ -114,11 +118,11 @@ def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child
 def _start_switch(
     children: Children, options: RunOptions, laid: Sequence[wires.Wire], path: str, scratch: Path
 ) -> Switch:
-    """Start the embedded switch, or the BMv2 at `path`, with its sockets in `scratch`."""
+    """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`."""
     if path:
         running = bmv2.start(children, path, laid, f"{scratch}/p4runtime")
         return Switch(p4runtime=running.p4runtime, link=None, limited=running)
-    # Paths and not names made of our process's number, which another container may have given, too.
+    # Paths, and not names with this process's number: a process of another container may have the same number.
     places = {Links.SHM: f"{scratch}/links", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
     place = places[options.links]
     command = ["switch", "--listen", f"unix:{scratch}/p4runtime"]
@@ -141,7 +145,7 @@ def _start_controller(
     command += ["--lanes", str(options.lanes)]
     if switch.limited is not None:
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
-    for wire in laid:  # workers talk to one another before they join: PyTorch's rendezvous does
+    for wire in laid:  # workers exchange frames before they join, for example in PyTorch's rendezvous
         command += ["--station", f"{format_mac(wire.address.mac)}@{wire.port}", "--flood-port", str(wire.port)]
     if options.verbose:
         command.append("--verbose")
@@ -172,7 +176,7 @@ def _start_worker(
     }
     if wire is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", wires.WORKER_INTERFACE)
-    # Several workers share the cores: as torchrun does, each gets one thread for its numerics unless told otherwise.
+    # Several workers share the cores: as with torchrun, each gets one OpenMP thread unless the user says otherwise.
     environment.setdefault("OMP_NUM_THREADS", "1")
     environment.setdefault("PYTHONUNBUFFERED", "1")
     command = wire.inside(options.command) if wire is not None else list(options.command)

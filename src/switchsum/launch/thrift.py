@@ -1,6 +1,6 @@
-"""The one thing of BMv2's that only Thrift can set: how many frames wait for a port before more are dropped.
+"""Sets the length of BMv2's egress queues, which only its Thrift server can do.
 
-Written by hand from Thrift's binary protocol, for a single call with a single number is no reason for a dependency.
+The call is written by hand in Thrift's binary protocol: one call with one number is no reason for a dependency.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _RETRY_S: Final = 0.02
 
 
 def set_queue_depths(port: int, frames: int, *, patience_s: float = 5.0) -> None:
-    """Have every egress queue of the BMv2 whose Thrift server is at local `port` hold `frames`; raises LocalError.
+    """Let every egress queue of the BMv2 whose Thrift server is at local `port` hold `frames`; raises LocalError.
 
-    It holds 64 otherwise, drops what comes then, and counts nothing.  A BMv2 that has just been started is given
-    `patience_s` to begin to serve.
+    Otherwise a queue holds 64 frames, and drops further ones without counting them.  A BMv2 that has just been started
+    may take `patience_s` until it serves Thrift.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -37,6 +37,8 @@ def set_queue_depths(port: int, frames: int, *, patience_s: float = 5.0) -> None
 
 
 def _call(port: int, frames: int) -> None:
+    # Strict binary protocol: type of message, name, sequence number, then the argument structure (field 1, an i32) and
+    # its end.  Of the reply only the type matters: an exception would have another one.
     argument = struct.pack(">BhiB", _INT32, 1, frames, 0)
     call = struct.pack(">II", _CALL, len(_METHOD)) + _METHOD + struct.pack(">i", 0) + argument
     try:

@@ -1,7 +1,8 @@
 """Network namespaces and veth pairs: one wire from the switch to each worker.
 
-Everything lives in the namespace that the launcher itself has moved to (`enter_namespace`) and in one namespace a
-worker, held open by a process; when the launcher and its children are gone, the kernel removes all of it.
+The launcher starts itself again in a network namespace of its own (`enter_namespace`), which gets the switch's ends of
+the wires.  Each worker has a namespace with the other end; a process keeps it open.  When the launcher and its children
+have ended, the kernel removes all namespaces and wires, so that nothing has to be cleaned up.
 """
 
 from __future__ import annotations
@@ -19,19 +20,20 @@ from switchsum.protocol.errors import LocalError
 from switchsum.protocol.wire import ETHERNET_BYTES, FRAME_BYTES, Address, format_ip, format_mac, payload_bytes
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
-"""Set in the environment of a launcher that has its own network namespace."""
+"""Environment variable that is set in a launcher which has its own network namespace."""
 WORKER_INTERFACE = "sum0"
 WORKER_PORT = 21334
 BURST_BYTES = 256 * 1024
-"""Burst of the token buckets; smaller ones throttle TCP, with which the switch is compared, more than us."""
+"""Burst of the token buckets.  A smaller one would slow down TCP, with which the switch is compared, more than UDP."""
 MTU = 1500
 JUMBO_MTU = 9000
-"""Of links whose frames do not fit into 1,500 bytes."""
+"""MTU of links whose frames do not fit into 1,500 bytes."""
 HOLD_S = 5.0
 OFFLOADS = ("tx", "tso", "gso", "gro")
-"""What BMv2's links do without: they leave checksums unfinished and halve its receive ring."""
+"""Offloads that are turned off for BMv2: they leave checksums unfinished, and BMv2's receive ring holds fewer
+frames."""
 TCP_OFFLOADS = ("tso", "gro")
-"""What the embedded switch's do without: it cuts super-frames of UDP, but not of TCP."""
+"""Offloads that are turned off for the embedded switch: it can divide super-frames of UDP, but not of TCP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,17 +48,17 @@ class Wire:
     address: Address
     """The worker's end."""
     holder: Child
-    """The process that keeps the worker's namespace."""
+    """The process that keeps the worker's namespace open."""
 
     def inside(self, command: Sequence[str]) -> list[str]:
-        """Return `command` as it runs in the worker's namespace."""
+        """Return the command that runs `command` in the worker's namespace."""
         return ["nsenter", f"--net=/proc/{self.holder.process.pid}/ns/net", "--", *command]
 
 
 def enter_namespace() -> None:
-    """Start this program over in a network namespace of its own, unless it is in one already.
+    """Start this program again in a network namespace of its own, unless it is in one already.
 
-    Without root a user namespace comes first; raises LocalError where the kernel or a tool refuses.
+    Without root it also gets a user namespace; raises LocalError if the kernel or a tool refuses.
     """
     if os.environ.get(ENTERED):
         run(["ip", "link", "set", "lo", "up"])
@@ -77,12 +79,12 @@ def enter_namespace() -> None:
 
 
 def mtu_for(lanes: int) -> int:
-    """Return the MTU of links that carry frames of so many lanes."""
+    """Return the MTU of links for frames with this many lanes."""
     return MTU if FRAME_BYTES + payload_bytes(lanes) <= MTU + ETHERNET_BYTES else JUMBO_MTU
 
 
 def lay(children: Children, rank: int, *, mtu: int, rate: str | None, off: Sequence[str] = ()) -> Wire:
-    """Lay the wire of one worker, without the offloads in `off`; raises LocalError."""
+    """Make the wire of one worker, and turn off the offloads in `off`; raises LocalError."""
     holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
     _await_namespace(holder)
     port = rank + 1
@@ -106,14 +108,14 @@ def lay(children: Children, rank: int, *, mtu: int, rate: str | None, off: Seque
 
 
 def run(command: Sequence[str]) -> None:
-    """Run a tool to its end; raises LocalError with what it said."""
+    """Run a tool and wait for its end; raises LocalError with its error output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise LocalError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
 
 
 def _await_namespace(holder: Child) -> None:
-    """Wait until the holder has left this namespace."""
+    """Wait until the holder is in its own network namespace."""
     own = os.readlink("/proc/self/ns/net")
     deadline = time.monotonic() + HOLD_S
     while time.monotonic() < deadline:
