@@ -120,7 +120,8 @@ define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "switchsum needs Python 3.11 or newer: make PYTHON=python3.11")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing switchsum[$1] into $(VENV), what pip does not have from the network"
-	$(BIN)/python -m pip install --quiet --editable '.[$1]'
+	@# Without bytecode: Python makes it of what is imported, which is a fraction of what is installed.
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[$1]'
 	@# From the folder above it, `import switchsum` would be the clone itself, for want of a path that has a real package.
 	@$(BIN)/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/switchsum-src.pth", "w").write("$(CURDIR)/src\n")'
 	@touch $@

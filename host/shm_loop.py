@@ -18,10 +18,10 @@ from switchsum.host.transport.shm import LinkEnd
 from switchsum.protocol import ring
 from switchsum.protocol.atomics import copy_bytes
 from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.kernels import Outlined, carray, inner
+from switchsum.protocol.kernels import Outlined, carray, inner, prepare
 from switchsum.protocol.memory import address_of, integers_at, pointer, words_at
 from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, new_patience, note_wait
-from switchsum.protocol.ring import Link
+from switchsum.protocol.ring import LINK_FIELDS, Link
 from switchsum.protocol.system import READY, monotonic, poll, ring_bell, silence_bell
 from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
 
@@ -71,8 +71,14 @@ _CONTEXT: Final = np.dtype(
 
 
 def compile_loop() -> None:
-    """Have the loop's kernels ready."""
+    """Have the loop's kernels ready, and those that move frames before it runs."""
     assert all(outlined.address for outlined in (_run, _add_few))
+    link, rows, bodies = np.zeros(LINK_FIELDS, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64)
+    prepare(ring.push, link, rows, rows)
+    prepare(ring.take, link, rows, rows, bodies)
+    prepare(ring.set_sleeping, link, 0)
+    for move in (ring.release, ring.consumed, ring.fall_asleep, ring.waiting):
+        prepare(move, link)
 
 
 class ShmLoop:

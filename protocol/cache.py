@@ -67,6 +67,12 @@ class Store:
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         return content if hashlib.sha256(content).digest() == digest else None
 
+    def has(self, prefix: str) -> bool:
+        """Return whether anything is stored under a name that begins so."""
+        with contextlib.suppress(OSError):
+            return any(name.startswith(prefix) for name in os.listdir(self.descriptor))
+        return False
+
     def store(self, name: str, content: bytes) -> bool:
         """Keep `content` under a name, where readers see all of it or nothing; False, and one warning, if not."""
         part = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -12,6 +14,7 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.core import types as _types
 from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
 from numba.extending import typeof_impl
@@ -24,7 +27,12 @@ types: Any = _types
 OPTIMISATION: Final = 3
 """As numba's."""
 _OPTIONS: Final = {"nogil": True, "error_model": "numpy"}
-_NUMBERS: Final[dict[str, Any]] = {INTEGER: types.int64, FLOAT: types.float64, BOOLEAN: types.boolean}
+_NUMBERS: Final[dict[str, Any]] = {
+    INTEGER: types.int64,
+    FLOAT: types.float64,
+    BOOLEAN: types.boolean,
+    NOTHING: types.none,
+}
 
 
 @typeof_impl.register(Deferred)  # type: ignore[untyped-decorator]
@@ -43,12 +51,18 @@ def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 def outlined(kernel: Outlined) -> tuple[Made, bytes]:
     """Compile a kernel that is called by its address, with its own arguments."""
     signature = tuple(_NUMBERS[tag] for tag in kernel.tags), _NUMBERS[kernel.result]
-    symbol, given, code = _compile(kernel.py_func, signature)
+    with _hurried():
+        symbol, given, code = _compile(kernel.py_func, signature)
     return Made(symbol=symbol, result=kernel.result, given=given), code
 
 
 def entry(kernel: Kernel, tags: Sequence[Tag]) -> tuple[Made, bytes]:
     """Compile a function of numbers alone that makes a kernel's arguments of them and calls it."""
+    with _hurried():
+        return _entry(kernel, tags)
+
+
+def _entry(kernel: Kernel, tags: Sequence[Tag]) -> tuple[Made, bytes]:
     arguments = tuple(map(_type_of, tags))
     made = kernel.real
     made.compile(arguments)
@@ -64,6 +78,24 @@ def entry(kernel: Kernel, tags: Sequence[Tag]) -> tuple[Made, bytes]:
     signature = (*parts.types, types.int64), types.float64 if result == FLOAT else types.int64
     symbol, given, code = _compile(scope["stub"], signature)
     return Made(symbol=symbol, result=result, results=results, given=given), code
+
+
+@contextlib.contextmanager
+def _hurried() -> Iterator[None]:
+    """Leave out what numba does for functions that run in this process, as those do not that are compiled meanwhile.
+
+    It would make machine code of every function with all that it calls, at every level of callers: a quarter of the
+    time.  Nor is there much garbage to look for while everything that was made is still in use.
+    """
+    steps = (JITCPUCodegen, "_add_module"), (JITCPUCodegen, "set_env"), (JITCodeLibrary, "_finalize_specific")
+    with global_compiler_lock, contextlib.ExitStack() as kept:
+        for owner, name in steps:
+            kept.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, lambda *_: None)
+        if gc.isenabled():
+            kept.callback(gc.enable)
+            gc.disable()
+        yield
 
 
 def _type_of(tag: Tag) -> Any:
@@ -85,6 +117,8 @@ class _Parts:
 
     def expression(self, tag: Tag) -> str:
         """Add the words of an argument; return how the stub makes it of them."""
+        if tag == NOTHING:
+            return "None"
         if isinstance(tag, str):
             name = self._word(types.float64 if tag == FLOAT else types.int64)
             return f"{name} != 0" if tag == BOOLEAN else name
@@ -135,9 +169,8 @@ def _pointer(_context: Any, address: Any) -> Any:
 
 def _compile(function: Callable[..., Any], signature: tuple[Any, Any]) -> tuple[str, tuple[str, ...], bytes]:
     """Return the symbol of a function compiled for C, what it uses of numba's, and the code."""
-    with global_compiler_lock:
-        made = CFunc(function, signature, locals={}, options={"error_model": "numpy"})._compile_uncached()  # type: ignore[attr-defined]
-        made.library.finalize()
+    made = CFunc(function, signature, locals={}, options={"error_model": "numpy"})._compile_uncached()  # type: ignore[attr-defined]
+    made.library.finalize()
     symbol = made.fndesc.llvm_cfunc_wrapper_name
     module = llvm.parse_assembly(made.library.get_llvm_str())
     module.link_in(llvm.parse_assembly(_memory_functions()))

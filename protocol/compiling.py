@@ -1,4 +1,4 @@
-"""One process compiles what all of a user's processes need; the others wait for it, and all say how it goes.
+"""One process compiles what all of a user's workers need, and one what switches do; the others wait, and all say so.
 
 Whoever compiles holds a lock beside the code and touches it every moment.  A process that was stopped does not: then
 the others compile for themselves.
@@ -49,7 +49,7 @@ class _Turn:
         self._name = name
         if self._held is None:
             self._held = contextlib.ExitStack()
-            lock, over, began = self._held.enter_context(_held(store)), threading.Event(), time.monotonic()
+            lock, over, began = self._held.enter_context(_held(store, name)), threading.Event(), time.monotonic()
             ticker = threading.Thread(target=self._tick, args=(over, lock, began), daemon=True)
             self._held.callback(self._end, over, ticker, began)
             ticker.start()
@@ -119,11 +119,16 @@ def together() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(store: Store | None) -> Iterator[int | None]:
-    """Hold the lock, or nothing where it cannot be had; what is open is given."""
+def _held(store: Store | None, name: str) -> Iterator[int | None]:
+    """Hold the lock, or nothing where it cannot be had; what is open is given.
+
+    There is one for what workers run, whose kernel is the first that they need, and one for all else: switch and
+    workers share next to nothing.
+    """
+    file = "workers.lock" if name.startswith("host.") else "lock"
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        lock = None if store is None else os.open("lock", flags, 0o600, dir_fd=store.descriptor)
+        lock = None if store is None else os.open(file, flags, 0o600, dir_fd=store.descriptor)
     except OSError:
         lock = None
     if lock is None:

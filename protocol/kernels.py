@@ -33,8 +33,8 @@ FLOAT: Final = "float"
 BOOLEAN: Final = "bool"
 NOTHING: Final = "None"
 Tag = Any
-"""What code depends on of an argument: INTEGER, FLOAT, BOOLEAN, `(dtype, dimensions)` of an array, or a tuple's class
-(`tuple` itself, or a NamedTuple) and the tags of its items."""
+"""What code depends on of an argument: INTEGER, FLOAT, BOOLEAN, NOTHING (None), `(dtype, dimensions)` of an array, or a
+tuple's class (`tuple` itself, or a NamedTuple) and the tags of its items."""
 
 
 class Deferred:
@@ -139,10 +139,19 @@ class Kernel(Deferred):
         except TypeError:
             return self._ordinary(*arguments)
         key = tuple(tags)
-        entry = self.signatures.get(key)
-        if entry is None:
-            entry = self.signatures[key] = self._entry(key)
-        return entry(words)
+        return (self.signatures.get(key) or self._keep_entry(key))(words)
+
+    def prepare(self, arguments: tuple[Any, ...]) -> None:
+        """Have the code for arguments of such types ready."""
+        tags: list[Tag] = []
+        for argument in arguments:
+            _flatten(argument, tags, [])
+        if tuple(tags) not in self.signatures:
+            self._keep_entry(tuple(tags))
+
+    def _keep_entry(self, tags: tuple[Tag, ...]) -> Callable[[list[Any]], Any]:
+        entry = self.signatures[tags] = self._entry(tags)
+        return entry
 
     def _entry(self, tags: tuple[Tag, ...]) -> Callable[[list[Any]], Any]:
         """Load the code for such arguments, or compile it."""
@@ -164,7 +173,8 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     """Compile a function at its first call, or load it; `options` go to `numba.njit`.
 
     Divisions by zero follow numpy (no exception), and constants of other modules are frozen in, as numba does.  Python
-    calls it with numbers, C-contiguous arrays, and tuples of these; it returns numbers, a tuple of integers, or None.
+    calls it with numbers, C-contiguous arrays, None, and tuples of these; what is under `if argument is not None` is
+    compiled only where it is not.  It returns numbers, a tuple of integers, or None.
     """
     if function is None:
         return lambda wrapped: Kernel(wrapped, options)
@@ -174,6 +184,12 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
 def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a function that only kernels call."""
     return Kernel(function, {})  # type: ignore[return-value]
+
+
+def prepare(function: Callable[_P, object], *arguments: _P.args, **_none: _P.kwargs) -> None:
+    """Have the code of a kernel for arguments of such types ready, without calling it."""
+    assert isinstance(function, Kernel)
+    function.prepare(arguments)
 
 
 class Outlined:
@@ -311,6 +327,8 @@ def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
         for item in value:
             _flatten(item, inside, words)
         tags.append((type(value), *inside))
+    elif value is None:
+        tags.append(NOTHING)
     else:
         raise TypeError(f"an entry takes no {type(value).__name__}")
 
@@ -318,7 +336,7 @@ def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
 def _words_of(tag: Tag) -> list[str]:
     """Return INTEGER or FLOAT for each word that `_flatten` makes of an argument."""
     if isinstance(tag, str):
-        return [FLOAT if tag == FLOAT else INTEGER]
+        return [] if tag == NOTHING else [FLOAT if tag == FLOAT else INTEGER]
     if isinstance(tag[0], np.dtype):
         return [INTEGER] * (1 + tag[1])
     return [word for item in tag[1:] for word in _words_of(item)]

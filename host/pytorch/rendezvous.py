@@ -18,6 +18,7 @@ from switchsum.host.communicator import Communicator
 from switchsum.host.connect import connect
 from switchsum.host.join import ControllerClient
 from switchsum.host.pytorch.gloo import is_loopback, own_address
+from switchsum.host.warm import warm_up
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 
@@ -99,6 +100,8 @@ def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Servic
             raise
         store.set(_PLACE, json.dumps(asdict(place)))
         return place, services
+    if not os.environ.get("SWITCHSUM_CONTROLLER"):
+        warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
     # Rank 0 waits as long, and says what it has waited for in vain.
     found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, f"rank 0 of {meeting.size}", [0]))
     _raise_if_error(found)

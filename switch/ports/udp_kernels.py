@@ -18,7 +18,6 @@ from switchsum.protocol.kernels import inner, kernel
 from switchsum.protocol.rows import LEAD_BYTES
 from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES, Address
 from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Counter, Counters, Words
-from switchsum.switch.queues import PORTS
 
 _ADDRESSES: Final = ETHERNET_BYTES + 12
 """Offset in a frame of the IPv4 addresses and UDP ports of source and destination, 12 bytes in all."""
@@ -36,7 +35,7 @@ class UdpWords(NamedTuple):
     """The UDP port as kernels see it; it must be kept as long as they use it."""
 
     descriptor: int
-    """File descriptor of the socket; -1: there is no port."""
+    """File descriptor of the socket."""
     number: int
     """Number of the port."""
     receiving: ReceiveWords
@@ -65,16 +64,9 @@ def udp_words(
     )
 
 
-def no_udp_words() -> UdpWords:
-    """Return the words of a switch without a UDP port."""
-    return udp_words(-1, 0, np.zeros(PORTS, np.bool_), Address(mac=0, ip=0, port=0), together=False)
-
-
 @kernel
 def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
     """Append what one system call receives to the columns of a batch of `count` frames; return the new count."""
-    if words.descriptor < 0:
-        return count
     room, mine = min(len(addresses) - count, MOST_TAKEN), counters[words.number]
     rows, sizes, names = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
     came = receive_rows(words.descriptor, words.receiving, rows, sizes, names) if room > 0 else 0

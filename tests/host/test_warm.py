@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from switchsum.host import connect, machine
+from switchsum.host.transport.shm import ShmTransport
 from switchsum.host.warm import warm_up
+from switchsum.protocol import ring
+from switchsum.switch.ports.base import PortTable
+from switchsum.switch.ports.port_set import PortSet
+from switchsum.switch.ports.shm import ShmPorts
 from switchsum.testing.cluster import Cluster, ClusterConfig
 
 
@@ -36,3 +43,26 @@ def test_a_worker_compiles_before_it_joins(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(connect, "Membership", join)
     with pytest.raises(ConnectionError, match="shm:here"):
         connect.connect(controller="127.0.0.1:1", job="job", rank=0, world_size=1, link="shm:here")
+
+
+def test_after_warming_up_for_shared_memory_no_frame_compiles_anything() -> None:
+    moving: list[Any] = [ring.push, ring.take, ring.release, ring.consumed, ring.fall_asleep, ring.set_sleeping]
+    warm_up("shm:")
+    before = [set(kernel.signatures) for kernel in moving]
+    assert all(before)
+    name, links = f"test-warm-{os.getpid()}", []
+    ports = PortSet(table := PortTable(), [ShmPorts(name, table)])
+    opening = threading.Thread(target=lambda: links.append(ShmTransport(name, rows=4, frame_bytes=128)))
+    opening.start()
+    while opening.is_alive():
+        ports.wait(0.01)
+    [link] = links
+    try:
+        assert link.send(np.zeros(1, np.int32), np.full(1, 128, np.int32)) == 1
+        assert link.consumed == len(link.receive().rows) == 0
+        link.release()
+        assert not link.wait(0.01)
+    finally:
+        link.close()
+        ports.close()
+    assert [set(kernel.signatures) for kernel in moving] == before

@@ -16,13 +16,13 @@ import pytest
 
 from switchsum.protocol import kernels, sources
 from switchsum.protocol.cache import CACHE_VARIABLE
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import kernel, prepare
 
 SOURCES = Path(kernels.__file__).parent
 
 CALLEE = """
 from __future__ import annotations
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import kernel, prepare
 from switchsum.host.constants import STEP
 
 @kernel
@@ -31,7 +31,7 @@ def advance(value):
 """
 CALLER = """
 from __future__ import annotations
-from switchsum.protocol.kernels import kernel
+from switchsum.protocol.kernels import kernel, prepare
 from switchsum.host.callee import advance
 
 @kernel
@@ -150,7 +150,7 @@ def test_a_process_that_was_stopped_while_it_compiles_holds_nobody_up(
         path.unlink()
     kernels_source = tree / "switchsum" / "protocol" / "compiling.py"
     kernels_source.write_text(kernels_source.read_text().replace("STALE_S: Final = 10.0", "STALE_S: Final = 0.5"))
-    with (folder / "lock").open("ab") as lock:
+    with (folder / "workers.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # and never touched
         assert run(tree) == "3 3.5 compiled"
     assert run(tree) == "3 3.5 loaded"
@@ -221,6 +221,35 @@ def test_kernels_return_several_integers_or_nothing() -> None:
     assert numbers.tolist() == [-1] * 3
     empty = np.zeros(0, np.int64)
     fill(empty, 1)
+
+
+@kernel
+def total(numbers: npt.NDArray[np.int64] | None, pair: Pair | None) -> int:
+    found = 0
+    if numbers is not None:
+        found += numbers.sum()
+    if pair is not None and len(pair.numbers) > 0:
+        found += pair.numbers[0]
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_what_is_none_is_not_compiled() -> None:
+    pair = Pair(np.arange(3, 5), np.zeros(1, RECORD))
+    assert total(None, None) == 0  # `.sum()` of None would not compile
+    assert total(np.arange(4), None) == 6
+    assert total(None, pair) == 3
+    assert total(np.arange(4), pair) == 9
+
+
+def test_what_was_prepared_is_not_compiled_when_it_is_called() -> None:
+    numbers = np.full(3, 7)
+    prepare(fill, numbers, 0)
+    assert numbers.tolist() == [7] * 3
+    entry: Any = fill
+    before = dict(entry.signatures)
+    fill(numbers, 1)
+    assert entry.signatures == before
 
 
 def test_an_array_with_gaps_is_taken_too() -> None:

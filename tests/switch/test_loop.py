@@ -9,16 +9,13 @@ import threading
 import numpy as np
 
 from switchsum.host.transport.shm import ShmTransport
-from switchsum.protocol.segmentation import FrameSender
 from switchsum.protocol.wire import LOWER_BYTES, Address
 from switchsum.switch import loop
 from switchsum.switch.pace import new_pace
 from switchsum.switch.ports.base import Batch, PortTable
-from switchsum.switch.ports.packet_kernels import packet_words
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
 from switchsum.switch.ports.udp import UdpPort
-from switchsum.switch.queues import PORTS
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_FE, port=21333)
 FRAMES = 8
@@ -40,9 +37,8 @@ def test_a_worker_in_memory_that_fills_every_batch_leaves_room_for_sockets() -> 
         assert link[0].send(rows, np.full(2 * FRAMES, FRAME_BYTES, np.int32)) == 2 * FRAMES
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
             peer.sendto(bytes(FRAME_BYTES - LOWER_BYTES), udp.address)
-        no_interfaces = packet_words(0, np.zeros(PORTS, np.bool_), FrameSender())
         columns = loop._Columns(batch.addresses, batch.lengths, batch.ports)
-        collected = loop._collect(shm.words, no_interfaces, udp.words, table.counters, columns, new_pace(), 0.0)
+        collected = loop._collect(shm.words, None, udp.words, table.counters, columns, new_pace(), 0.0)
         assert collected == FRAMES
         assert sorted(batch.ports.tolist()) == sorted([udp.number, *[shm_port(table)] * (FRAMES - 1)])
     finally:

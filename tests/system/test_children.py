@@ -53,6 +53,14 @@ def test_a_daemon_that_ends_is_a_failure() -> None:
         assert children.wait([children.start("rank 0", SLEEP)]) == (daemon, 0)
 
 
+@pytest.mark.parametrize("command", [["true"], ["false"]])
+def test_a_helper_may_end_as_it_likes(command: list[str]) -> None:
+    with Children() as children:
+        helper = children.start("helper", command, may_end=True)
+        helper.process.wait()
+        assert children.wait([children.start("rank 0", ["true"])]) == (None, 0)
+
+
 def test_what_a_child_started_ends_with_it(tmp_path: Path) -> None:
     pids = tmp_path / "pids"
     with Children() as children:

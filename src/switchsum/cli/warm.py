@@ -18,8 +18,12 @@ def warm(
     links: Annotated[
         list[Links] | None, typer.Option(help="Links to compile for (veth: needs root or user namespaces).")
     ] = None,
+    workers: Annotated[bool, typer.Option("--workers", help="Only what all workers run.")] = False,
 ) -> None:
     """Compile all that switch and workers run, for this machine and user; later starts load it."""
+    if workers:
+        _warm_workers(links or [Links.SHM])
+        return
     from switchsum import p4src
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
@@ -40,3 +44,11 @@ def warm(
         if code:
             raise typer.Exit(code)
     typer.echo(f"compiled code lies in {store.path.parent.parent}")
+
+
+def _warm_workers(links: list[Links]) -> None:
+    """Compile what workers run before they have a link."""
+    from switchsum.host.warm import warm_up
+
+    for link in links:
+        warm_up(f"{link}:")

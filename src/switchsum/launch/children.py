@@ -33,6 +33,8 @@ class Child:
     name: str
     """Its name in messages and in front of its output."""
     process: subprocess.Popen[bytes]
+    may_end: bool = False
+    """Whether the job goes on when it has ended, however it did."""
     pumps: list[threading.Thread] = field(default_factory=list)
     """Threads that copy its output."""
 
@@ -67,13 +69,15 @@ class Children:
         environment: Mapping[str, str] | None = None,
         prefix: bool = False,
         quiet: bool = False,
+        may_end: bool = False,
         pass_fds: Sequence[int] = (),
     ) -> Child:
         """Start a child.
 
-        With `prefix` its name is in front of each line of its output, with `quiet` only its errors are shown.  Must be
-        called on the main thread, for the kernel kills a child when the *thread* that started it ends.  Raises
-        FileNotFoundError if `setpriv` (util-linux) is missing; if the command is missing, the exit code is 127.
+        With `prefix` its name is in front of each line of its output, with `quiet` only its errors are shown.  With
+        `may_end` it is no failure if it ends.  Must be called on the main thread, for the kernel kills a child when the
+        *thread* that started it ends.  Raises FileNotFoundError if `setpriv` (util-linux) is missing; if the command is
+        missing, the exit code is 127.
         """
         if self._guard is None:
             self._guard = Guard()
@@ -86,7 +90,7 @@ class Children:
             pass_fds=pass_fds,
             process_group=0,
         )
-        child = Child(name=name, process=process)
+        child = Child(name=name, process=process, may_end=may_end)
         self._children.append(child)
         self._guard.watch(process.pid)
         for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
@@ -114,14 +118,14 @@ class Children:
         """Wait until all `workers` have ended with exit code 0, or a child has failed.
 
         Returns (None, 0), or the first child that failed and its exit code as a shell gives it.  A child that is not a
-        worker fails if it ends at all.  Raises BrokenPipeError if nobody reads the children's output any more, and
-        LocalError if it cannot be written for another reason.
+        worker fails if it ends at all, unless it may end.  Raises BrokenPipeError if nobody reads the children's output
+        any more, and LocalError if it cannot be written for another reason.
         """
         while True:
             self._check_output()
             for child in self._children:
                 code = child.process.poll()
-                if code is not None and (code != 0 or child not in workers):
+                if code is not None and not child.may_end and (code != 0 or child not in workers):
                     return child, shell_code(code)
             if all(child.process.poll() == 0 for child in workers):
                 self._drain(workers)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,9 @@ from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol import rpc
+from switchsum.protocol.cache import open_store
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.sources import source_digest
 from switchsum.protocol.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol.wire import format_ip, format_mac
 
@@ -98,8 +100,10 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
         return 0
 
 
-def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child, dict[str, object]]:
-    """Start a `switchsum` command and wait until it is ready; raises LocalError."""
+def daemon(
+    children: Children, name: str, command: Sequence[str], meanwhile: Callable[[], object] = bool
+) -> tuple[Child, dict[str, object]]:
+    """Start a `switchsum` command, call `meanwhile`, and wait until it is ready; raises LocalError."""
     reading, writing = os.pipe()
     try:
         child = children.start(
@@ -110,9 +114,23 @@ def daemon(children: Children, name: str, command: Sequence[str]) -> tuple[Child
             pass_fds=[writing],
         )
         os.close(writing)
+        meanwhile()
         return child, await_ready(child, reading, READY_S)
     finally:
         os.close(reading)
+
+
+def compile_for_workers(children: Children, links: Links) -> None:
+    """Have what workers run compiled while the switch compiles its own, where that was not done before."""
+    if lacks_workers_code():
+        command = [*OURSELVES, "warm", "--workers", "--links", links]
+        children.start("workers' code", command, prefix=True, may_end=True)
+
+
+def lacks_workers_code() -> bool:
+    """Return whether the cache has nothing of what workers run."""
+    store = open_store("kernels", source_digest())
+    return store is not None and not store.has("host.machine.")
 
 
 def _start_switch(
@@ -120,6 +138,7 @@ def _start_switch(
 ) -> Switch:
     """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`."""
     if path:
+        compile_for_workers(children, options.links)
         running = bmv2.start(children, path, laid, f"{scratch}/p4runtime")
         return Switch(p4runtime=running.p4runtime, link=None, limited=running)
     # Paths, and not names with this process's number: a process of another container may have the same number.
@@ -134,7 +153,7 @@ def _start_switch(
         command += ["--pcap", options.pcap]
     if options.verbose:
         command.append("--verbose")
-    _, facts = daemon(children, "switch", command)
+    _, facts = daemon(children, "switch", command, lambda: compile_for_workers(children, options.links))
     return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.links}:{place}")
 
 

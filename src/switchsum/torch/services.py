@@ -32,7 +32,7 @@ class LocalServices:
         self.link = f"shm:{self._scratch}/links"
         try:
             command = ["switch", "--listen", f"unix:{self._scratch}/p4runtime", "--shm", f"{self._scratch}/links"]
-            _, facts = daemon(self._children, "switch", command)
+            _, facts = daemon(self._children, "switch", command)  # meanwhile another rank compiles what ranks run
             listen = f"unix:{self._scratch}/controller"
             command = ["controller", "--listen", listen, "--switch", str(facts["p4runtime"])]
             _, facts = daemon(self._children, "controller", command)
