@@ -13,6 +13,7 @@ from fuzz.guard import Guarded
 from switchsum.host.engine import Engine
 from switchsum.host.operation import Operation
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum.protocol.wire import (
     FRAME_BYTES,
     HEADER_BYTES,
@@ -25,7 +26,6 @@ from switchsum.protocol.wire import (
     payload_bytes,
 )
 from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.switch import SWITCH_ADDRESS, ReferenceSwitch
 
 LANES: Final = 8
 VALUES: Final = 5 * LANES + 3

@@ -23,10 +23,10 @@ from switchsum.protocol.errors import (
     UsageError,
 )
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Packet, Reason, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
-from switchsum.testing.switch import ReferenceSwitch
 
 from .checks import bits, check_sums
 

@@ -30,10 +30,10 @@ from switchsum.protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.protocol.wire import WIRE_VERSION, Kind, parse_frame
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalNetwork, LocalTransport
-from switchsum.testing.switch import SWITCH_ADDRESS
 
 from ..timing import patience
 

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from switchsum import p4src
-from switchsum.protocol.wire import (
+from switchsum.protocol.frame import (
+    ETHERNET_BYTES,
+    IPV4_BYTES,
     NO_BLOCK,
     Flag,
     Header,
@@ -16,20 +18,21 @@ from switchsum.protocol.wire import (
     LaneFormat,
     Operator,
     Reason,
-    build_frame,
     padding_bytes,
     payload_bytes,
-    udp_checksum,
 )
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
+from switchsum.protocol.wire import build_frame, internet_checksum, parse_frame, udp_checksum
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
-from switchsum.testing.switch import SWITCH_ADDRESS, ReferenceSwitch
 
 from .checks import check_sums
 
 GROUP = 1
+CPU_PORT = 255
+PACKET_OUT = bytes(2)
 UNLIMITED = 65535
 
 
@@ -127,12 +130,36 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
     if random.random() < 0.03:
         source = replace(source, port=source.port + 1)
     frame = build_frame(source, SWITCH_ADDRESS, header, payload, checksum=bool(random.random() < 0.3))
+    if random.random() < 0.02:
+        frame = with_congestion(frame)
     if random.random() < 0.03:
         broken = bytearray(frame)
         broken[int(random.integers(42, len(frame)))] ^= 0x40
         frame = bytes(broken)
         assert udp_checksum(frame)
     return rank + 1 if random.random() < 0.98 else 7, frame
+
+
+def with_congestion(frame: bytes) -> bytes:
+    """Return a frame as a congested queue leaves it: ECN "congestion experienced", and IPv4's checksum after it."""
+    ip = bytearray(frame[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES])
+    ip[1] |= 3
+    ip[10:12] = bytes(2)
+    ip[10:12] = internet_checksum(bytes(ip)).to_bytes(2)
+    return frame[:ETHERNET_BYTES] + ip + frame[ETHERNET_BYTES + IPV4_BYTES :]
+
+
+def random_request(random: np.random.Generator, config: ClusterConfig, base: int) -> Header:
+    """Return the controller's question about a cell, now and then one that changes it."""
+    return Header(
+        kind=Kind.SET if random.random() < 0.1 else Kind.QUERY,
+        job=int(random.integers(1 << 16)),
+        epoch=int(random.integers(1 << 16)),
+        tree=int(random.integers(2)),
+        slot=config.first_slot + int(random.integers(3)),
+        number=(base + int(random.integers(-1, 3))) & 0xFFFF_FFFF,
+        bitmap=int(random.integers(8)),
+    )
 
 
 @pytest.mark.parametrize("growth", [None, 512])
@@ -149,6 +176,12 @@ def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int
         base = (base + (step % 7 == 0)) & 0xFFFF_FFFF
         port, frame = random_frame(random, config, base)
         assert sorted(reference.process(port, frame)) == sorted(program.process(port, frame)), frame[:90].hex()
+        if random.random() < 0.05:
+            request = random_request(random, config, base)
+            [(_, answer)] = program.process(CPU_PORT, PACKET_OUT + build_frame(SWITCH_ADDRESS, SWITCH_ADDRESS, request))
+            packet = parse_frame(answer[len(PACKET_OUT) :])
+            assert packet is not None
+            assert packet.header == reference.answer_request(request)
     counter = program.counters["SwitchIngress.reply.events"]
     counted = {reason: counter.read(reason)[0] for reason in Reason}
     assert counted == {reason: reference.events[reason] for reason in Reason}

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum.host.state import Count
+from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
-from switchsum.testing.switch import ReferenceSwitch
 
 from .checks import check_sums
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from switchsum.host.state import Count
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.protocol.wire import Address, Flag, Header, Kind, Reason, build_frame, payload_bytes
 from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.network import Link
 from switchsum.testing.rig import FORWARDING
-from switchsum.testing.switch import SWITCH_ADDRESS
 
 from .checks import check_sums
 from .test_program import load

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from switchsum.host.state import Count
 from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Tag
 from switchsum.protocol.wire import Flag, Packet, Reason
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
-from switchsum.testing.switch import Cell, Member, ReferenceSwitch, Tag
 
 from .checks import check_sums
 

@@ -12,10 +12,10 @@ import pytest
 
 from switchsum.host.transport.links import open_transport
 from switchsum.protocol.errors import TransportError
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.switch.ports.base import Batch, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.udp import UdpPort
-from switchsum.testing.switch import SWITCH_ADDRESS
 
 
 @pytest.fixture

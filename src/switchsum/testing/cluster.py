@@ -14,10 +14,10 @@ from switchsum.host.engine import Engine, EngineConfig
 from switchsum.host.events import Event, Failed, Finished
 from switchsum.host.operation import Operation
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.network import Link, Network, Pipeline
-from switchsum.testing.switch import SWITCH_ADDRESS, Member, ReferenceSwitch
 
 MOST_FRAMES: Final = 64
 """Frames that a worker takes in one go."""

@@ -15,10 +15,10 @@ from switchsum.host.engine import Engine
 from switchsum.host.transport.base import Frames, Indices, Received
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.network import Pipeline
-from switchsum.testing.switch import ReferenceSwitch
 
 ROWS_RECEIVED = 64
 
