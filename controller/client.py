@@ -200,6 +200,7 @@ class P4RuntimeClient:
     def _arbitrate(self, update: Any) -> None:
         if self._ended:  # after another client was primary, this one must not become primary again unnoticed
             return
+        # OK: this client is primary.  NOT_FOUND: there is none, and ours is too low.  ALREADY_EXISTS: another one is.
         if update.status.code == Code.OK:
             self._connected = True
             self._arbitrated.put(update)

@@ -224,6 +224,8 @@ class Controller:
     def _admit(self, job: Job) -> None:
         """Make a complete incarnation live; if the switch refuses its entries, its members get the reason."""
         try:
+            # Slots are read and cleared while no entry lets any frame into them: the old members are shut out, the new
+            # ones not admitted yet.
             self._jobs.admit(job, self._link.hand_over(job.slots))
             self._synchronise()
         except RemoteError as error:
@@ -425,6 +427,7 @@ class Controller:
             with self._changed:
                 self._changed.wait(max(0.0, due_s - self._clock()))
                 news = self._news(request)
+            # `_changed` is notified for all jobs: most wake-ups bring nothing new for this member.
             if news != reply or self._clock() >= due_s:
                 reply, due_s = news, self._clock() + heartbeat_s
                 yield reply
@@ -448,7 +451,7 @@ class Controller:
             )
             try:
                 self._synchronise()
-            except RemoteError:
+            except RemoteError:  # the switch is full: the job must not exist if its creator is told that it does not
                 self._jobs.remove(job.name)
                 self._settle()
                 raise

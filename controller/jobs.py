@@ -199,6 +199,7 @@ class Jobs:
             raise UsageError(f"job {job.name!r} on the switch clashes with {clash or 'the number of slots'}")
         self._jobs[job.name] = job
         if job.live is not None:
+            # A lost member keeps its membership: if it calls, it gets the reason.
             for member in job.live.members:
                 if member.state is not MemberState.LEFT:
                     self._members[member.nonce] = job, job.live, member
@@ -218,6 +219,7 @@ class Jobs:
         workers = job.workers if workers is None else workers
         count = job.slots.count if slots is None else slots
         self._check_size(workers, count)
+        # The job's own slots count as free.  Nothing has changed yet if this raises.
         job.slots = self._fit(count, but=job)
         epoch = job.gathering.epoch + 1
         self._abandon_all(job, NotAdmitted(f"job {name!r} was resized: join again under epoch {epoch & MAX_NUMBER}"))
@@ -255,6 +257,7 @@ class Jobs:
             raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size}")
         if not 0 <= rank < job.workers:
             raise RankTaken(f"job {name!r} has ranks 0 to {job.workers - 1}, not {rank}")
+        # A rank that has left, or is lost, may join the next incarnation although the live one has not ended yet.
         for incarnation in (job.live, job.gathering):
             if incarnation is not None and (holder := incarnation.members[rank]).state in (
                 MemberState.JOINED,
@@ -267,6 +270,7 @@ class Jobs:
         member.step(MemberEvent.JOIN)
         member.heard_s = now
         job.vacant_s = 0.0
+        # 0 stands for "none", and a nonce of the past would give the new member the error of an old one.
         while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:
             pass
         member.nonce = nonce
@@ -298,6 +302,7 @@ class Jobs:
         if not whole:
             member.hello_cut = True
             return True
+        # After admission the address is fixed: a late copy of a hello changes nothing.
         news = member.state in (MemberState.JOINED, MemberState.SEEN)
         member.step(MemberEvent.HELLO)
         member.heard_s = now
@@ -449,6 +454,7 @@ class Jobs:
 
     def _free_number(self) -> int:
         used = {job.number for job in self}
+        # Round and round, so that a number is used again as late as possible.
         for step in range(MAX_NUMBER):
             number = (self.last_number + step) % MAX_NUMBER + 1
             if number not in used:

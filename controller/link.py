@@ -108,6 +108,7 @@ class Link:
                 try:
                     switch.write(steps)
                 except P4RuntimeError as error:
+                    # Writes before the one that failed were carried out: only the switch knows how far it came.
                     if error.code not in CONNECTION_CODES:
                         self.current = switch.read_state()  # some of the writes were carried out
                     raise

@@ -117,6 +117,7 @@ def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
     limits = [] if port_frames is None else [port_frames]
     limits += [frames_held(m.receive_bytes, frame_bytes) for m in job.live.members if m.receive_bytes]
     limits += [m.window_bytes // frame_bytes for m in job.live.members if m.window_bytes]
+    # Members behind the same port of the switch share what it holds.
     most = max(Counter(member.ingress_port for member in job.live.members).values())
     return max(1, min([job.slots.count, *(limit // most for limit in limits)]))
 
@@ -143,7 +144,7 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
         is_default=True,
     )
     stations = {member.address.mac: member.ingress_port for _, member in live_members(jobs) if member.address}
-    stations.update(settings.stations)
+    stations.update(settings.stations)  # what the user has configured wins
     for mac, port in stations.items():
         yield Entry(
             table=STATIONS,
@@ -167,6 +168,7 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
 
 
 def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -> Iterator[Entry]:
+    # An entry without loss is written only if a user has asked for 0 at this port; the tables' default is no loss.
     share = min(round(probability * LOSS_UNITS), LOSS_UNITS - 1)
     if share or explicit:
         yield Entry(
@@ -193,6 +195,7 @@ def _plan_job(job: Job) -> Iterator[Entry | Group]:
             timeout_s=job.timeout_s,
             ephemeral=job.ephemeral,
             live=live is not None,
+            # Without a live incarnation the epoch before the next one, so that `rebuild` continues behind it.
             epoch=live.epoch if live else (job.gathering.epoch - 1) & 0xFFFF,
             first_number=live.first_number if live else 0,
             left=live.ranks(MemberState.LEFT) if live else [],

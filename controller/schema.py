@@ -97,6 +97,7 @@ class Schema:
         )
         for name, match in entry.match.items():
             message.match.append(_encode_match(keys, name, match))
+        # Other match types may be left out; an exact field has no value that matches everything.
         exact = {key.name for key in keys.by_name.values() if key.kind == "EXACT"}
         if not entry.is_default and (missing := exact - entry.match.keys()):
             raise UsageError(f"table {entry.table} needs {sorted(missing)}")

@@ -94,6 +94,7 @@ def _refuse(context: grpc.ServicerContext, name: str, error: Exception) -> NoRet
     if isinstance(error, errors.SwitchsumError):
         code = next(code for kind, code in STATUS_CODES if isinstance(error, kind))
         context.abort(code, rpc.details_of(error))
+    # A mistake of ours: the caller gets no traceback of the controller, but its log has it.
     log.error("%s failed", name, exc_info=error)
     context.abort(grpc.StatusCode.INTERNAL, f"RemoteError: {name} failed in the controller, see its log")
     raise AssertionError("abort raises")

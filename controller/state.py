@@ -181,6 +181,7 @@ def apply(steps: Sequence[Sequence[Write]], state: State) -> State:
     """Return the state after the writes; raises ValueError for a write that a switch would refuse."""
     after = State(dict(state.entries), dict(state.groups))
     for write in (write for step in steps for write in step):
+        # P4Runtime refuses to insert what exists, and to modify or delete what does not.
         exists = after.has(write.item) or (isinstance(write.item, Entry) and write.item.is_default)
         if exists is (write.change is Change.INSERT):
             raise ValueError(f"{write.change} of {'an existing' if exists else 'a missing'} {write.item}")

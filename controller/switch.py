@@ -111,6 +111,7 @@ class Switch:
         self._client.connect()
         try:
             running = self._client.get_pipeline()
+            # The cookie tells at a glance; the whole program is compared, too, since another client may set any cookie.
             same = (
                 running is not None
                 and running.cookie == self._program.cookie
@@ -216,6 +217,7 @@ class Switch:
                     raise SwitchLost(f"the switch does not answer {kind.name} frames") from None
                 self._send(kind, list(under_way), own, token)
                 continue
+            # A repeated query has two answers, and the second one finds its key gone.
             key = header.slot, header.tree
             if key in under_way and (header.job << 16 | header.epoch) == token:
                 under_way.remove(key)

@@ -129,6 +129,7 @@ class Switch:
             self._start_program(config.program)
         reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
         table = PortTable(reserved, queues)
+        # Whatever has been opened is closed again if a later step raises; at the end it belongs to `self`.
         with ExitStack() as opened:
             groups = []
             for group in self.open_groups(config, table):
@@ -163,6 +164,7 @@ class Switch:
         """Move frames until `stop` is called."""
         pace, spans = self._pace, NO_SPANS if self._trace is None else self._trace.spans
         while not self._stopping:
+            # First the kernel, until it returns; then one poll in Python of all ports, for frames that it cannot move.
             looped = self._run_loop()
             batch = self.ports.poll()
             began = time.monotonic()

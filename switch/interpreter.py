@@ -137,6 +137,7 @@ class Interpreter:
         value = int.from_bytes(packet.data[packet.cursor : packet.cursor + size], "big")
         packet.cursor += size
         packet.valid[statement.header] = True
+        # The last field is the lowest part of the number.
         for slot in reversed(info.slots):
             width = self._program.fields[slot].width
             packet.fields[slot] = value & _mask(width)
@@ -234,6 +235,7 @@ class Interpreter:
             if part.header is None or packet.valid[part.header]:
                 bits += part.value.width
                 total = total << part.value.width | self._value(packet, part.value)
+        # The bit string is filled up with zeros at its end.
         size = (bits + 7) // 8
         data = (total << (8 * size - bits)).to_bytes(size, "big")
         return HASHES[value.algorithm](data + packet.data[packet.cursor :] if value.payload else data)

@@ -117,9 +117,11 @@ class Pipeline:
 
     def process(self, port: int, frame: bytes, now_us: int = 0) -> list[tuple[int, bytes]]:
         """Run one frame; return the frames that leave, as (port, frame)."""
+        # numpy has no buffer of no bytes; the length says that the frame is empty.
         data = np.frombuffer(frame or b"\0", np.uint8)
         with self.lock:
             frames, size = self.room(len(frame))
+            # Clones and recirculated packets may need more than `room` counts.
             if self._multiplies:
                 frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
             if len(self._output.ports) < frames or len(self._output.arena) < size:

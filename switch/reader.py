@@ -1,6 +1,6 @@
 """Reads the text of a BMv2 JSON file into the typed model, and refuses a text that does not have the format's form.
 
-Every value that is read comes through a `_Node`, which knows its path in the file.  So a file that somebody edited by
+Every value that is read comes through a `_Node`, which knows its path in the file.  So a file that a user has edited by
 hand gives an error text such as "root.pipelines[0].tables[2] has no key", and never a KeyError.
 """
 

@@ -43,6 +43,7 @@ class ValueSet:
         if len(set(made)) != len(made):
             raise BadEntry(f"value set {self.name}: a member is named twice")
         with self._lock:
+            # Checked before the first member is removed: nothing may have changed if this raises.
             if any(len(made) > table.spec.size for table in self.tables):
                 raise TableFull(f"value set {self.name} has room for {self.tables[0].spec.size} members")
             for table in self.tables:

@@ -47,6 +47,7 @@ def body_start(program: ir.Program) -> int:
     statements = [
         statement for graph in (program.egress, program.update) for block in graph for statement in block.statements
     ]
+    # Ingress has run before a packet is replicated: what it changes is the same in all replicas.
     touched = {program.fields[slot].header for statement in statements for slot in written(program, statement)}
     touched |= {statement.header for statement in statements if isinstance(statement, ir.SetValid)}
     return max((place + 1 for place, header in enumerate(program.deparser) if header in touched), default=0)

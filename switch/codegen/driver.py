@@ -95,6 +95,8 @@ class Driver:
         emit = Emitter(self._unit, function)
         build = emit.build
         context, addresses, lengths, ports, count, now, *outputs, rows, result = function.args
+        # A loop in LLVM: `head` tests the row, `room` asks whether the output has room, `body` runs the frame.  `row`
+        # is a phi node, which takes 0 from the block before the loop and row + 1 from the end of the body.
         batch = emit.stack(I64, BATCH_WORDS, 8)
         self._begin(emit, context, batch, now, outputs, rows)
         before = build.block
@@ -136,6 +138,7 @@ class Driver:
         """Return whether there is room for the most copies of a frame that `pipeline.room` counts."""
         around, build = self._around, emit.build
         copies = emit.context_word(context, COPIES, I64)
+        # A frame grows at most by all headers of the deparser; each copy is aligned.
         growth = sum(self._unit.program.headers[header].width // 8 for header in self._unit.program.deparser)
         needed = build.mul(copies, build.add(length, constant(64, growth + ALIGN)))
         end = build.add(around.word(emit, batch, USED), needed)
@@ -178,6 +181,7 @@ class Driver:
         self._parse(emit, packet, waited)
         if self._unit.shard is not None:
             self._require_shard(emit, packet, self._unit.shard)
+        # A new packet has a body of its own, which its first replica writes.
         around.set_word(emit, batch, BODY, constant(64, 0))
         for name in ("verify", "ingress"):
             around.run(emit, name, packet)
@@ -274,6 +278,7 @@ class Driver:
         with build.if_then(build.icmp_unsigned("!=", count, constant(64, 0))):
             cursor = emit.stack(I64)
             build.store(constant(64, 0), cursor)
+            # The clone is made one level above the packet, which goes on afterwards.
             hot = emit.at(packet.hot, around.layout.level_bytes)
             copy = Passing(hot, packet.context, packet.batch, packet.frame, packet.length, cursor)
             emit.copy(hot, emit.context_word(packet.context, TEMPLATE), around.layout.hot_bytes)
@@ -292,6 +297,8 @@ class Driver:
         multicast, unicast, single, end = (
             emit.function.append_basic_block(name) for name in ("multicast", "unicast", "single", "end")
         )
+        # As in BMv2 a multicast group takes precedence over egress_spec, even over the drop port; mark_to_drop clears
+        # it.
         group = around.get(emit, packet.hot, names.mcast_grp)
         build.cbranch(build.icmp_unsigned("!=", group, constant(64, 0)), multicast, unicast)
         build.position_at_end(unicast)

@@ -108,7 +108,7 @@ class Egress:
             (names.egress_timestamp, now),
             (names.enqueue_timestamp, now),
             (names.egress_port, port),
-            (names.egress_spec, around.program.drop_port + 1),
+            (names.egress_spec, around.program.drop_port + 1),  # any other port: egress drops by setting the drop port
             (names.packet_length, around.get(emit, packet.hot, names.length)),
         ):
             around.set(emit, packet.hot, slot, value)
@@ -132,6 +132,7 @@ class Egress:
             with build.if_then(build.icmp_unsigned(">=", queue, constant(32, around.program.queues))):
                 build.ret_void()
         if around.features.queueing:
+            # A port that does not exist reads the queue of port 0, as in `Queues.state`.
             known = build.select(build.icmp_unsigned("<", port, constant(32, PORT_NUMBERS)), port, constant(32, 0))
             number = build.add(build.mul(known, constant(32, around.program.queues)), queue)
             offset = build.mul(emit.resize(number, 64), constant(64, 16))
@@ -175,6 +176,8 @@ class Egress:
     def _send(self, emit: Emitter, packet: Passing, port: Value) -> None:
         """Deparse a packet into the arena; the frame leaves, or enters ingress again if it is recirculated."""
         around, build, names = self._around, emit.build, self._around.names
+        # There is room for the copies that `Driver._fits` has counted; clones of clones and recirculated packets are
+        # more.
         used = around.word(emit, packet.batch, USED)
         growth = sum(around.program.headers[header].width // 8 for header in around.program.deparser)
         end = build.add(used, build.add(packet.length, constant(64, growth)))
@@ -273,6 +276,7 @@ class Egress:
         port, instance = emit.load(I32, replica, 4), emit.load(I32, emit.at(replica, 4), 4)
         copy = emit.at(packet.hot, around.layout.level_bytes)
         emit.copy(copy, packet.hot, around.layout.hot_bytes)
+        # Requests to clone, resubmit or recirculate belong to the packet; its copies do not inherit them.
         for slot, used in (
             (names.clone, around.features.clones),
             (names.resubmit, around.features.resubmits),

@@ -108,6 +108,7 @@ class Native:
         return Entry(np.array(words, np.uint64).view(np.int64), self._result)
 
     def _prepare(self, output: Output) -> None:
+        # Tables whose order of rows the control plane has changed since the last batch.
         while self._stale:
             self._stale.pop().refresh()
         self._context[COPIES] = self._state.copies()

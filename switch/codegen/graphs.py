@@ -138,6 +138,7 @@ class GraphEmitter:
     def _apply(self, apply: ir.Apply) -> None:
         """Look a key up, count, measure, and jump to the block of the action."""
         build, context = self._emit.build, self._packet.context
+        # Keys are computed before wide fields are finished: a field that only a key reads is not live afterwards.
         info = self._program.tables[apply.table]
         keys = [self._values.integer(key) for key in info.keys]
         row = Lookup(self._unit, apply.table).find(self._emit, context, keys)
@@ -217,6 +218,7 @@ class GraphEmitter:
         build, wide = self._emit.build, self._values.wide
         source, target = self._program.headers[statement.source], self._program.headers[statement.target]
         valid = self._fields.valid(statement.source)
+        # If the source is invalid, the target becomes invalid, and its fields keep their values.
         for to, of in zip(target.slots, source.slots, strict=True):
             value = ir.Field(self._program.fields[of].width, of)
             if is_wide(self._program, to):
@@ -296,6 +298,7 @@ class GraphEmitter:
         info = self._program.registers[statement.register]
         stride = cell_bytes(info.width)
         cell = self._cell(register_word(statement.register), statement.index, info.size, stride, ZEROS)
+        # A wide cell is not copied: the field is that memory, until the register is about to be written.
         if is_wide(self._program, statement.slot):
             node = self._values.wide.memory(stride, cell, ("register", statement.register))
             self._values.wide.assign(statement.slot, node)
@@ -306,6 +309,7 @@ class GraphEmitter:
     def _write_register(self, statement: ir.WriteRegister) -> None:
         info = self._program.registers[statement.register]
         stride = cell_bytes(info.width)
+        # A wide cell that is no whole number of bytes is rare, and is written as one LLVM integer.
         if info.width >= WIDE_BITS and info.width % 8 == 0:
             node = self._values.wide.node(statement.value)
             cell = self._cell(register_word(statement.register), statement.index, info.size, stride, DUMP)
@@ -327,6 +331,7 @@ class GraphEmitter:
         start = self._emit.context_word(self._packet.context, meter_word(self._program, statement.meter))
         cell = self._emit.at(start, build.mul(number, constant(64, 8 * CELL_WORDS)))
         cell = build.select(inside, cell, self._emit.context_word(self._packet.context, DUMP))
+        # Beyond the end the meter of the dump cell runs, whose colour nobody sees: the field keeps its value.
         old = self._values.integer(ir.Field(width, statement.slot))
         self._store(statement.slot, build.select(inside, self._colour(cell, info.unit, width), old))
 

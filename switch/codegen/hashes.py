@@ -81,6 +81,7 @@ class HashEmitter:
             more = build.select(build.icmp_unsigned("<", rest, eight), rest, eight)
             self._emit.copy(self._emit.at(address, size), start, more)
             size = build.add(size, more)
+        # Eight bytes are always loaded, and those that are missing are shifted out.
         missing = build.select(build.icmp_unsigned("<", size, eight), build.sub(eight, size), constant(64, 0))
         first = build.lshr(self._emit.load_network(address, 8), build.shl(build.and_(missing, constant(64, 7)), _THREE))
         return build.select(build.icmp_unsigned("==", missing, eight), constant(64, 0), first)

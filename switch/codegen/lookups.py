@@ -87,6 +87,7 @@ class Lookup:
         build = emit.build
         number = emit.function.args[1]
         rows, slots, mask = self._word(emit, ROWS), self._word(emit, INDEX), self._word(emit, INDEX_SIZE, I64)
+        # The same hash as `hash_key`, which `rows.py` uses to place the rows.
         state = constant(64, 0)
         for shift in range(0, number.type.width, 64):
             word = emit.resize(build.lshr(number, constant(number.type.width, shift)), 64)
@@ -98,6 +99,7 @@ class Lookup:
         build.position_at_end(probe)
         position = build.phi(I64)
         position.add_incoming(state, before)
+        # A free slot holds row 0, which is also the answer if the key is in no slot.
         slot = build.and_(position, mask)
         row = build.load(build.gep(slots, [slot], source_etype=I32), typ=I32)
         build.cbranch(build.icmp_unsigned("==", row, constant(32, 0)), found, compare)
@@ -124,6 +126,7 @@ class Lookup:
         build.position_at_end(compare)
         row = build.load(build.gep(order, [position], source_etype=I32), typ=I32)
         address = self._row(emit, rows, row)
+        # One masked comparison for all fields but ranges, then two comparisons for each range.
         matches = constant(1, 1)
         if self.layout.key_bits:
             mask = emit.load(number.type, emit.at(address, 8), 8)

@@ -30,6 +30,7 @@ class TableRows:
         self._stale = stale
         self._layout = RowLayout(spec)
         self._actions = {action.name: index for index, action in enumerate(spec.actions)}
+        # Row 0 is the default action.  A table without a key has no other row.
         capacity = spec.size if spec.keys else 0
         self._rows = np.zeros((capacity + 1, self._layout.stride), np.uint8)
         self._index = np.zeros(2 << capacity.bit_length() if self._layout.exact else capacity, np.uint32)
@@ -86,6 +87,7 @@ class TableRows:
 
     def _put_key(self, row: int, match: tuple[Match, ...]) -> None:
         layout = self._layout
+        # The first field is the highest part of the number, as `Lookup.find` puts it together.
         value = mask = 0
         offset = layout.range_offset
         for field, key in zip(match, layout.spec.keys, strict=True):

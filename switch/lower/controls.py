@@ -98,6 +98,7 @@ class ControlLowering:
             ]
             following = by_hit[1] if by_hit else after[default.id]
             return ir.Jump(ActionLowering(builder, self._symbols, default, constants, following, end).entry())
+        # Bodies of actions are made for hit and for miss only if the program distinguishes the two.
         number = len(self.tables)
         self.tables.append(self._info(table, default))
         blocks: list[tuple[int, ...]] = []
@@ -158,6 +159,7 @@ class ControlLowering:
             has_counters=table.counters,
             meter=meter_unit(meter) if meter else None,
         )
+        # BMv2's smallest priority wins, P4Runtime's largest: `lowest` becomes 1.
         lowest = max((entry.priority for entry in table.entries), default=0)
         entries = tuple(self._entry(spec, entry, lowest) for entry in table.entries)
         return ir.TableInfo(

@@ -123,6 +123,7 @@ class ParserLowering:
 
     def _select(self, state: model.ParserState, block: int, statements: list[ir.Statement]) -> None:
         scope = Scope(self._symbols, (), state.source)
+        # A select that looks ahead of the packet's end is an error of the parser, and no case of the select.
         for operand in state.key:
             statements += _require_peeked(operand)
         keys = [self._key(scope, operand) for operand in state.key]

@@ -69,6 +69,7 @@ def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bo
             condition = ir.Binary(1, Op.AND, condition, ir.Valid(header))
         value: ir.Expr = hash_of(scope, checksum.calculation)
         if verify:
+            # One wrong checksum is enough: the error bit stays set.
             error = symbols.field(symbols.intrinsics.checksum_error)
             width = max(value.width, target.width)
             wrong = ir.Compare(Relation.NE, resize(value, width), resize(target, width))

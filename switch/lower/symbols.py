@@ -79,6 +79,7 @@ class Symbols:
         self._add_header(HIDDEN, tuple(hidden), True)
         self.intrinsics = ir.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
         self.stack_counts = tuple(map(self.next_slot, self.stacks))
+        # List 0 is empty: it stands for "no list", so that the field which holds a list's number may start at 0.
         self._lists = {identifier: number for number, identifier in enumerate(program.field_lists, start=1)}
         self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))
         self.registers, self._register_index = _arrays(program.registers)

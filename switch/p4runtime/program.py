@@ -65,6 +65,7 @@ class Program:
             return [v1.Entity(**{kind: message}) for message in read(getattr(query, kind))]
 
     def _write_atomically(self, updates: Sequence[Any]) -> list[Outcome]:
+        # Updates are carried out in order; if one fails, those before it are undone, the newest first.
         undos: list[Undo] = []
         for index, update in enumerate(updates):
             outcome, undo = self._attempt(update)

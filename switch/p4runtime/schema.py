@@ -174,6 +174,7 @@ def _table(info: Any, p4info: Any, actions: Mapping[int, Any], tables: Mapping[s
             f"table {name} has {len(info.match_fields)} match fields in P4Info, {len(spec.keys)} in the program"
         )
     fields = tuple(_field(name, field, key) for field, key in zip(info.match_fields, spec.keys, strict=True))
+    # An id that P4Info leaves out is 0.
     if len({field.identifier for field in fields} - {0}) != len(fields):
         raise invalid(f"P4Info: match fields of table {name} share an id")
     if any(counter.direct_table_id == info.preamble.id for counter in counters) != spec.has_counters:

@@ -100,6 +100,8 @@ class Service(Generic[Pipeline]):
 
     def read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         """Serve Read."""
+        # All entities are read before the first is sent: the answer is one state, and the lock is not held for a slow
+        # client.
         entities: list[Any] = []
         outcomes = []
         try:
@@ -122,6 +124,7 @@ class Service(Generic[Pipeline]):
         """Serve SetForwardingPipelineConfig; other calls go on while a program is compiled."""
         with self._lock:
             self._require_primary(request)
+        # Without the lock, for seconds.  Another client may have become primary meanwhile, so that is checked again.
         prepared = self.device.prepare(request.action, request.config)
         with self._lock:
             self._require_primary(request)

@@ -187,6 +187,7 @@ def decode_register(schema: RegisterSchema, data: Any) -> int:
         raise invalid(f"{what} holds bit strings, not {data.WhichOneof('data')}")
     if not schema.signed:
         return decode_value(data.bitstring, register.width, what)
+    # int<W> comes in the shortest two's complement, so that the sign must be extended to the register's width.
     value = int.from_bytes(data.bitstring, "big", signed=True)
     if not data.bitstring or not -1 << register.width - 1 <= value < 1 << register.width - 1:
         raise Refused(Code.OUT_OF_RANGE, f"{what}: 0x{data.bitstring.hex()} is no int<{register.width}>")

@@ -124,6 +124,7 @@ def used_by(program: ir.Program, graph: ir.Graph) -> set[int]:
 def live_out(program: ir.Program, graph: ir.Graph, at_end: set[int]) -> list[set[int]]:
     """Return for each block the wide slots that are live at its end; `at_end`: slots that are live after the graph."""
     wide = {slot for slot in range(len(program.fields)) if is_wide(program, slot)}
+    # The usual fixed point: from the end of the graph to its start, again and again until no set grows.
     live: list[set[int]] = [set() for _ in graph]
     entering: list[set[int]] = [set() for _ in graph]
     changed = True

@@ -36,6 +36,7 @@ Tests of the same kind can be one."""
 
 def gather_tests(program: ir.Program) -> ir.Program:
     """Return a program in which the tests of one kind in one block are one test."""
+    # The new wide fields need a header; that of any metadata will do.
     home = next((number for number, header in enumerate(program.headers) if header.metadata), None)
     if home is None:
         return program
@@ -75,6 +76,7 @@ def _runs(program: ir.Program, statements: tuple[ir.Statement, ...]) -> Iterator
             yield from running.items()
             running = {}
         touched = reads(program, statement) | written(program, statement)
+        # A statement that uses the flag field ends the runs for it, but not the run that it belongs to itself.
         for other in [other for other in running if other != kind and other[0] in touched]:
             yield other, running.pop(other)
         if kind is not None:

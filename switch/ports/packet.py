@@ -135,7 +135,7 @@ class PacketPorts(PortGroup):
                     port.ring.link.send(bytes(VNET_BYTES) + frame, socket.MSG_DONTWAIT)
                 except BlockingIOError:
                     break
-                except OSError:  # the interface is down, or dropped the frame
+                except OSError:  # the interface is down, or has dropped the frame
                     counters[Counter.TX_DROPS] += 1
                 else:
                     counters[[Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, len(frame))

@@ -69,6 +69,7 @@ class PortSet:
         ports = ports & _PORT_MASK
         for tap in self._taps:
             tap.sent(ports, addresses, lengths)
+        # A program may choose any number.  511 is owned by no group, so that larger ones are dropped like it.
         ports = np.minimum(ports, DROP_PORT)
         for group in self.groups:
             mine = group.owned[ports]

@@ -243,6 +243,8 @@ class ShmPorts(PortGroup):
         index = next((i for i in range(MAX_WORKERS) if i not in self._workers), None)
         if index is None:
             raise TransportError(f"there are {MAX_WORKERS} workers already")
+        # Each resource is registered as soon as it is there.  If a later step raises, the stack frees them all; at the
+        # end `pop_all` hands them to the worker's record.
         their_layout, our_layout = hello.outboxes()
         with ExitStack() as resources:
             outbox = SharedMemory.create("outbox", their_layout.total_bytes, theirs=True)
@@ -339,6 +341,7 @@ def _open_spare() -> int:
 
 
 def _listen(path: str) -> socket.socket:
+    # SOCK_SEQPACKET keeps the borders of messages: a hello is one message, and cannot come in pieces.
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
     try:
         with listening_at(path):
