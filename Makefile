@@ -50,28 +50,28 @@ test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
-	$(BIN)/python -m verify $(ARGS)
+	$(BIN)/python -m checks.verify $(ARGS)
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
 	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py $(ARGS)
 
 fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
-	$(BIN)/python -m fuzz --seconds $(or $(SECONDS),3600) $(ARGS)
+	$(BIN)/python -m checks.fuzz --seconds $(or $(SECONDS),3600) $(ARGS)
 
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
-	$(BIN)/python -m soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
+	$(BIN)/python -m checks.soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
 bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
-	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
-	$(BIN)/python -m bench --small
+	$(BIN)/python -m checks.bench --small
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
-	$(BIN)/python -m bench.sparse $(ARGS)
-	$(BIN)/python -m bench.sparse --publish
+	$(BIN)/python -m checks.bench.sparse $(ARGS)
+	$(BIN)/python -m checks.bench.sparse --publish
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .
@@ -94,14 +94,14 @@ examples: torch ## the four trainings in full, each beside gloo, and their curve
 	$(BIN)/python examples/curves.py docs/images/examples build/digits.json build/images.json build/words.json build/gpt.json
 
 bench-train: torch ## steps of the examples beside gloo, on links of 200 Mbit/s, 1 Gbit/s and none (links need root)
-	$(BIN)/python -m bench --only train $(ARGS)
+	$(BIN)/python -m checks.bench --only train $(ARGS)
 
 torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),torch]'
 
 torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (ARGS=--quick: a minute's worth)
 	$(BIN)/python -m pip install --quiet expecttest
-	$(BIN)/python tools/torch_tests.py $(ARGS)
+	$(BIN)/python checks/torch_tests.py $(ARGS)
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 
-from switchsum.protocol import tls
+from switchsum.native import tls
 from switchsum.protocol.p4runtime import (
     CHANNEL_OPTIONS,
     METHODS,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from switchsum.controller.switch import Limits, Program
 from switchsum.protocol.wire import Address
+
+from .switch import Limits, Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,13 +20,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from switchsum.controller import views
-from switchsum.controller.config import Config
-from switchsum.controller.jobs import Former, Job, Jobs
-from switchsum.controller.link import Link
-from switchsum.controller.machines import Incarnation, Member, MemberState
-from switchsum.controller.plan import Identity, Loss, Settings, plan, rebuild, window_slots
-from switchsum.controller.switch import Switch
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     ControllerUnreachable,
@@ -38,6 +31,14 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.wire import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, Flag, Packet, payload_bytes
+
+from . import views
+from .config import Config
+from .jobs import Former, Job, Jobs
+from .link import Link
+from .machines import Incarnation, Member, MemberState
+from .plan import Identity, Loss, Settings, plan, rebuild, window_slots
+from .switch import Switch
 
 log = logging.getLogger(__name__)
 

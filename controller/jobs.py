@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from switchsum.controller.machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
-from switchsum.controller.slots import SlotRange, first_fit
 from switchsum.protocol.errors import (
     NoCapacity,
     NotAdmitted,
@@ -27,6 +25,9 @@ from switchsum.protocol.errors import (
     WorldSizeMismatch,
 )
 from switchsum.protocol.wire import MAX_WORKERS, Address
+
+from .machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
+from .slots import SlotRange, first_fit
 
 MAX_NAME = 64
 MAX_NUMBER: Final = 0xFFFF

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from switchsum.controller.plan import ADMISSION
-from switchsum.controller.slots import Cell, SlotRange, plan_numbers
-from switchsum.controller.state import State, diff
-from switchsum.controller.switch import Limits, Switch
 from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
+
+from .plan import ADMISSION
+from .slots import Cell, SlotRange, plan_numbers
+from .state import State, diff
+from .switch import Limits, Switch
 
 log = logging.getLogger(__name__)
 

@@ -32,12 +32,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from switchsum.controller.jobs import Job, Jobs, new_incarnation
-from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
-from switchsum.controller.slots import SlotRange
-from switchsum.controller.state import Entry, Group, Replica, State
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
+
+from .jobs import Job, Jobs, new_incarnation
+from .machines import Incarnation, IncarnationState, Member, MemberState
+from .slots import SlotRange
+from .state import Entry, Group, Replica, State
 
 IDENTITY: Final = "SwitchIngress.identity"
 ADMISSION: Final = "SwitchIngress.admission.admission"

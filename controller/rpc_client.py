@@ -7,7 +7,8 @@ from typing import Any, Final, TypeVar
 
 import grpc
 
-from switchsum.protocol import rpc, tls
+from switchsum.native import tls
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, RemoteError
 
 Reply = TypeVar("Reply")

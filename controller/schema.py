@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchsum.controller.state import Between, Entry, Group, Masked, Match, Prefix, Replica
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import config, decode_uint, encode_uint, v1
+
+from .state import Between, Entry, Group, Masked, Match, Prefix, Replica
 
 _KINDS: Final = config.MatchField.MatchType.Name
 

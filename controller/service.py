@@ -10,8 +10,10 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from switchsum.controller.daemon import MAX_ATTENDING, MAX_WAITING, Controller
-from switchsum.protocol import errors, rpc, tls
+from switchsum.native import tls
+from switchsum.protocol import errors, rpc
+
+from .daemon import MAX_ATTENDING, MAX_WAITING, Controller
 
 log = logging.getLogger(__name__)
 

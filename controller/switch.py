@@ -14,14 +14,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchsum.controller.client import P4RuntimeClient, Pipeline
-from switchsum.controller.plan import IDENTITY
-from switchsum.controller.schema import Schema, decode_group, encode_group
-from switchsum.controller.slots import Cell
-from switchsum.controller.state import Change, Entry, Group, State, Write
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
+
+from .client import P4RuntimeClient, Pipeline
+from .plan import IDENTITY
+from .schema import Schema, decode_group, encode_group
+from .slots import Cell
+from .state import Change, Entry, Group, State, Write
 
 CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
 """Register array with one value for each cell; a slot has two cells."""

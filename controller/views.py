@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from switchsum.controller.jobs import Job, Jobs
-from switchsum.controller.machines import MemberState
-from switchsum.controller.plan import Loss, Settings, live_members
-from switchsum.controller.slots import Cell
 from switchsum.protocol import rpc
 from switchsum.protocol.wire import Reason
+
+from .jobs import Job, Jobs
+from .machines import MemberState
+from .plan import Loss, Settings, live_members
+from .slots import Cell
 
 STALLED: Final = "stalled"
 

@@ -6,19 +6,20 @@ import os
 from numbers import Integral, Real
 from typing import Final, TypeVar
 
-from switchsum.host.communicator import Communicator
-from switchsum.host.driver import Driver
-from switchsum.host.engine import Engine, EngineConfig
-from switchsum.host.join import CALL_S, Membership
-from switchsum.host.transport.base import Transport
-from switchsum.host.transport.links import check_link, open_transport
-from switchsum.host.transport.shm import cached_bytes
-from switchsum.host.warm import warm_up, warm_up_on
-from switchsum.protocol.batchsocket import receive_bytes
+from switchsum.native.batchsocket import receive_bytes
+from switchsum.native.sockets import controller_address
+from switchsum.native.trace import Trace
 from switchsum.protocol.errors import UsageError, VersionMismatch
-from switchsum.protocol.sockets import controller_address
-from switchsum.protocol.trace import Trace
 from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, format_ip, padding_bytes, payload_bytes
+
+from .api.communicator import Communicator
+from .api.join import CALL_S, Membership
+from .engine.worker import Engine, EngineConfig
+from .links.base import Transport
+from .links.driver import Driver
+from .links.names import check_link, open_transport
+from .links.shm import cached_bytes
+from .links.warm import warm_up, warm_up_on
 
 SWITCH_TIMEOUT_S: Final = 20.0
 """Ranks may be late by half an hour; a switch that answers nothing is not late."""

@@ -1,6 +1,6 @@
 """Lane formats and block exponents: how floats become integers that a switch can add, and back.
 
-This module is the definition, in plain numpy and float64; `switchsum.host.kernels` does the same in place and fast.
+This module is the definition, in plain numpy and float64; `switchsum.host.engine.kernels` does the same in place and fast.
 
 A block of floats is scaled by one power of two, taken from the largest exponent that any worker has in that block.
 With `n` workers and lanes of `w` bits, the largest magnitude maps to at most ``full_scale(n, w)``, so that the sum of
@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.errors import UsageError
+from .errors import UsageError
 
 NOT_FINITE: Final = 255
 """Exponent of a block with an infinity or a NaN."""

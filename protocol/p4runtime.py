@@ -22,7 +22,7 @@ from typing import Any, Final
 from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
-from switchsum.protocol.errors import RemoteError, UsageError
+from .errors import RemoteError, UsageError
 
 STATUS_DETAILS_KEY: Final = "grpc-status-details-bin"
 """The trailer that carries a serialized google.rpc.Status."""

@@ -12,8 +12,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
-from switchsum.protocol import errors
-from switchsum.protocol.wire import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
+from . import errors
+from .wire import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0

@@ -60,7 +60,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.frame import (
+from .frame import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,
     IPV4_BYTES,
@@ -76,8 +76,8 @@ from switchsum.protocol.frame import (
     Reason,
     payload_bytes,
 )
-from switchsum.protocol.serial import is_older
-from switchsum.protocol.wire import Address, Packet, build_frame, internet_checksum, parse_frame, udp_checksum
+from .serial import is_older
+from .wire import Address, Packet, build_frame, internet_checksum, parse_frame, udp_checksum
 
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 """Of a switch that is not told another one."""

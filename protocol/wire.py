@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum.protocol.frame import (
+from .frame import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,
     FIELDS,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from switchsum.switch.batch import Output
-from switchsum.switch.errors import (
+from .batch import Output
+from .errors import (
     BadEntry,
     EntryExists,
     EntryMissing,
@@ -12,10 +12,10 @@ from switchsum.switch.errors import (
     StateError,
     TableFull,
 )
-from switchsum.switch.meters import Meter, MeterRates, MeterUnit
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
-from switchsum.switch.tables import (
+from .meters import Meter, MeterRates, MeterUnit
+from .pipeline import Pipeline
+from .state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
+from .tables import (
     ActionSpec,
     Entry,
     Exact,

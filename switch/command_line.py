@@ -16,11 +16,12 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, NoReturn
 
+from switchsum.native.sockets import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.sockets import allow_many_descriptors
-from switchsum.switch.daemon import Config, ProgramConfig, start_interruptible
-from switchsum.switch.queues import PORTS
-from switchsum.switch.v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
+
+from .daemon import Config, ProgramConfig, start_interruptible
+from .queues import PORTS
+from .v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
 
 JSON_VERSION: Final = "2.23"
 """Newest version of the JSON format that is understood."""

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.switch.ports.base import CPU_PORT, Addresses, Batch, Counter, PortGroup, PortTable, Words
+from .ports.base import CPU_PORT, Addresses, Batch, Counter, PortGroup, PortTable, Words
 
 MAX_WAITING: Final = 4096
 """Packet-outs that may wait for the data plane; further ones are dropped and counted."""

@@ -17,28 +17,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from switchsum.protocol import tls
+from switchsum.native import tls
+from switchsum.native.sockets import p4runtime_address
+from switchsum.native.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import Code, parse_p4info, v1
-from switchsum.protocol.sockets import p4runtime_address
-from switchsum.protocol.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.wire import Address
-from switchsum.switch.batch import SHARDED_ARENA_BYTES, Output
-from switchsum.switch.cpu import CpuPort
-from switchsum.switch.loop import HELD, UNSENT, Loop
-from switchsum.switch.p4runtime import Device, Refused, Server, Service
-from switchsum.switch.pace import NAP_NS, is_fast, new_pace, note_frames
-from switchsum.switch.passes.provenance import Sharding
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
-from switchsum.switch.ports.capture import Capture
-from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.ports.port_set import BATCH_FRAMES, PortSet
-from switchsum.switch.ports.shm import ShmPorts
-from switchsum.switch.ports.taps import FrameLog, InterfaceFiles, Tap
-from switchsum.switch.ports.udp import UdpPort
-from switchsum.switch.queues import Queues
-from switchsum.switch.v1model import PASSES
+
+from .batch import SHARDED_ARENA_BYTES, Output
+from .cpu import CpuPort
+from .loop import HELD, UNSENT, Loop
+from .p4runtime import Device, Refused, Server, Service
+from .pace import NAP_NS, is_fast, new_pace, note_frames
+from .passes.provenance import Sharding
+from .pipeline import EngineName, Pipeline
+from .ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
+from .ports.capture import Capture
+from .ports.packet import PacketPorts
+from .ports.port_set import BATCH_FRAMES, PortSet
+from .ports.shm import ShmPorts
+from .ports.taps import FrameLog, InterfaceFiles, Tap
+from .ports.udp import UdpPort
+from .queues import Queues
+from .v1model import PASSES
 
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; a frame, a worker that comes or goes, or a control-plane call ends it."""

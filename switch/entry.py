@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.kernels import inner
-from switchsum.protocol.memory import call
+from switchsum.native.kernels import inner
+from switchsum.native.memory import call
 
 ENTRY_WORDS: Final = 11
 """Words of `Entry.arguments`."""

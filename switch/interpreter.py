@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from switchsum.switch import ir
-from switchsum.switch.hashes import HASHES
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.state import State
+from . import ir
+from .hashes import HASHES
+from .ir import Op, Relation
+from .state import State
 
 
 class _EndOfGraph(Exception):

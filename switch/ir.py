@@ -18,9 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from switchsum.switch.meters import MeterUnit
-from switchsum.switch.tables import Entry, TableSpec
-from switchsum.switch.v1model import DROP_PORT, PASSES
+from .meters import MeterUnit
+from .tables import Entry, TableSpec
+from .v1model import DROP_PORT, PASSES
 
 
 class Op(Enum):

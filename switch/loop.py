@@ -20,23 +20,24 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.kernels import inner, kernel, prepare
-from switchsum.protocol.patience import Patience, new_patience, note_wait
-from switchsum.protocol.system import READY, Watched, monotonic, poll, silence_bell, watch
-from switchsum.protocol.trace import NO_SPANS, Span, Spans, is_traced, note
-from switchsum.switch.batch import Entry, Output
-from switchsum.switch.entry import ENTRY_WORDS, call_program
-from switchsum.switch.pace import NAP_NS, Pace, is_fast, new_pace, note_frames
-from switchsum.switch.ports import packet_kernels, shm_kernels, udp_kernels
-from switchsum.switch.ports.base import Addresses, Batch, Counters, Words
-from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.ports.packet_kernels import PacketWords
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.shm import ShmPorts
-from switchsum.switch.ports.shm_kernels import Indices, ShmWords
-from switchsum.switch.ports.udp import UdpPort
-from switchsum.switch.ports.udp_kernels import UdpWords
-from switchsum.switch.replicas import complete
+from switchsum.native.kernels import inner, kernel, prepare
+from switchsum.native.patience import Patience, new_patience, note_wait
+from switchsum.native.system import READY, Watched, monotonic, poll, silence_bell, watch
+from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
+
+from .batch import Entry, Output
+from .entry import ENTRY_WORDS, call_program
+from .pace import NAP_NS, Pace, is_fast, new_pace, note_frames
+from .ports import packet_kernels, shm_kernels, udp_kernels
+from .ports.base import Addresses, Batch, Counters, Words
+from .ports.packet import PacketPorts
+from .ports.packet_kernels import PacketWords
+from .ports.port_set import PortSet
+from .ports.shm import ShmPorts
+from .ports.shm_kernels import Indices, ShmWords
+from .ports.udp import UdpPort
+from .ports.udp_kernels import UdpWords
+from .replicas import complete
 
 _WAIT: Final = int(Span.WAIT)
 _PROGRAM: Final = int(Span.PROGRAM)

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.switch.errors import BadEntry
-from switchsum.switch.lock import StateLock
+from .errors import BadEntry
+from .lock import StateLock
 
 GREEN, YELLOW, RED = 0, 1, 2
 MICRO: Final = 1_000_000

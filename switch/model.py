@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from switchsum.switch.errors import ProgramError
+from .errors import ProgramError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

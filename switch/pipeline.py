@@ -13,24 +13,25 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.cache import open_store
+from switchsum.native.cache import open_store
 from switchsum.protocol.errors import UsageError
-from switchsum.switch import ir
-from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Entry, Output
-from switchsum.switch.errors import ProgramError, StateError
-from switchsum.switch.lock import StateLock
-from switchsum.switch.lower import lower
-from switchsum.switch.meters import Meter
-from switchsum.switch.passes.analysis import assigned
-from switchsum.switch.passes.provenance import Sharding
-from switchsum.switch.queues import Queues
-from switchsum.switch.reader import read_program
-from switchsum.switch.state import CloneSessions, Counter, Multicast, Register, State
-from switchsum.switch.tables import Table
-from switchsum.switch.traffic import InterpretedSwitch
-from switchsum.switch.v1model import DROP_PORT, PASSES
-from switchsum.switch.value_sets import ValueSet
-from switchsum.switch.verify import verify
+
+from . import ir
+from .batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Entry, Output
+from .errors import ProgramError, StateError
+from .lock import StateLock
+from .lower import lower
+from .meters import Meter
+from .passes.analysis import assigned
+from .passes.provenance import Sharding
+from .queues import Queues
+from .reader import read_program
+from .state import CloneSessions, Counter, Multicast, Register, State
+from .tables import Table
+from .traffic import InterpretedSwitch
+from .v1model import DROP_PORT, PASSES
+from .value_sets import ValueSet
+from .verify import verify
 
 EngineName = Literal["native", "interpreter"]
 
@@ -106,7 +107,7 @@ class Pipeline:
                 raise ProgramError("shards are for the native engine")
             return cls(program, state, _InterpretedEngine(program, state))
         # Imported late: llvmlite takes time and memory that the interpreter does not need.
-        from switchsum.switch.codegen import compile_program  # noqa: PLC0415
+        from .codegen import compile_program  # noqa: PLC0415
 
         cache = open_store("switch")
         return cls(program, state, compile_program(program, state, cache=cache, debug=debug, sharding=sharding))

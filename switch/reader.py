@@ -10,8 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from switchsum.switch import model, value_sets
-from switchsum.switch.errors import ProgramError
+from . import model, value_sets
+from .errors import ProgramError
 
 _T = TypeVar("_T")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes
-from switchsum.protocol.kernels import kernel
+from switchsum.native.atomics import copy_bytes
+from switchsum.native.kernels import kernel
 
 
 @kernel

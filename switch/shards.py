@@ -14,7 +14,7 @@ Frames of one shard keep their order; frames of two shards may leave in another 
 
 Each helper has a *line* of memory with the caller: what the caller writes and what the helper writes are on two cache
 lines, so that the cores do not take them from each other.  Helpers run native code without the GIL.  A thread that
-waits looks at the other's word for a moment and then sleeps on an eventfd (`switchsum.protocol.patience`).
+waits looks at the other's word for a moment and then sleeps on an eventfd (`switchsum.native.patience`).
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import fence, load_acquire, store_release
-from switchsum.protocol.kernels import Outlined, inner, kernel
-from switchsum.protocol.memory import call, carray, integers_at, longs_at, pointer, words_at
-from switchsum.protocol.patience import FIELDS, Patience, give_way, look_until, note_wait
-from switchsum.protocol.system import monotonic, ring_bell, silence_bell
-from switchsum.switch.entry import ENTRY_WORDS, call_program
+from switchsum.native.atomics import fence, load_acquire, store_release
+from switchsum.native.kernels import Outlined, inner, kernel
+from switchsum.native.memory import call, carray, integers_at, longs_at, pointer, words_at
+from switchsum.native.patience import FIELDS, Patience, give_way, look_until, note_wait
+from switchsum.native.system import monotonic, ring_bell, silence_bell
+
+from .entry import ENTRY_WORDS, call_program
 
 FEW: Final = 8
 """Fewest frames of a part for which a helper is woken; the caller runs smaller parts itself."""

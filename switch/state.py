@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from switchsum.switch.errors import BadEntry, EntryMissing
-from switchsum.switch.lock import StateLock
-from switchsum.switch.meters import Meter
-from switchsum.switch.queues import Queues
-from switchsum.switch.tables import Table
-from switchsum.switch.value_sets import ValueSet
+from .errors import BadEntry, EntryMissing
+from .lock import StateLock
+from .meters import Meter
+from .queues import Queues
+from .tables import Table
+from .value_sets import ValueSet
 
 MAX_GROUP = (1 << 16) - 1
 """Largest multicast group: `standard_metadata.mcast_grp` has 16 bits."""

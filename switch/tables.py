@@ -19,9 +19,9 @@ from typing import Protocol
 
 import numpy as np
 
-from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
-from switchsum.switch.lock import StateLock
-from switchsum.switch.meters import Meter, MeterRates, MeterUnit
+from .errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
+from .lock import StateLock
+from .meters import Meter, MeterRates, MeterUnit
 
 
 class MatchKind(Enum):

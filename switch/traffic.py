@@ -31,11 +31,11 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from switchsum.switch import ir
-from switchsum.switch.errors import EntryMissing
-from switchsum.switch.interpreter import Interpreter, Packet
-from switchsum.switch.state import Replica, State
-from switchsum.switch.v1model import (
+from . import ir
+from .errors import EntryMissing
+from .interpreter import Interpreter, Packet
+from .state import Replica, State
+from .v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
     MAX_CLONE_DEPTH,

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchsum.switch.errors import BadEntry, TableFull
-from switchsum.switch.lock import StateLock
-from switchsum.switch.tables import Entry, Table, Ternary
+from .errors import BadEntry, TableFull
+from .lock import StateLock
+from .tables import Entry, Table, Ternary
 
 MEMBER: Final = "member"
 """Name of the only action of such a table."""

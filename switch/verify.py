@@ -7,9 +7,9 @@ indices are in range, and a Peek reads bits that a Require before it has checked
 
 from __future__ import annotations
 
-from switchsum.switch import ir
-from switchsum.switch.ir import Op
-from switchsum.switch.lower.graph import targets
+from . import ir
+from .ir import Op
+from .lower.graph import targets
 
 
 class MalformedProgram(AssertionError):

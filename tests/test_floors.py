@@ -123,7 +123,7 @@ def test_protocol_has_no_clock_and_no_io() -> None:
 @pytest.mark.parametrize(
     ("source", "reached"),
     [
-        ("import switchsum.host.engine", {"host"}),
+        ("import switchsum.host.engine.worker", {"host"}),
         ("from switchsum import host", {"host"}),
         ("from switchsum import connect", {"roof"}),
         ("import switchsum", {"roof"}),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Part, State
-from switchsum.host.compress.feedback import DeepGradientCompression, ErrorFeedback
-from switchsum.host.compress.powersgd import PowerSgd
-from switchsum.host.compress.quantise import Qsgd, ScaledSign, TernGrad
-from switchsum.host.compress.select import BlockTopK, RandomK, ThresholdTopK, TopK
+from .base import Communicates, Compressor, Exchanged, Part, State
+from .feedback import DeepGradientCompression, ErrorFeedback
+from .powersgd import PowerSgd
+from .quantise import Qsgd, ScaledSign, TernGrad
+from .select import BlockTopK, RandomK, ThresholdTopK, TopK
 
 __all__ = [
     "BlockTopK",

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.handle import Handle
-from switchsum.host.sparse import SparseSum
 from switchsum.protocol.errors import UsageError
+
+from ..api.handle import Handle
+from ..api.sparse import SparseSum
 
 Floats = npt.NDArray[np.float32]
 State = dict[str, Any]

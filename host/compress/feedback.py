@@ -6,7 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from switchsum.host.compress.base import (
+from switchsum.protocol.errors import UsageError
+
+from ..api.sparse import largest
+from .base import (
     Communicates,
     Compressor,
     Exchanged,
@@ -18,9 +21,7 @@ from switchsum.host.compress.base import (
     count_of,
     split,
 )
-from switchsum.host.compress.select import exchange_at
-from switchsum.host.sparse import largest
-from switchsum.protocol.errors import UsageError
+from .select import exchange_at
 
 
 class ErrorFeedback(Compressor):

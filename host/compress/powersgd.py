@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from switchsum.host.compress.base import Communicates, Compressor, Exchanged, Floats, Part, State, split
 from switchsum.protocol.errors import UsageError
+
+from .base import Communicates, Compressor, Exchanged, Floats, Part, State, split
 
 
 class PowerSgd(Compressor):

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.compress.base import (
+from switchsum.protocol.errors import UsageError
+
+from .base import (
     Communicates,
     Compressor,
     Exchanged,
@@ -22,7 +24,6 @@ from switchsum.host.compress.base import (
     Steps,
     name_of,
 )
-from switchsum.protocol.errors import UsageError
 
 
 class Qsgd(Compressor):

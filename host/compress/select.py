@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.compress.base import (
+from switchsum.native.kernels import kernel
+from switchsum.protocol.errors import UsageError
+
+from ..api.sparse import largest, put_blocks, take_blocks
+from .base import (
     Communicates,
     Compressor,
     Exchanged,
@@ -20,9 +24,6 @@ from switchsum.host.compress.base import (
     count_of,
     name_of,
 )
-from switchsum.host.sparse import largest, put_blocks, take_blocks
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.kernels import kernel
 
 
 def exchange_at(

@@ -34,17 +34,17 @@ from switchsum.protocol.errors import (
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 if TYPE_CHECKING:
-    from switchsum.host.communicator import Communicator
+    from switchsum.host.api.communicator import Communicator
+    from switchsum.host.api.handle import Handle
+    from switchsum.host.api.statistics import Statistics
     from switchsum.host.connect import connect
-    from switchsum.host.handle import Handle
-    from switchsum.host.statistics import Statistics
 
 __version__ = "0.1.0"
 
 _LAZY: Final = {
-    "Communicator": "switchsum.host.communicator",
-    "Handle": "switchsum.host.handle",
-    "Statistics": "switchsum.host.statistics",
+    "Communicator": "switchsum.host.api.communicator",
+    "Handle": "switchsum.host.api.handle",
+    "Statistics": "switchsum.host.api.statistics",
     "connect": "switchsum.host.connect",
 }
 """Imported when first asked for: the host's side brings a compiler, which most commands do without."""

@@ -13,7 +13,7 @@ from switchsum.protocol.errors import LocalError
 
 PLACES: Final = {
     "mininet": "mininet/custom.py",
-    "dissector": "wireshark/switchsum.lua",
+    "dissector": "src/switchsum/packets/switchsum.lua",
     "demo": "examples/digits.py",
 }
 """What users ask for by name, relative to the clone."""

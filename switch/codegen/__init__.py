@@ -7,7 +7,7 @@ and more).  Each function of the output is written by one class that holds an `E
 
 from __future__ import annotations
 
-from switchsum.switch.codegen.compile import compile_program
-from switchsum.switch.codegen.engine import Native
+from .compile import compile_program
+from .engine import Native
 
 __all__ = ["Native", "compile_program"]

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.emitter import I32, POINTER, Emitter, Unit, Value, constant, integer
-from switchsum.switch.codegen.layout import (
+from .. import ir
+from ..passes.analysis import GRAPHS, assigned, is_wide, used_by
+from .emitter import I32, POINTER, Emitter, Unit, Value, constant, integer
+from .layout import (
     ZEROS,
     Layout,
     WaitingLayout,
     machine_bytes,
     waiting_layout,
 )
-from switchsum.switch.passes.analysis import GRAPHS, assigned, is_wide, used_by
 
 ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, HEADS, BODIES, ROWS, MADE, DROPPED, NOW = range(12)
 """Words of a batch: memory for frames, its size, and the bytes in use; columns of the output, their rows, and the

@@ -11,9 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from switchsum.protocol.cache import Store
-from switchsum.switch import ir
-from switchsum.switch.codegen.machine import fingerprint
+from switchsum.native.cache import Store
+
+from .. import ir
+from .machine import fingerprint
 
 MAX_FILES: Final = 32
 """Most programs that are kept; one more removes the program that was not used for the longest time."""

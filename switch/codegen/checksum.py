@@ -24,10 +24,10 @@ from itertools import groupby
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, Emitter, Fields, Unit, Value, constant, integer
-from switchsum.switch.codegen.layout import Layout, Narrow
-from switchsum.switch.passes.analysis import is_wide
+from .. import ir
+from ..passes.analysis import is_wide
+from .emitter import BYTE, I32, I64, POINTER, Emitter, Fields, Unit, Value, constant, integer
+from .layout import Layout, Narrow
 
 WORD_BITS = 16
 INLINE_BYTES = 64

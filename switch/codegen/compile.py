@@ -1,7 +1,7 @@
 """The steps from a program to an engine: passes, layout, LLVM IR, machine code, memory.
 
 Machine code is looked for in the cache first.  If several processes want the same program at once, one compiles and the
-others wait for it (`protocol/compiling.py`).
+others wait for it (`native/compiling.py`).
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ import functools
 
 import llvmlite.ir as ll
 
-from switchsum.protocol.cache import Store
-from switchsum.protocol.compiling import compiling
-from switchsum.switch import ir
-from switchsum.switch.codegen.cache import keep, key_of, load
-from switchsum.switch.codegen.driver import ENTRY, SHARDS, Driver
-from switchsum.switch.codegen.emitter import Unit
-from switchsum.switch.codegen.engine import Native
-from switchsum.switch.codegen.layout import Layout
-from switchsum.switch.codegen.machine import Library, compile_object
-from switchsum.switch.codegen.sharded import Sharded
-from switchsum.switch.passes import gather_tests, narrow_repeated, split_carries
-from switchsum.switch.passes.provenance import Sharding, prove
-from switchsum.switch.state import State
-from switchsum.switch.verify import verify
+from switchsum.native.cache import Store
+from switchsum.native.compiling import compiling
+
+from .. import ir
+from ..passes import gather_tests, narrow_repeated, split_carries
+from ..passes.provenance import Sharding, prove
+from ..state import State
+from ..verify import verify
+from .cache import keep, key_of, load
+from .driver import ENTRY, SHARDS, Driver
+from .emitter import Unit
+from .engine import Native
+from .layout import Layout
+from .machine import Library, compile_object
+from .sharded import Sharded
 
 
 def compile_program(

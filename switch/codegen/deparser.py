@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.emitter import I64, POINTER, Emitter, Unit, Value, constant
-from switchsum.switch.codegen.kernels import Shape, kernel
-from switchsum.switch.codegen.layout import Narrow, Wide
-from switchsum.switch.passes.analysis import written
+from .. import ir
+from ..passes.analysis import written
+from .emitter import I64, POINTER, Emitter, Unit, Value, constant
+from .kernels import Shape, kernel
+from .layout import Narrow, Wide
 
 LOOPED_FIELDS = 8
 """Fewest wide fields of equal width, side by side, that one loop copies; fewer are copied one after the other."""

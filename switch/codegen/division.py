@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import llvmlite.ir as ll
 
-from switchsum.switch.codegen.emitter import I64, Unit, Value, constant, integer
+from .emitter import I64, Unit, Value, constant, integer
 
 
 def division_function(unit: Unit, width: int) -> ll.Function:

@@ -18,7 +18,10 @@ from collections.abc import Sequence
 
 import llvmlite.ir as ll
 
-from switchsum.switch.codegen.around import (
+from ..passes.analysis import GRAPHS
+from ..state import MAX_GROUP
+from ..v1model import INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
+from .around import (
     ARENA_BYTES,
     BATCH_WORDS,
     BODY,
@@ -32,10 +35,10 @@ from switchsum.switch.codegen.around import (
     Around,
     Passing,
 )
-from switchsum.switch.codegen.egress import Egress
-from switchsum.switch.codegen.emitter import I32, I64, POINTER, VOID, Emitter, Unit, Value, constant
-from switchsum.switch.codegen.graphs import graph_function
-from switchsum.switch.codegen.layout import (
+from .egress import Egress
+from .emitter import I32, I64, POINTER, VOID, Emitter, Unit, Value, constant
+from .graphs import graph_function
+from .layout import (
     ALIGN,
     COPIES,
     DIRECTORY,
@@ -46,9 +49,6 @@ from switchsum.switch.codegen.layout import (
     TIME,
     WAITING,
 )
-from switchsum.switch.passes.analysis import GRAPHS
-from switchsum.switch.state import MAX_GROUP
-from switchsum.switch.v1model import INGRESS_CLONE, NORMAL, REPLICATION, RESUBMITTED
 
 ENTRY = "switch_batch"
 """Name of the exported function; `ARGUMENTS` are its parameters, and it returns how many frames ran."""

@@ -12,7 +12,11 @@ from __future__ import annotations
 
 import llvmlite.ir as ll
 
-from switchsum.switch.codegen.around import (
+from ..passes.analysis import written
+from ..queues import PORTS as PORT_NUMBERS
+from ..state import MAX_SESSION
+from ..v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, QUEUE_SHIFT, RECIRCULATED
+from .around import (
     ADDRESSES,
     ARENA,
     ARENA_BYTES,
@@ -32,13 +36,9 @@ from switchsum.switch.codegen.around import (
     Around,
     Passing,
 )
-from switchsum.switch.codegen.deparser import body_function, head_function
-from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
-from switchsum.switch.codegen.layout import ALIGN, QUEUES, SESSIONS, WAITING
-from switchsum.switch.passes.analysis import written
-from switchsum.switch.queues import PORTS as PORT_NUMBERS
-from switchsum.switch.state import MAX_SESSION
-from switchsum.switch.v1model import EGRESS_CLONE, MAX_CLONE_DEPTH, QUEUE_SHIFT, RECIRCULATED
+from .deparser import body_function, head_function
+from .emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
+from .layout import ALIGN, QUEUES, SESSIONS, WAITING
 
 
 class Egress:

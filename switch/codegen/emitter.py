@@ -16,9 +16,9 @@ from typing import Any
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.layout import ZEROS, Layout, machine_bytes
-from switchsum.switch.passes.analysis import is_wide
+from .. import ir
+from ..passes.analysis import is_wide
+from .layout import ZEROS, Layout, machine_bytes
 
 Value = Any
 """An LLVM value; llvmlite has no types of its own."""

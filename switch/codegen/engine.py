@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.switch import ir
-from switchsum.switch.batch import Entry, Output
-from switchsum.switch.codegen.driver import ENTRY
-from switchsum.switch.codegen.layout import (
+from .. import ir
+from ..batch import Entry, Output
+from ..passes.analysis import assigned
+from ..replicas import complete
+from ..state import State
+from ..v1model import MAX_CLONE_DEPTH
+from .driver import ENTRY
+from .layout import (
     COPIES,
     DIRECTORY,
     DUMP,
@@ -36,12 +40,8 @@ from switchsum.switch.codegen.layout import (
     table_word,
     waiting_layout,
 )
-from switchsum.switch.codegen.machine import Library
-from switchsum.switch.codegen.rows import TableRows
-from switchsum.switch.passes.analysis import assigned
-from switchsum.switch.replicas import complete
-from switchsum.switch.state import State
-from switchsum.switch.v1model import MAX_CLONE_DEPTH
+from .machine import Library
+from .rows import TableRows
 
 PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
 """Packets that exist at the same time: one, the packet that its clones are made of, a copy, and so on for clones of

@@ -15,8 +15,18 @@ from typing import Any, Final
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.emitter import (
+from .. import ir
+from ..meters import CELL_WORDS, MeterUnit
+from ..passes.analysis import (
+    is_wide,
+    live_after_graph,
+    live_before,
+    live_out,
+    registers_written_after,
+    written_after_graph,
+)
+from ..state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
+from .emitter import (
     I32,
     I64,
     POINTER,
@@ -29,7 +39,7 @@ from switchsum.switch.codegen.emitter import (
     constant,
     integer,
 )
-from switchsum.switch.codegen.layout import (
+from .layout import (
     COUNTS,
     DUMP,
     METERS,
@@ -42,20 +52,10 @@ from switchsum.switch.codegen.layout import (
     register_word,
     table_word,
 )
-from switchsum.switch.codegen.lookups import Lookup, row_address
-from switchsum.switch.codegen.meters import colour_of
-from switchsum.switch.codegen.values import Values
-from switchsum.switch.codegen.wide import WideFields
-from switchsum.switch.meters import CELL_WORDS, MeterUnit
-from switchsum.switch.passes.analysis import (
-    is_wide,
-    live_after_graph,
-    live_before,
-    live_out,
-    registers_written_after,
-    written_after_graph,
-)
-from switchsum.switch.state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
+from .lookups import Lookup, row_address
+from .meters import colour_of
+from .values import Values
+from .wide import WideFields
 
 LARGE_PARSER: Final = 512
 """Most blocks of a parser that LLVM optimises.  Its time grows faster than linearly if states form loops."""

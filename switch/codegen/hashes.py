@@ -11,9 +11,10 @@ from typing import Protocol
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.checksum import Checksum
-from switchsum.switch.codegen.emitter import (
+from .. import ir
+from ..hashes import crc_ccitt, reflected_crc
+from .checksum import Checksum
+from .emitter import (
     BIT,
     BYTE,
     I16,
@@ -26,8 +27,7 @@ from switchsum.switch.codegen.emitter import (
     constant,
     integer,
 )
-from switchsum.switch.codegen.wide import WideFields, is_wide_value
-from switchsum.switch.hashes import crc_ccitt, reflected_crc
+from .wide import WideFields, is_wide_value
 
 _ONES = 0xFFFFFFFF
 _CRCS = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import llvmlite.ir as ll
 
-from switchsum.switch.codegen.emitter import BIT, BYTE, I64, POINTER, VOID, Unit, Value, constant, integer
+from .emitter import BIT, BYTE, I64, POINTER, VOID, Unit, Value, constant, integer
 
 VECTOR_BYTES = 64
 """Bytes of a piece; LLVM makes several instructions of one operation if the machine's vectors are shorter."""

@@ -22,9 +22,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum.switch import ir
-from switchsum.switch.passes.analysis import GRAPHS, is_wide, used_by
-from switchsum.switch.tables import MatchKind, TableSpec
+from .. import ir
+from ..passes.analysis import GRAPHS, is_wide, used_by
+from ..tables import MatchKind, TableSpec
 
 RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, SHARD, SHARD_MASK = range(13)
 """Words of the context: random generator; directories of multicast groups and of clone sessions; most copies of a frame

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import llvmlite.ir as ll
 
-from switchsum.switch.codegen.emitter import BYTE, I64, POINTER, VOID, Unit, Value, constant
+from .emitter import BYTE, I64, POINTER, VOID, Unit, Value, constant
 
 LIMB_BYTES = 8
 LOOP_BYTES = 64

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import llvmlite.ir as ll
 
-from switchsum.switch.codegen.emitter import BYTE, I32, I64, POINTER, Emitter, Unit, Value, constant, integer
-from switchsum.switch.codegen.layout import (
+from ..tables import MatchKind
+from .emitter import BYTE, I32, I64, POINTER, Emitter, Unit, Value, constant, integer
+from .layout import (
     INDEX,
     INDEX_SIZE,
     ROWS,
@@ -21,7 +22,6 @@ from switchsum.switch.codegen.layout import (
     table_word,
     words,
 )
-from switchsum.switch.tables import MatchKind
 
 HASH_FACTOR = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio (Knuth, volume 3, section 6.4); odd, so that no information is lost."""

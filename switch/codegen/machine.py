@@ -6,7 +6,7 @@ from typing import Final
 
 import llvmlite.binding as llvm
 
-from switchsum.protocol.machinecode import Library, fingerprint, target_machine
+from switchsum.native.machinecode import Library, fingerprint, target_machine
 
 OPTIMISATION: Final = 2
 """Level of the optimiser, as in -O2."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from switchsum.switch.codegen.emitter import I32, I64, POINTER, Emitter, Unit, Value, constant
-from switchsum.switch.meters import (
+from ..meters import (
     BURST,
     COMMITTED,
     CONFIGURED,
@@ -17,6 +16,7 @@ from switchsum.switch.meters import (
     YELLOW,
     MeterUnit,
 )
+from .emitter import I32, I64, POINTER, Emitter, Unit, Value, constant
 
 
 def colour_of(emit: Emitter, cell: Value, unit: MeterUnit, frame_bytes: Value, now_us: Value) -> Value:

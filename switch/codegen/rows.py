@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.switch.codegen.layout import COUNTS, INDEX, INDEX_SIZE, METERS, ROWS, RowLayout, words
-from switchsum.switch.codegen.lookups import hash_key
-from switchsum.switch.tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
+from ..tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
+from .layout import COUNTS, INDEX, INDEX_SIZE, METERS, ROWS, RowLayout, words
+from .lookups import hash_key
 
 KEY_OFFSET = 8
 """Offset of a row's key, behind the action.  In a table with a field that is not exact the key begins with the mask."""

@@ -14,14 +14,15 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.patience import new_patience
-from switchsum.switch import ir, shards
-from switchsum.switch.batch import Output
-from switchsum.switch.codegen.driver import SHARDS
-from switchsum.switch.codegen.engine import BatchFunction, Native
-from switchsum.switch.codegen.layout import ALIGN, COPIES, FIRST_ARRAY, RANDOM, SHARD, SHARD_MASK, Layout
-from switchsum.switch.codegen.machine import Library
-from switchsum.switch.state import RANDOM_FACTOR, State
+from switchsum.native.patience import new_patience
+
+from .. import ir, shards
+from ..batch import Output
+from ..state import RANDOM_FACTOR, State
+from .driver import SHARDS
+from .engine import BatchFunction, Native
+from .layout import ALIGN, COPIES, FIRST_ARRAY, RANDOM, SHARD, SHARD_MASK, Layout
+from .machine import Library
 
 _SEED_MASK: Final = (1 << 64) - 1
 

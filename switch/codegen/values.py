@@ -12,14 +12,14 @@ from typing import Any
 
 import llvmlite.ir as ll
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.division import division_function
-from switchsum.switch.codegen.emitter import POINTER, Emitter, Fields, Value, constant, integer
-from switchsum.switch.codegen.hashes import HashEmitter
-from switchsum.switch.codegen.layout import RowLayout, words
-from switchsum.switch.codegen.wide import WideFields, is_wide_value
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.passes.analysis import is_wide
+from .. import ir
+from ..ir import Op, Relation
+from ..passes.analysis import is_wide
+from .division import division_function
+from .emitter import POINTER, Emitter, Fields, Value, constant, integer
+from .hashes import HashEmitter
+from .layout import RowLayout, words
+from .wide import WideFields, is_wide_value
 
 _MAX_DIVISION_BITS = 64
 """Widest division for which machines have an instruction."""

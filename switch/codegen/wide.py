@@ -33,15 +33,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from switchsum.switch import ir
-from switchsum.switch.codegen.emitter import BYTE, Emitter, Fields, Value
-from switchsum.switch.codegen.kernels import Shape, kernel
-from switchsum.switch.codegen.layout import ALIGN, ZEROS
-from switchsum.switch.codegen.limbs import LIMB_BYTES, LOOP_BYTES, carry_function, shift_function
-from switchsum.switch.ir import Op
-from switchsum.switch.passes.analysis import is_wide
-from switchsum.switch.passes.repeat import PERIODS, period_of
-from switchsum.switch.state import WIDE_BITS
+from .. import ir
+from ..ir import Op
+from ..passes.analysis import is_wide
+from ..passes.repeat import PERIODS, period_of
+from ..state import WIDE_BITS
+from .emitter import BYTE, Emitter, Fields, Value
+from .kernels import Shape, kernel
+from .layout import ALIGN, ZEROS
+from .limbs import LIMB_BYTES, LOOP_BYTES, carry_function, shift_function
 
 Region = tuple[str, int]
 """Memory whose content may change: ("register", number), a field's storage ("field", slot), or a temporary's."""

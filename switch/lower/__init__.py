@@ -6,6 +6,6 @@ the entry; `symbols.py` gives every name its index; `expressions.py` has the har
 
 from __future__ import annotations
 
-from switchsum.switch.lower.program import lower
+from .program import lower
 
 __all__ = ["lower"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from switchsum.switch import ir, model
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.lower.expressions import (
+from .. import ir, model
+from ..ir import Op, Relation
+from .expressions import (
     FALSE,
     Scope,
     choose,
@@ -21,9 +21,9 @@ from switchsum.switch.lower.expressions import (
     resize,
     unsigned,
 )
-from switchsum.switch.lower.graph import GraphBuilder
-from switchsum.switch.lower.hashes import hash_of
-from switchsum.switch.lower.symbols import Symbols
+from .graph import GraphBuilder
+from .hashes import hash_of
+from .symbols import Symbols
 
 # v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
 _NOTHING = {"no_op", "log_msg", "assert", "assume"}

@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchsum.switch import ir, model
-from switchsum.switch.ir import Op
-from switchsum.switch.lower.actions import ActionLowering
-from switchsum.switch.lower.expressions import Scope, truth
-from switchsum.switch.lower.graph import GraphBuilder
-from switchsum.switch.lower.symbols import Symbols, meter_unit
-from switchsum.switch.model import refusal
-from switchsum.switch.tables import (
+from .. import ir, model
+from ..ir import Op
+from ..model import refusal
+from ..tables import (
     ActionSpec,
     Entry,
     Exact,
@@ -30,6 +26,10 @@ from switchsum.switch.tables import (
     TableSpec,
     Ternary,
 )
+from .actions import ActionLowering
+from .expressions import Scope, truth
+from .graph import GraphBuilder
+from .symbols import Symbols, meter_unit
 
 MAX_COLOUR_BITS: Final = 64
 

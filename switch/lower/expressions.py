@@ -30,10 +30,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from switchsum.switch import ir, model
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.lower.symbols import Symbols
-from switchsum.switch.model import refusal
+from .. import ir, model
+from ..ir import Op, Relation
+from ..model import refusal
+from .symbols import Symbols
 
 MAX_EXACT_BITS = 8192
 """Most bits of an expression that is needed exactly; only shifts without a mask come near."""

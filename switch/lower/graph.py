@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from switchsum.switch import ir
+from .. import ir
 
 
 class GraphBuilder:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from switchsum.switch import ir, model
-from switchsum.switch.hashes import WIDTHS
-from switchsum.switch.lower.expressions import MAX_EXACT_BITS, Scope
+from .. import ir, model
+from ..hashes import WIDTHS
+from .expressions import MAX_EXACT_BITS, Scope
 
 
 def hash_of(scope: Scope, name: str) -> ir.Hash:

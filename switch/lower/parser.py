@@ -6,15 +6,15 @@ graph.  Ingress runs all the same, as in BMv2; the program may look at the error
 
 from __future__ import annotations
 
-from switchsum.switch import ir, model
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.lower.actions import lower_primitive
-from switchsum.switch.lower.expressions import Scope, low_bits, resize, truth, unsigned
-from switchsum.switch.lower.graph import GraphBuilder
-from switchsum.switch.lower.symbols import Symbols
-from switchsum.switch.model import refusal
-from switchsum.switch.tables import ActionSpec, KeySpec, MatchKind, TableSpec
-from switchsum.switch.value_sets import MEMBER
+from .. import ir, model
+from ..ir import Op, Relation
+from ..model import refusal
+from ..tables import ActionSpec, KeySpec, MatchKind, TableSpec
+from ..value_sets import MEMBER
+from .actions import lower_primitive
+from .expressions import Scope, low_bits, resize, truth, unsigned
+from .graph import GraphBuilder
+from .symbols import Symbols
 
 _INVALID_ADVANCE = "ParserInvalidArgument"
 _STACK_FULL = "StackOutOfBounds"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchsum.switch import ir, model
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.lower.controls import ControlLowering
-from switchsum.switch.lower.expressions import Scope, resize, truth
-from switchsum.switch.lower.graph import GraphBuilder
-from switchsum.switch.lower.hashes import hash_of
-from switchsum.switch.lower.parser import ParserLowering
-from switchsum.switch.lower.symbols import Symbols
-from switchsum.switch.model import refusal
-from switchsum.switch.v1model import DROP_PORT, PASSES
+from .. import ir, model
+from ..ir import Op, Relation
+from ..model import refusal
+from ..v1model import DROP_PORT, PASSES
+from .controls import ControlLowering
+from .expressions import Scope, resize, truth
+from .graph import GraphBuilder
+from .hashes import hash_of
+from .parser import ParserLowering
+from .symbols import Symbols
 
 MAX_BLOCKS: Final = 8192
 """Most blocks of one graph.  LLVM takes some seconds for this many, and more than twice as long for twice as many."""

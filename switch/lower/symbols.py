@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from switchsum.switch import ir, model
-from switchsum.switch.errors import ProgramError
-from switchsum.switch.meters import MeterUnit
+from .. import ir, model
+from ..errors import ProgramError
+from ..meters import MeterUnit
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")

@@ -7,9 +7,9 @@ P4Runtime specification 1.4.
 
 from __future__ import annotations
 
-from switchsum.switch.p4runtime.device import Device
-from switchsum.switch.p4runtime.refusal import Refused
-from switchsum.switch.p4runtime.server import Server
-from switchsum.switch.p4runtime.service import Service
+from .device import Device
+from .refusal import Refused
+from .server import Server
+from .service import Service
 
 __all__ = ["Device", "Refused", "Server", "Service"]

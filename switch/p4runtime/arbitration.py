@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from switchsum.protocol.p4runtime import Code
-from switchsum.switch.p4runtime.refusal import Refused, invalid
+
+from .refusal import Refused, invalid
 
 Stream = TypeVar("Stream", bound=Hashable)
 

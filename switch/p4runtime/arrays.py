@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
 from switchsum.protocol.p4runtime import Code, v1
-from switchsum.switch.p4runtime.refusal import Refused, invalid
-from switchsum.switch.p4runtime.schema import Schema, lookup
-from switchsum.switch.p4runtime.tables import MODIFY, Undo, decode_counts, encode_counts, refuse_meter_counts
-from switchsum.switch.p4runtime.translate import decode_rates, decode_register, encode_rates, encode_register
+
+from .refusal import Refused, invalid
+from .schema import Schema, lookup
+from .tables import MODIFY, Undo, decode_counts, encode_counts, refuse_meter_counts
+from .translate import decode_rates, decode_register, encode_rates, encode_register
 
 Array = TypeVar("Array")
 

@@ -11,10 +11,11 @@ from contextlib import nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
 from switchsum.protocol.p4runtime import Code, v1
-from switchsum.switch.p4runtime.device_config import program_of
-from switchsum.switch.p4runtime.program import Program
-from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
-from switchsum.switch.state import State
+
+from ..state import State
+from .device_config import program_of
+from .program import Program
+from .refusal import Refused, invalid, refusals
 
 Action = v1.SetForwardingPipelineConfigRequest
 Response = v1.GetForwardingPipelineConfigRequest

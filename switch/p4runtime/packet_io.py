@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from switchsum.protocol.p4runtime import decode_uint, encode_uint, v1
-from switchsum.switch.p4runtime.refusal import invalid
+
+from .refusal import invalid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

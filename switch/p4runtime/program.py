@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from switchsum.protocol.p4runtime import Code, Outcome, v1
-from switchsum.switch.p4runtime.arrays import Counters, Meters, Registers
-from switchsum.switch.p4runtime.refusal import Refused, invalid, refusals
-from switchsum.switch.p4runtime.replication import ReplicationEngine
-from switchsum.switch.p4runtime.schema import bind
-from switchsum.switch.p4runtime.tables import DELETE, INSERT, MODIFY, TableEntries, Undo
-from switchsum.switch.p4runtime.value_sets import ValueSets
-from switchsum.switch.state import State
+
+from ..state import State
+from .arrays import Counters, Meters, Registers
+from .refusal import Refused, invalid, refusals
+from .replication import ReplicationEngine
+from .schema import bind
+from .tables import DELETE, INSERT, MODIFY, TableEntries, Undo
+from .value_sets import ValueSets
 
 Writer = Callable[[int, Any], Undo]
 Reader = Callable[[Any], Iterator[Any]]

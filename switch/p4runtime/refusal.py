@@ -8,7 +8,8 @@ from typing import Final
 
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.p4runtime import Code
-from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, StateError, TableFull
+
+from ..errors import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, StateError, TableFull
 
 _CODES: Final[dict[type[SwitchsumError], Code]] = {
     BadEntry: Code.INVALID_ARGUMENT,

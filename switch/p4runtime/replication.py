@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from switchsum.protocol.p4runtime import Code, encode_uint, v1
-from switchsum.switch.errors import EntryExists, EntryMissing
-from switchsum.switch.p4runtime.refusal import Refused, invalid
-from switchsum.switch.p4runtime.tables import DELETE, INSERT, Undo
-from switchsum.switch.p4runtime.translate import decode_value
-from switchsum.switch.state import CloneSession, Replica, State
+
+from ..errors import EntryExists, EntryMissing
+from ..state import CloneSession, Replica, State
+from .refusal import Refused, invalid
+from .tables import DELETE, INSERT, Undo
+from .translate import decode_value
 
 PORT_BITS = 9
 Stored = TypeVar("Stored")

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from switchsum.protocol.p4runtime import config
-from switchsum.switch.meters import Meter, MeterUnit
-from switchsum.switch.p4runtime.packet_io import ControllerHeader
-from switchsum.switch.p4runtime.refusal import invalid
-from switchsum.switch.state import Counter, Register, State
-from switchsum.switch.tables import ActionSpec, KeySpec, MatchKind, Table
-from switchsum.switch.value_sets import ValueSet
+
+from ..meters import Meter, MeterUnit
+from ..state import Counter, Register, State
+from ..tables import ActionSpec, KeySpec, MatchKind, Table
+from ..value_sets import ValueSet
+from .packet_io import ControllerHeader
+from .refusal import invalid
 
 MatchType = config.MatchField
 _KINDS: Final = {

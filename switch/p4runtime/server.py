@@ -7,12 +7,13 @@ from typing import Final
 
 import grpc
 
-from switchsum.protocol import tls
+from switchsum.native import tls
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
-from switchsum.switch.p4runtime.arbitration import MAX_STREAMS
-from switchsum.switch.p4runtime.device import Pipeline
-from switchsum.switch.p4runtime.service import Service
+
+from .arbitration import MAX_STREAMS
+from .device import Pipeline
+from .service import Service
 
 UNARY_THREADS: Final = 16
 """Threads for all calls but streams, so that open streams cannot keep other calls out."""

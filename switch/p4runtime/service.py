@@ -25,10 +25,11 @@ from switchsum.protocol.p4runtime import (
     encode_election_id,
     v1,
 )
-from switchsum.switch.p4runtime.arbitration import DEFAULT_ROLE, Arbitration, Bid, Notification
-from switchsum.switch.p4runtime.device import Device, Pipeline
-from switchsum.switch.p4runtime.refusal import Refused, invalid
-from switchsum.switch.p4runtime.stream import Stream
+
+from .arbitration import DEFAULT_ROLE, Arbitration, Bid, Notification
+from .device import Device, Pipeline
+from .refusal import Refused, invalid
+from .stream import Stream
 
 API_VERSION: Final = "1.4.1"
 """Version of P4Runtime whose messages are understood, with any release of the protobuf definitions."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any, Final
 
-from switchsum.switch.p4runtime.refusal import Refused
+from .refusal import Refused
 
 MAX_PENDING: Final = 4096
 """Most messages that may wait for a slow client; further packet-ins to it are dropped."""

@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.p4runtime import Code, v1
-from switchsum.switch.errors import ReadOnly
-from switchsum.switch.meters import MeterRates
-from switchsum.switch.p4runtime.refusal import Refused, invalid
-from switchsum.switch.p4runtime.schema import Schema, TableSchema, lookup
-from switchsum.switch.p4runtime.translate import (
+
+from ..errors import ReadOnly
+from ..meters import MeterRates
+from ..tables import Entry, Match
+from .refusal import Refused, invalid
+from .schema import Schema, TableSchema, lookup
+from .translate import (
     decode_action,
     decode_key,
     decode_rates,
@@ -24,7 +26,6 @@ from switchsum.switch.p4runtime.translate import (
     encode_key,
     encode_rates,
 )
-from switchsum.switch.tables import Entry, Match
 
 INSERT, MODIFY, DELETE = v1.Update.INSERT, v1.Update.MODIFY, v1.Update.DELETE
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
-from switchsum.switch.meters import MeterRates
-from switchsum.switch.p4runtime.refusal import Refused, invalid
-from switchsum.switch.p4runtime.schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
-from switchsum.switch.tables import Exact, Lpm, Match, MatchKind, Range, Ternary
+
+from ..meters import MeterRates
+from ..tables import Exact, Lpm, Match, MatchKind, Range, Ternary
+from .refusal import Refused, invalid
+from .schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
 
 
 class HasFields(Protocol):

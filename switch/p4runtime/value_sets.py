@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from switchsum.protocol.p4runtime import Code, v1
-from switchsum.switch.p4runtime.refusal import Refused, invalid
-from switchsum.switch.p4runtime.schema import Schema, ValueSetSchema, lookup
-from switchsum.switch.p4runtime.tables import MODIFY, Undo
-from switchsum.switch.p4runtime.translate import decode_key, encode_key
-from switchsum.switch.tables import Exact, Match, MatchKind, Ternary
-from switchsum.switch.value_sets import Member
+
+from ..tables import Exact, Match, MatchKind, Ternary
+from ..value_sets import Member
+from .refusal import Refused, invalid
+from .schema import Schema, ValueSetSchema, lookup
+from .tables import MODIFY, Undo
+from .translate import decode_key, encode_key
 
 
 class ValueSets:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from switchsum.switch import ir
-from switchsum.switch.lower.graph import targets
-from switchsum.switch.state import WIDE_BITS
+from .. import ir
+from ..lower.graph import targets
+from ..state import WIDE_BITS
 
 GRAPHS = ("parser", "verify", "ingress", "egress", "update")
 """A program's graphs in the order in which they run."""

@@ -23,11 +23,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from switchsum.switch import ir
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.passes.analysis import reads, written
-from switchsum.switch.passes.rewrite import map_graphs
-from switchsum.switch.state import WIDE_BITS
+from .. import ir
+from ..ir import Op, Relation
+from ..state import WIDE_BITS
+from .analysis import reads, written
+from .rewrite import map_graphs
 
 _Kind = tuple[int, int, int]
 """Kind of a test: the slot of the narrow field, the bits that the test may set, and the width of the compared values.

@@ -19,12 +19,12 @@ one pass over a graph without loops is enough.
 
 from __future__ import annotations
 
-from switchsum.switch import ir
-from switchsum.switch.ir import Op
-from switchsum.switch.lower.graph import targets
-from switchsum.switch.passes.analysis import written
-from switchsum.switch.passes.rewrite import Rewrite, map_graphs, rebuild_statement
-from switchsum.switch.state import WIDE_BITS
+from .. import ir
+from ..ir import Op
+from ..lower.graph import targets
+from ..state import WIDE_BITS
+from .analysis import written
+from .rewrite import Rewrite, map_graphs, rebuild_statement
 
 LANES = (64, 32, 16, 8)
 """Lanes that vector instructions add, the widest first."""

@@ -29,11 +29,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum.switch import ir
-from switchsum.switch.errors import ProgramError
-from switchsum.switch.ir import Op
-from switchsum.switch.lower.graph import targets
-from switchsum.switch.passes.analysis import assigned, is_wide, written
+from .. import ir
+from ..errors import ProgramError
+from ..ir import Op
+from ..lower.graph import targets
+from .analysis import assigned, is_wide, written
 
 ZERO: Final = -1
 ONE: Final = -2

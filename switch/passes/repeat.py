@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from switchsum.switch import ir
-from switchsum.switch.passes.analysis import GRAPHS, is_wide, written
-from switchsum.switch.passes.rewrite import map_graphs, rebuild_program
+from .. import ir
+from .analysis import GRAPHS, is_wide, written
+from .rewrite import map_graphs, rebuild_program
 
 PERIODS = (8, 16, 32, 64)
 """Widths of a word that vector instructions can repeat."""

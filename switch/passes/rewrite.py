@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from switchsum.switch import ir
+from .. import ir
 
 Rewrite = Callable[[ir.Expr], ir.Expr]
 

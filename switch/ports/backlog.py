@@ -6,8 +6,8 @@ import ctypes
 import time
 from collections import deque
 
-from switchsum.switch.ports.base import Addresses, Words
-from switchsum.switch.queues import CAPACITY_FRAMES, Queues
+from ..queues import CAPACITY_FRAMES, Queues
+from .base import Addresses, Words
 
 
 class Backlog:

@@ -27,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import TransportError
-from switchsum.switch.queues import PORTS, Queues
+
+from ..queues import PORTS, Queues
 
 Addresses = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint32]

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Words
+from .base import MAX_FRAME_BYTES, Addresses, Batch, Words
 
 _SECTION: Final = 0x0A0D0D0A
 _INTERFACE: Final = 1

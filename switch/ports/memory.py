@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from switchsum.switch.ports.base import Addresses, Batch, Counter, PortGroup, PortTable, Words
+from .base import Addresses, Batch, Counter, PortGroup, PortTable, Words
 
 
 class MemoryPorts(PortGroup):

@@ -16,15 +16,16 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.protocol.batchsocket import grow_buffers
-from switchsum.protocol.packetring import PacketRing, forget_error
-from switchsum.protocol.packetsocket import interface_mtu, segments
-from switchsum.protocol.segmentation import VNET_BYTES, FrameSender
+from switchsum.native.batchsocket import grow_buffers
+from switchsum.native.packetring import PacketRing, forget_error
+from switchsum.native.packetsocket import interface_mtu, segments
+from switchsum.native.segmentation import VNET_BYTES, FrameSender
 from switchsum.protocol.wire import ETHERNET_BYTES
-from switchsum.switch.ports import packet_kernels
-from switchsum.switch.ports.backlog import Backlog
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Counter, PortGroup, PortTable, Words
-from switchsum.switch.ports.packet_kernels import DESCRIPTOR, IS_BLOCKED, TAG_BYTES, TOGETHER, packet_words
+
+from . import packet_kernels
+from .backlog import Backlog
+from .base import MAX_FRAME_BYTES, Addresses, Batch, Counter, PortGroup, PortTable, Words
+from .packet_kernels import DESCRIPTOR, IS_BLOCKED, TAG_BYTES, TOGETHER, packet_words
 
 _log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024

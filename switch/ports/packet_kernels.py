@@ -12,12 +12,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes, load_acquire
-from switchsum.protocol.kernels import inner, kernel
-from switchsum.protocol.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, are_slots, first_frame, take
-from switchsum.protocol.segmentation import FrameSender, Sending, send_frames
-from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
-from switchsum.switch.queues import PORTS
+from switchsum.native.atomics import copy_bytes, load_acquire
+from switchsum.native.kernels import inner, kernel
+from switchsum.native.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, are_slots, first_frame, take
+from switchsum.native.segmentation import FrameSender, Sending, send_frames
+
+from ..queues import PORTS
+from .base import Addresses, Counter, Counters, Words
 
 _RX_FRAMES: Final = int(Counter.RX_FRAMES)
 _RX_BYTES: Final = int(Counter.RX_BYTES)

@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.switch.ports.base import DROP_PORT, Addresses, Batch, Counter, PortGroup, PortInfo, PortTable, Words
-from switchsum.switch.ports.taps import Tap
-from switchsum.switch.v1model import QUEUE_SHIFT
+from ..v1model import QUEUE_SHIFT
+from .base import DROP_PORT, Addresses, Batch, Counter, PortGroup, PortInfo, PortTable, Words
+from .taps import Tap
 
 BATCH_FRAMES: Final = 256
 """Most frames that one poll returns."""

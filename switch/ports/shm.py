@@ -22,14 +22,15 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.protocol.bodies import body_stride, share
+from switchsum.native.bodies import body_stride, share
+from switchsum.native.ring import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, abandon, fill_link, lend_rows
+from switchsum.native.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
+from switchsum.native.sockets import listening_at
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.ring import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, abandon, fill_link, lend_rows
-from switchsum.protocol.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
-from switchsum.protocol.sockets import listening_at
 from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
-from switchsum.switch.ports import shm_kernels
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
+
+from . import shm_kernels
+from .base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
 """Ethernet address of a worker, without its port number, which is added; locally administered."""

@@ -12,16 +12,17 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol import ring
-from switchsum.protocol.atomics import fence, same_bytes
-from switchsum.protocol.bodies import free_if_unread, put_body
-from switchsum.protocol.kernels import inner, kernel
-from switchsum.protocol.patience import Patience, give_way, look_until
-from switchsum.protocol.system import ring_bell
+from switchsum.native import ring
+from switchsum.native.atomics import fence, same_bytes
+from switchsum.native.bodies import free_if_unread, put_body
+from switchsum.native.kernels import inner, kernel
+from switchsum.native.patience import Patience, give_way, look_until
+from switchsum.native.system import ring_bell
 from switchsum.protocol.wire import FRAME_BYTES
-from switchsum.switch.ports.base import Addresses, Counter, Counters, Words
-from switchsum.switch.queues import PORTS
-from switchsum.switch.replicas import complete
+
+from ..queues import PORTS
+from ..replicas import complete
+from .base import Addresses, Counter, Counters, Words
 
 _SHARED_BYTES: Final = 512
 """Shorter frames are copied whole: to compare their bodies would cost as much."""

@@ -14,7 +14,7 @@ from io import BufferedWriter
 from pathlib import Path
 from typing import Final, Protocol
 
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Batch, Words
+from .base import MAX_FRAME_BYTES, Addresses, Batch, Words
 
 _log = logging.getLogger(__name__)
 

@@ -15,13 +15,14 @@ import socket
 
 import numpy as np
 
-from switchsum.protocol.batchreceive import has_more
-from switchsum.protocol.batchsocket import grow_buffers, knows_segments, take_together
+from switchsum.native.batchreceive import has_more
+from switchsum.native.batchsocket import grow_buffers, knows_segments, take_together
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
-from switchsum.switch.ports import udp_kernels
-from switchsum.switch.ports.base import Addresses, Batch, PortGroup, PortTable, Words
-from switchsum.switch.ports.udp_kernels import udp_words
+
+from . import udp_kernels
+from .base import Addresses, Batch, PortGroup, PortTable, Words
+from .udp_kernels import udp_words
 
 
 class UdpPort(PortGroup):

@@ -8,16 +8,17 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.atomics import copy_bytes
-from switchsum.protocol.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
-from switchsum.protocol.batchsend import REFUSED, BatchSender, SendWords, send_datagrams
-from switchsum.protocol.batchsocket import Addresses as Names
-from switchsum.protocol.batchsocket import Indices
-from switchsum.protocol.encapsulation import Bytes, made_up_mac, template, wrap
-from switchsum.protocol.kernels import inner, kernel
-from switchsum.protocol.rows import LEAD_BYTES
+from switchsum.native.atomics import copy_bytes
+from switchsum.native.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
+from switchsum.native.batchsend import REFUSED, BatchSender, SendWords, send_datagrams
+from switchsum.native.batchsocket import Addresses as Names
+from switchsum.native.batchsocket import Indices
+from switchsum.native.encapsulation import Bytes, made_up_mac, template, wrap
+from switchsum.native.kernels import inner, kernel
+from switchsum.native.rows import LEAD_BYTES
 from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES, Address
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Addresses, Counter, Counters, Words
+
+from .base import MAX_FRAME_BYTES, Addresses, Counter, Counters, Words
 
 _ADDRESSES: Final = ETHERNET_BYTES + 12
 """Offset in a frame of the IPv4 addresses and UDP ports of source and destination, 12 bytes in all."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.host.communicator import Communicator
+from switchsum.host.api.communicator import Communicator
 from switchsum.protocol import lanes as definition
 
 RANKS = 3

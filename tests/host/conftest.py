@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchsum.host.communicator import Communicator
-from switchsum.host.warm import warm_up
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.links.warm import warm_up
 from switchsum.testing.local import communicators
 
 from .checks import RANKS

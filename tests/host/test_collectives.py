@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.host.communicator import Communicator
-from switchsum.host.handle import Handle
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
 from switchsum.protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
 from switchsum.testing.local import communicators
 

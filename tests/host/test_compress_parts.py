@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from switchsum.host.api.sparse import SparseSum
 from switchsum.host.compress import (
     Compressor,
     DeepGradientCompression,
@@ -26,7 +27,6 @@ from switchsum.host.compress import (
     TopK,
 )
 from switchsum.host.compress.base import Reduced
-from switchsum.host.sparse import SparseSum
 from switchsum.protocol.errors import UsageError
 
 RANKS = 3

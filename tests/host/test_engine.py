@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.host.engine import Engine
-from switchsum.host.operation import Operation
-from switchsum.host.state import OPERATIONS, Count
+from switchsum.host.engine.operation import Operation
+from switchsum.host.engine.state import OPERATIONS, Count
+from switchsum.host.engine.worker import Engine
+from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     NotAdmitted,
@@ -22,7 +23,6 @@ from switchsum.protocol.errors import (
     SwitchLost,
     UsageError,
 )
-from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Packet, Reason, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host import integers, kernels
-from switchsum.host.operation import Operation
-from switchsum.protocol.memory import address_of
+from switchsum.host.engine import integers, kernels
+from switchsum.host.engine.operation import Operation
+from switchsum.native.memory import address_of
 
 Array = npt.NDArray[Any]
 CODES = {1: integers.INT8, 2: integers.INT16, 4: integers.INT32, 8: integers.INT64}

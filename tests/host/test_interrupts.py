@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-import switchsum.host.calls
-from switchsum.host.communicator import Communicator
+import switchsum.host.api.calls
+from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError, WorkerLost
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
-HOST = str(Path(switchsum.host.calls.__file__).parent)
+HOST = str(Path(switchsum.host.api.calls.__file__).parent)
 LOOKED_AT = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "RESUME", "JUMP_BACKWARD", "PRECALL"}
 """After these, and hardly anywhere else, the interpreter runs signal handlers."""
 PUBLIC = {"call", "allreduce", "main"}

@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
+from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
-from switchsum.host.join import Membership
 from switchsum.protocol import errors, rpc
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -219,7 +219,7 @@ def test_a_switch_that_hands_on_no_hello_is_reported(controller: FakeController,
 def test_a_link_that_loses_long_frames_is_reported(
     controller: FakeController, switch: Recorder, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchsum.host.join.HELLO_S", 0.001)
+    monkeypatch.setattr("switchsum.host.api.join.HELLO_S", 0.001)
     controller.answers["Ready"] = lambda _: rpc.ReadyReply(
         admitted=False, hello_seen=False, hello_cut=min(map(len, switch.frames)) < 1114
     )
@@ -271,7 +271,7 @@ def test_the_odd_rank_is_named_first_when_operations_differ(controller: FakeCont
 def test_a_controller_that_goes_away_does_not_end_the_job(
     controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchsum.host.join.CALL_S", 0.2)
+    monkeypatch.setattr("switchsum.host.api.join.CALL_S", 0.2)
     membership = join(controller)
     controller.server.stop(0).wait()
     time.sleep(0.8)

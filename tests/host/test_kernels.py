@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host import exact, integers, kernels
-from switchsum.protocol import floats, lanes
-from switchsum.protocol.kernels import kernel
-from switchsum.protocol.memory import address_of
+from switchsum.host.engine import exact, integers, kernels
+from switchsum.native import floats
+from switchsum.native.kernels import kernel
+from switchsum.native.memory import address_of
+from switchsum.protocol import lanes
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchsum.host.state import Count
+from switchsum.host.engine.state import Count
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link

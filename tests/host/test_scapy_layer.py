@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
-from switchsum.host.transport.scapy_layer import LANES, Aggregation
+from switchsum.host.links.scapy_layer import LANES, Aggregation
 from switchsum.protocol.frame import FIELDS
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,
@@ -108,5 +108,5 @@ def test_ordinary_udp_is_not_ours() -> None:
 
 
 def test_links_do_without_scapy() -> None:
-    code = "import sys, switchsum.host.transport.links; sys.exit('scapy' in sys.modules)"
+    code = "import sys, switchsum.host.links.names; sys.exit('scapy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchsum.host import bitmap, sparse
-from switchsum.host.communicator import Communicator
-from switchsum.host.sparse import SparseSum
+from switchsum.host.api import bitmap, sparse
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.sparse import SparseSum
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, UsageError, WorkerLost
 
 from ..timing import patience

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from switchsum.host.state import Count
+from switchsum.host.engine.state import Count
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.protocol.wire import Address, Flag, Header, Kind, Reason, build_frame, payload_bytes
 from switchsum.switch.tables import Entry, Exact

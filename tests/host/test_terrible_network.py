@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchsum.host.state import Count
+from switchsum.host.engine.state import Count
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Tag
 from switchsum.protocol.wire import Flag, Packet, Reason

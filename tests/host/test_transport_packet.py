@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.host.transport.base import Transport
-from switchsum.host.transport.links import open_transport
-from switchsum.host.transport.packet import PacketTransport
+from switchsum.host.links.base import Transport
+from switchsum.host.links.names import open_transport
+from switchsum.host.links.packet import PacketTransport
+from switchsum.native.packetring import HEAD, SLOTS
+from switchsum.native.packetsocket import PACKET_VNET_HDR, SOL_PACKET, udp_filter
+from switchsum.native.segmentation import sum16
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.packetring import HEAD, SLOTS
-from switchsum.protocol.packetsocket import PACKET_VNET_HDR, SOL_PACKET, udp_filter
-from switchsum.protocol.segmentation import sum16
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,
     FRAME_BYTES,
@@ -147,7 +147,7 @@ def received(link: Transport, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", ["packet", "scapy"])
 def test_frames_travel_whole_in_both_directions(kind: str, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", "switchsum.host.transport")
+    caplog.set_level("DEBUG", "switchsum.host.links")
     link = wire.worker(kind)
     assert link.address.ip == parse_ip(WORKER_IP)
     contributions = [contribution(link.address, slot, bytes([slot]) * (slot % 2 * PAYLOAD)) for slot in range(100)]
@@ -283,7 +283,7 @@ def test_without_privilege_the_error_names_it(wire: Wire, monkeypatch: pytest.Mo
             raise PermissionError
         return ordinary(family, *rest)
 
-    monkeypatch.setattr("switchsum.protocol.packetsocket.socket.socket", refuse)
+    monkeypatch.setattr("switchsum.native.packetsocket.socket.socket", refuse)
     with pytest.raises(TransportError, match="port3 needs root or CAP_NET_RAW"):
         PacketPorts(PortTable(), {1: "port3"})
 
@@ -500,7 +500,7 @@ def test_where_memory_is_short_the_ring_is_smaller(
                 raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             super().setsockopt(level, option, value)
 
-    monkeypatch.setattr("switchsum.protocol.packetsocket.socket.socket", Short)
+    monkeypatch.setattr("switchsum.native.packetsocket.socket.socket", Short)
     with pytest.raises(TransportError, match="interface sum0: no receive ring: Cannot allocate memory"):
         wire.worker()
     Short.most = 70

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from switchsum.host.transport.links import open_transport
-from switchsum.host.transport.udp import UdpTransport
-from switchsum.protocol.batchsocket import take_together
+from switchsum.host.links.names import open_transport
+from switchsum.host.links.udp import UdpTransport
+from switchsum.native.batchsocket import take_together
 from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.wire import (
     AGGREGATION_PORT,

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.host import connect, machine
-from switchsum.host.transport.shm import ShmTransport
-from switchsum.host.warm import warm_up
-from switchsum.protocol import ring
+from switchsum.host import connect
+from switchsum.host.engine import machine
+from switchsum.host.links.shm import ShmTransport
+from switchsum.host.links.warm import warm_up
+from switchsum.native import ring
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts

@@ -60,7 +60,7 @@ def test_the_steps_fit_the_sources(changed: Path) -> None:
         "p4src/types.p4",
         "p4src/lanes.p4",
         "protocol/frame.py",
-        "host/operation.py",
+        "host/engine/operation.py",
         "protocol/slot_rules.py",
     }
     for file in files:

@@ -29,7 +29,7 @@ DEADLINE_S = patience(100.0)
 def make_groups(ranks: int) -> list[Any]:
     """Return the groups of all ranks, each with a communicator of its own."""
     dist = pytest.importorskip("torch.distributed", reason="PyTorch is not installed (make torch)")
-    from switchsum.host.pytorch.group import SwitchGroup
+    from switchsum.torch.group import SwitchGroup
 
     store = dist.HashStore()
     made = communicators(ranks, config=ClusterConfig(workers=ranks, lanes=256, window_slots=16, timeout_s=patience(50)))

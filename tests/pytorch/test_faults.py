@@ -102,7 +102,7 @@ def weights_without_faults() -> list[float]:
 
 
 def test_a_rank_that_never_comes_is_named() -> None:
-    from switchsum.host.pytorch.rendezvous import Meeting, meet
+    from switchsum.torch.rendezvous import Meeting, meet
 
     store = dist.HashStore()
     store.set("switchsum/machine/2", "here")
@@ -114,7 +114,7 @@ def test_a_rank_that_never_comes_is_named() -> None:
 
 
 def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    from switchsum.host.pytorch import rendezvous
+    from switchsum.torch import rendezvous
 
     def refuse(place: object, method: str, request: object, reply: object) -> None:
         raise NoCapacity("no 256 slots are free") if method == "CreateJob" else UnknownJob("none of that name")
@@ -129,7 +129,7 @@ def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_several_machines_need_the_address_of_a_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    from switchsum.host.pytorch.rendezvous import Meeting, meet
+    from switchsum.torch.rendezvous import Meeting, meet
 
     monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
     store = dist.HashStore()

@@ -19,7 +19,7 @@ from ..timing import patience
 from .conftest import RANKS, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
-from switchsum.host.pytorch.work import Completer  # noqa: E402  (it needs torch)
+from switchsum.torch.work import Completer  # noqa: E402  (it needs torch)
 
 dist = torch.distributed
 OP = dist.ReduceOp
@@ -497,7 +497,7 @@ def test_a_group_used_from_two_threads(groups: list[Any], monkeypatch: pytest.Mo
             time.sleep(0.05)
             super().__init__(name)
 
-    monkeypatch.setattr("switchsum.host.pytorch.group.Completer", Late)
+    monkeypatch.setattr("switchsum.torch.group.Completer", Late)
 
     def call(group: Any) -> None:
         def many(_: int) -> None:

@@ -9,8 +9,8 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.transport.shm import ShmTransport
-from switchsum.protocol import ring
+from switchsum.host.links.shm import ShmTransport
+from switchsum.native import ring
 
 FRAME = 1114
 WINDOW = 48

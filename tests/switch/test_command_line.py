@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
+from switchsum.native.packetsocket import open_packet_socket
 from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.packetsocket import open_packet_socket
 from switchsum.switch.command_line import LISTEN, make_config, parse, run
 from switchsum.switch.daemon import Config
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from switchsum.native.packetsocket import open_packet_socket
 from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.protocol.packetsocket import open_packet_socket
 from switchsum.switch.meters import GREEN, RED, YELLOW
 
 from ..timing import patience

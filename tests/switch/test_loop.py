@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 
-from switchsum.host.transport.shm import ShmTransport
+from switchsum.host.links.shm import ShmTransport
 from switchsum.protocol.wire import LOWER_BYTES, Address
 from switchsum.switch import loop
 from switchsum.switch.pace import new_pace

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.host.transport.shm import ShmTransport
-from switchsum.protocol import ring
+from switchsum.host.links.shm import ShmTransport
+from switchsum.native import ring
+from switchsum.native.shm import Answer, Hello, socket_path
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.shm import Answer, Hello, socket_path
 from switchsum.switch.ports import shm as shm_ports
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet

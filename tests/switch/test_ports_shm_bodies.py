@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from switchsum.host.transport.shm import ShmTransport
+from switchsum.host.links.shm import ShmTransport
 from switchsum.protocol.wire import FRAME_BYTES
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet

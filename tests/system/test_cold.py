@@ -11,9 +11,9 @@ import pytest
 
 from switchsum.launch.options import Links
 from switchsum.launch.session import compile_for_workers
-from switchsum.protocol.cache import CACHE_VARIABLE, open_directory, open_store
-from switchsum.protocol.compiling import compiling
-from switchsum.protocol.sources import source_digest
+from switchsum.native.cache import CACHE_VARIABLE, open_directory, open_store
+from switchsum.native.compiling import compiling
+from switchsum.native.sources import source_digest
 
 
 class Started:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.host.transport.links import open_transport
+from switchsum.host.links.names import open_transport
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.switch.ports.base import Batch, PortTable

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from switchsum.cli import app
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch import authority
-from switchsum.protocol import rpc, tls
+from switchsum.native import tls
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchsumError, UsageError
 
 from ..timing import patience

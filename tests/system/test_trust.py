@@ -18,7 +18,7 @@ import pytest
 
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch.ready import READY_FD
-from switchsum.protocol.sockets import RUNTIME_VARIABLE
+from switchsum.native.sockets import RUNTIME_VARIABLE
 
 from ..timing import patience
 from .conftest import NAMESPACES, Run

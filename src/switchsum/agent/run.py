@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from switchsum.agent.options import AgentOptions
 from switchsum.controller.rpc_client import ControllerClient
-from switchsum.host.transport.links import open_transport
+from switchsum.host.links.names import open_transport
 from switchsum.launch.children import Children
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UnknownJob, UsageError

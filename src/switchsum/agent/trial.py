@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.agent.options import AgentOptions
-from switchsum.host.communicator import Communicator
+from switchsum.host.api.communicator import Communicator
 from switchsum.host.connect import connect
 from switchsum.protocol.errors import RemoteError, UsageError
 

@@ -9,8 +9,8 @@ import typer
 
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
+from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from switchsum.native.sockets import controller_address
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
-from switchsum.protocol.sockets import controller_address
 
 if TYPE_CHECKING:
     from switchsum.controller.rpc_client import ControllerClient

@@ -27,8 +27,8 @@ def warm(
     from switchsum import p4src
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
-    from switchsum.protocol.cache import CACHE_VARIABLE, refusals
-    from switchsum.protocol.kernels import kernel_store
+    from switchsum.native.cache import CACHE_VARIABLE, refusals
+    from switchsum.native.kernels import kernel_store
     from switchsum.switch.pipeline import Pipeline
 
     store = kernel_store()
@@ -48,7 +48,7 @@ def warm(
 
 def _warm_workers(links: list[Links]) -> None:
     """Compile what workers run before they have a link."""
-    from switchsum.host.warm import warm_up
+    from switchsum.host.links.warm import warm_up
 
     for link in links:
         warm_up(f"{link}:")

@@ -9,8 +9,8 @@ from typing import Final
 
 from switchsum.doctor.finding import Finding, State
 from switchsum.launch.wires import ENTERED
+from switchsum.native.sockets import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.errors import LocalError
-from switchsum.protocol.sockets import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.wire import AGGREGATION_PORT
 
 PORTS: Final = {

@@ -15,7 +15,7 @@ import time
 from typing import Any, Final
 
 from switchsum.launch.children import Child
-from switchsum.protocol.compiling import tell_too
+from switchsum.native.compiling import tell_too
 from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"

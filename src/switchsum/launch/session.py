@@ -19,11 +19,11 @@ from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
+from switchsum.native.cache import open_store
+from switchsum.native.sources import source_digest
+from switchsum.native.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol import rpc
-from switchsum.protocol.cache import open_store
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.sources import source_digest
-from switchsum.protocol.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol.wire import format_ip, format_mac
 
 JOB = "run"

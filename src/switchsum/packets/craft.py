@@ -9,7 +9,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
-from switchsum.host.transport.scapy_layer import LANES, Aggregation
+from switchsum.host.links.scapy_layer import LANES, Aggregation
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import FIELDS, Flag, LaneFormat, payload_bytes
 from switchsum.protocol.wire import Address, format_ip, format_mac

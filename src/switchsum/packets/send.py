@@ -11,9 +11,9 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
 from switchsum.controller.rpc_client import ControllerClient
-from switchsum.host.join import Membership
-from switchsum.host.transport.base import Transport
-from switchsum.host.transport.links import open_transport
+from switchsum.host.api.join import Membership
+from switchsum.host.links.base import Transport
+from switchsum.host.links.names import open_transport
 from switchsum.packets.craft import craft
 from switchsum.protocol import rpc
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes

@@ -7,7 +7,7 @@ from typing import Any
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
 
-from switchsum.host.transport.scapy_layer import LANES, Aggregation
+from switchsum.host.links.scapy_layer import LANES, Aggregation
 from switchsum.protocol.frame import FIELDS, NO_BLOCK, Flag, Kind
 
 FEW_LANES = 6

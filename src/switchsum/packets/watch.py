@@ -14,10 +14,10 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet, bind_bottom_up
 from scapy.utils import PcapReader
 
-from switchsum.host.transport.scapy_layer import Aggregation
+from switchsum.host.links.scapy_layer import Aggregation
+from switchsum.native.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
+from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.errors import LocalError, TransportError
-from switchsum.protocol.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
-from switchsum.protocol.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.wire import AGGREGATION_PORT
 
 LONGEST_WAIT_S = 0.5

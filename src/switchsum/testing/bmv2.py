@@ -23,9 +23,9 @@ from switchsum.launch.bmv2 import AS_STARTED, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
+from switchsum.native.packetsocket import SOL_PACKET, open_packet_socket
 from switchsum.protocol.frame import AT, Kind, Reason
 from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.protocol.packetsocket import SOL_PACKET, open_packet_socket
 from switchsum.protocol.wire import Address, parse_ip
 from switchsum.testing.rig import CPU_PORT, SWITCH
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine import Engine, EngineConfig
-from switchsum.host.events import Event, Failed, Finished
-from switchsum.host.operation import Operation
-from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
+from switchsum.host.engine.events import Event, Failed, Finished
+from switchsum.host.engine.operation import Operation
+from switchsum.host.engine.worker import Engine, EngineConfig
+from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
 from switchsum.testing.clock import VirtualClock

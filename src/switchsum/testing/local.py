@@ -9,12 +9,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from switchsum.host.communicator import Communicator
-from switchsum.host.driver import Driver
-from switchsum.host.engine import Engine
-from switchsum.host.transport.base import Frames, Indices, Received
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.engine.worker import Engine
+from switchsum.host.links.base import Frames, Indices, Received
+from switchsum.host.links.driver import Driver
+from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchsumError, UsageError
-from switchsum.protocol.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
 from switchsum.testing.cluster import ClusterConfig

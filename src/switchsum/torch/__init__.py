@@ -6,10 +6,10 @@ Installed, it is found without any import; `import switchsum.torch` registers it
 from __future__ import annotations
 
 from switchsum import torch_backend
-from switchsum.host.pytorch.group import GroupStatistics, SwitchGroup
-from switchsum.host.pytorch.scheduled import Scheduled
 from switchsum.torch import hooks
+from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.groups import statistics
+from switchsum.torch.scheduled import Scheduled
 
 torch_backend.register()
 

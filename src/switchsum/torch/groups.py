@@ -14,9 +14,10 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from switchsum.host.communicator import Communicator
-from switchsum.host.pytorch.group import BACKEND, GroupStatistics, SwitchGroup
-from switchsum.host.pytorch.rendezvous import (
+from switchsum.host.api.communicator import Communicator
+from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.torch.group import BACKEND, GroupStatistics, SwitchGroup
+from switchsum.torch.rendezvous import (
     Meeting,
     Place,
     Services,
@@ -26,7 +27,6 @@ from switchsum.host.pytorch.rendezvous import (
     open_job,
     remove_job,
 )
-from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.services import LocalServices
 
 _generations: Counter[str] = Counter()

@@ -1,7 +1,203 @@
-"""Communication hooks for DistributedDataParallel."""
+"""Communication hooks for DistributedDataParallel: compressed gradients through the switch."""
 
 from __future__ import annotations
 
-from switchsum.host.pytorch.hooks import CompressedHook, Compressor, Exchange, NarrowLanes, compressed
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
-__all__ = ["CompressedHook", "Compressor", "Exchange", "NarrowLanes", "compressed"]
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.futures import Future
+
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
+from switchsum.host.compress.base import Part, split
+from switchsum.protocol.errors import UsageError
+from switchsum.torch.group import SwitchGroup
+from switchsum.torch.tensors import stage
+
+Floats = npt.NDArray[np.float32]
+
+FLOATS: Final = {torch.float32, torch.float16, torch.bfloat16}
+
+
+class Exchange(Protocol):
+    """A compressed average under way."""
+
+    @property
+    def handles(self) -> Sequence[Handle]:
+        """Collectives that have not ended; maybe none."""
+        ...
+
+    def finish(self) -> Floats:
+        """Return the average, once they have."""
+        ...
+
+
+class Compressor(Protocol):
+    """What sends less than a gradient, and keeps what it has not sent.
+
+    One that also has `begin_parts(communicator, parts, values)`, as those of `switchsum.host.compress` have, is given
+    a bucket at a time; it keeps what it keeps for each of the parts.
+    """
+
+    def begin(self, communicator: Communicator, key: str, gradient: Floats) -> Exchange:
+        """Begin the average over ranks of `gradient` `[n]`, of which nothing is kept but the residual under `key`.
+
+        `key` names a parameter, whichever bucket it is in.  Ranks call it in the same order.  What needs answers
+        before it can go on may wait for them here.
+        """
+        ...
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return residuals, and whatever else the next step depends on."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """A whole gradient under way."""
+
+    handles: Sequence[Handle]
+    values: Floats
+
+    def finish(self) -> Floats:
+        """Return the average."""
+        return self.values
+
+
+class NarrowLanes:
+    """Sends every value in lanes of 16 or 8 bits, rounded at random so that the mean is right; keeps nothing."""
+
+    def __init__(self, lanes: str = "int16") -> None:
+        """Use "int16" or "int8" lanes; the first average raises UsageError for others."""
+        self._lanes = lanes
+
+    def begin(self, communicator: Communicator, key: str, gradient: Floats) -> _Whole:
+        """Begin the average."""
+        return self.begin_parts(communicator, (), gradient)
+
+    def begin_parts(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> _Whole:
+        """Begin the average of a bucket."""
+        values = gradient.copy()
+        return _Whole([communicator.allreduce_async(values, "average", lanes=self._lanes)], values)
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Do nothing."""
+
+
+class CompressedHook:
+    """A hook for `DistributedDataParallel.register_comm_hook(None, hook)` of one model.
+
+    Its state belongs into checkpoints, each rank's own.
+    """
+
+    def __init__(
+        self, compressor: Compressor, group: dist.ProcessGroup | None = None, model: nn.Module | None = None
+    ) -> None:
+        self.compressor = compressor
+        self._group = group
+        self._model = model
+        self._names: dict[torch.Tensor, str] = {}
+        # torch asks hooks for these two as it would ask a function.
+        self.__name__ = "compressed"
+        self.__qualname__ = "switchsum.torch.hooks.compressed"
+
+    def __call__(self, state: object, bucket: dist.GradBucket) -> Future[torch.Tensor]:
+        """Average a bucket; sparse gradients and dtypes without compression go as they are."""
+        group = self._group or dist.group.WORLD
+        if not isinstance(group, SwitchGroup):
+            raise UsageError("hooks of switchsum.torch need a process group of the backend 'switchsum'")
+        buffer = bucket.buffer()
+        if group.size() == 1:
+            done: Future[torch.Tensor] = Future()
+            done.set_result(buffer)
+            return done
+        if buffer.layout != torch.strided or buffer.dtype not in FLOATS:
+            buffer /= group.size()
+            return group.allreduce([buffer]).get_future().then(lambda future: future.value()[0])
+        gradient: Floats = stage(buffer, torch.float32).array()
+        exchanges = self._begin(group.connect(), self._parts(bucket), gradient)
+        handles = [handle for exchange in exchanges for handle in exchange.handles]
+
+        def finish() -> None:
+            buffer.copy_(torch.from_numpy(np.concatenate([exchange.finish() for exchange in exchanges])))
+
+        return group.begun(handles, [buffer], finish).get_future().then(lambda future: future.value()[0])
+
+    def _begin(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> list[Exchange]:
+        """Begin the average of a bucket: at once, or parameter by parameter with a compressor that knows no parts."""
+        begin_parts = getattr(self.compressor, "begin_parts", None)
+        if begin_parts is not None:
+            return [begin_parts(communicator, parts, gradient)]
+        return [self.compressor.begin(communicator, part.key, values) for part, values in split(parts, gradient)]
+
+    def _parts(self, bucket: dist.GradBucket) -> list[Part]:
+        """Return a bucket's parameters by names that outlive the bucket.
+
+        DistributedDataParallel makes its buckets anew after the first step, in the order in which gradients came, and
+        begins with the first ones again where a checkpoint is resumed.
+        """
+        parameters = bucket.parameters()
+        if self._model is not None and not self._names:
+            self._names = {one: name.removeprefix("module.") for name, one in self._model.named_parameters()}
+        elif self._model is None and bucket.index() == 0 and parameters[0] not in self._names:
+            self._names = {}  # the first bucket of all, or of another model that goes on with this state
+        parts = []
+        for one in parameters:
+            if self._model is not None and one not in self._names:
+                raise UsageError("the hook's model is not the one whose gradients it is given")
+            # Numbers are those of the first step, whose buckets follow from the model and their size.
+            name = self._names.setdefault(one, str(len(self._names)))
+            parts.append(Part(key=f"{name}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape)))
+        return parts
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the compressor's state as tensors, for torch.save."""
+        return {key: _to_tensors(value) for key, value in self.compressor.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.compressor.load_state_dict({key: _to_arrays(value) for key, value in state.items()})
+
+
+def _to_tensors(state: Any) -> Any:
+    """Return a state with tensors for arrays, which torch.load takes without trusting the file."""
+    if isinstance(state, Mapping):
+        return {key: _to_tensors(value) for key, value in state.items()}
+    return torch.from_numpy(state.copy()) if isinstance(state, np.ndarray) else state
+
+
+def _to_arrays(state: Any) -> Any:
+    """Return a state with arrays for tensors."""
+    if isinstance(state, Mapping):
+        return {key: _to_arrays(value) for key, value in state.items()}
+    return state.numpy().copy() if isinstance(state, torch.Tensor) else state
+
+
+# DistributedDataParallel compares annotations with the classes themselves; here they are text.
+CompressedHook.__call__.__annotations__.update({"bucket": dist.GradBucket, "return": Future[torch.Tensor]})
+
+
+def compressed(
+    compressor: Compressor, group: dist.ProcessGroup | None = None, *, model: nn.Module | None = None
+) -> CompressedHook:
+    """Return a hook that averages each bucket as `compressor` does, over `group` (of all ranks by default).
+
+    What is kept is kept under the parameters' names in `model`; without one, under their places in the first step's
+    buckets, so that a checkpoint wants the same `bucket_cap_mb` again.  It takes torch's wrappers
+    (`fp16_compress_wrapper`) like any other hook.
+    """
+    return CompressedHook(compressor, group, model)

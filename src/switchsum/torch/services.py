@@ -10,10 +10,10 @@ import threading
 import time
 
 from switchsum.controller.rpc_client import ControllerClient
-from switchsum.host.pytorch.rendezvous import LEAVE_S
 from switchsum.launch.children import Children
 from switchsum.launch.session import daemon
 from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.torch.rendezvous import LEAVE_S
 
 
 class LocalServices:

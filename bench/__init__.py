@@ -1,1 +1,0 @@
-"""Benchmarks: `python -m bench` prints tables and writes bench/results/records.json."""

@@ -1,0 +1,1 @@
+"""What is not product: benchmarks, fuzzing, soak, verification of the protocol, PyTorch's own tests."""

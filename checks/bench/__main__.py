@@ -1,0 +1,82 @@
+"""Run the benchmarks: `python -m checks.bench`, or one part, or some cells of its table; results add up in one file."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from checks.bench.choice import RUNS, Choice
+from checks.bench.needs import missing
+from checks.bench.page import publish
+from checks.bench.records import RESULTS, machine, save, show
+
+TABLE_COLUMNS = 200
+"""For output into files."""
+PARTS = ("switch", "kernels", "allreduce", "udp", "links", "veth", "loss", "scaling", "start", "load", "train")
+_Value = TypeVar("_Value")
+
+
+def listed(kind: Callable[[str], _Value]) -> Callable[[str], tuple[_Value, ...]]:
+    """Return what reads values with commas between them."""
+    return lambda text: tuple(kind(word) for word in text.split(","))
+
+
+def main() -> int:
+    """Measure, print tables, write records."""
+    parser = argparse.ArgumentParser(prog="python -m checks.bench", description=__doc__)
+    parser.add_argument("--only", choices=PARTS)
+    for name, kind in (("workers", int), ("sizes", int), ("lanes", int), ("rates", str), ("peers", str)):
+        read: Callable[[str], Any] = listed(kind)
+        parser.add_argument(f"--{name}", type=read, default=(), help="of allreduce, udp, links and scaling: only these")
+    parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--small", action="store_true", help="a minute; fails when a kernel is slow beside a copy")
+    parser.add_argument("--publish", action="store_true", help="only write the recorded figures into README and docs")
+    options = parser.parse_args()
+    if options.publish:
+        publish()
+        return 0
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=TABLE_COLUMNS)
+    console.print(machine())
+    if options.small:
+        return small(console)
+    choice = Choice(
+        **{name: getattr(options, name) for name in ("workers", "sizes", "lanes", "rates", "peers", "runs")}
+    )
+    command = shlex.join(["python", "-m", "checks.bench", *sys.argv[1:]])
+    lines, parts = missing(PARTS if options.only is None else (options.only,))
+    for line in lines:
+        console.print(line, highlight=False)
+    for part in parts:
+        run = import_module(f"bench.{part}").run
+        records = run(choice) if inspect.signature(run).parameters else run()
+        show(console, part, records)
+        save(records, command)
+    if parts:
+        console.print(f"written to {RESULTS.relative_to(RESULTS.parents[3])}")
+    return 0 if parts else 1
+
+
+def small(console: Console) -> int:
+    """Gate on the kernels; print how we stand beside gloo, which is too noisy to gate on.  Nothing is written."""
+    from checks.bench import allreduce, kernels
+
+    records = kernels.run()
+    show(console, "kernels", records)
+    choice = Choice(workers=(2,), sizes=(4, 10_000_000), lanes=(256,), peers=("gloo",), runs=3)
+    show(console, "allreduce, small", allreduce.run(choice))
+    for text in (slow := kernels.exceeded(records)):
+        console.print(f"too slow: {text}")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""The hot loops beside a plain copy of as many bytes, in one process: ratios that hold on busy machines, too."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from checks.bench.contributions import WORKERS, Contributions
+from checks.bench.records import Record, Samples, record
+from switchsum.host.engine import kernels
+from switchsum.native.atomics import copy_bytes
+from switchsum.native.kernels import kernel
+from switchsum.native.memory import address_of, call
+from switchsum.protocol import lanes
+from switchsum.switch.batch import Output
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.rig import Rig
+
+VALUES = 256
+BLOCKS = 64
+"""A working set that stays in the first caches: what is compared is work, not memory."""
+SLOTS = 8
+REPEATS = 20_000
+RUNS = 25
+LIMITS = {"scan": 3.0, "pack": 4.0, "unpack": 4.0, "switch": 60.0}
+"""How many times as long as the copy a kernel may take before `--small` fails: about three times what is usual."""
+
+
+_FLOATS = np.random.default_rng(1).standard_normal(BLOCKS * VALUES).astype(np.float32)
+_WORDS = np.zeros(BLOCKS * VALUES, np.uint32)
+
+
+@kernel
+def _copies(source: int, target: int, repeats: int) -> None:
+    for repeat in range(repeats):
+        offset = repeat % BLOCKS * VALUES * 4
+        copy_bytes(target + offset, source + offset, VALUES * 4)
+
+
+@kernel
+def _scans(code: int, source: int, repeats: int) -> int:
+    total = 0
+    for repeat in range(repeats):
+        total += call(code, kernels.FLOAT32, source + repeat % BLOCKS * VALUES * 4, VALUES)
+    return total
+
+
+@kernel
+def _packs(code: int, source: int, target: int, scale: float, repeats: int) -> None:
+    for repeat in range(repeats):
+        offset = repeat % BLOCKS * VALUES * 4
+        call(code, kernels.FLOAT32, source + offset, VALUES, target + offset, VALUES, scale)
+
+
+@kernel
+def _unpacks(code: int, source: int, target: int, step: float, repeats: int) -> None:
+    for repeat in range(repeats):
+        offset = repeat % BLOCKS * VALUES * 4
+        call(code, kernels.FLOAT32, source + offset, VALUES, target + offset, step)
+
+
+def loops() -> dict[str, Callable[[], object]]:
+    """Return what is timed, by name; each touches `REPEATS * VALUES` values."""
+    source, target = address_of(_FLOATS), address_of(_WORDS)
+    scale, step = lanes.full_scale(4, 32) * 2.0 ** (126 - 130), lanes.step(130, 4, 32)
+    scan, pack, unpack = kernels.scan.address, kernels.pack.address, kernels.unpack.address
+    return {
+        "copy": lambda: _copies(source, target, REPEATS),
+        "scan": lambda: _scans(scan, source, REPEATS),
+        "pack": lambda: _packs(pack, source, target, scale, REPEATS),
+        "unpack": lambda: _unpacks(unpack, target, source, step, REPEATS),
+        "switch": _switch(),
+    }
+
+
+def _switch() -> Callable[[], object]:
+    """Return a batch of contributions through the program, as many values as the other loops."""
+    switch = Embedded(VALUES, "native")
+    frames = Contributions(Rig(switch, workers=WORKERS, lanes=VALUES), slots=SLOTS)
+    ports = np.resize(np.arange(1, WORKERS + 1, dtype=np.uint32), frames.count)
+    lengths = np.full(frames.count, frames.frame_bytes, np.uint32)
+    addresses, numbers, output = frames.addresses, np.zeros(SLOTS, np.uint32), Output()
+
+    def run() -> None:
+        for _ in range(REPEATS // frames.count):
+            numbers[:] += 1
+            frames.set_numbers(numbers)
+            switch.pipeline.process_batch(addresses, lengths, ports, frames.count, output, 0)
+
+    return run
+
+
+def times() -> dict[str, float]:
+    """Return how many times as long as the copy each loop takes, of the processor's time, at best."""
+    best: dict[str, float] = {}
+    timed = loops()
+    for _ in range(RUNS):
+        for name, loop in timed.items():
+            began = time.process_time()
+            loop()
+            best[name] = min(best.get(name, np.inf), time.process_time() - began)
+    return {name: seconds / best["copy"] for name, seconds in best.items()}
+
+
+def run() -> list[Record]:
+    """Measure; ratios only."""
+    conditions = f"blocks of {VALUES} float32 in cache, processor time, best of {RUNS}, a plain copy is 1"
+    return [
+        record(f"kernels.{name}", Samples(values=[ratio]), "copies", conditions)
+        for name, ratio in times().items()
+        if name != "copy"
+    ]
+
+
+def exceeded(records: list[Record]) -> list[str]:
+    """Return what is slower than its limit, in words."""
+    limits = {f"kernels.{name}": limit for name, limit in LIMITS.items()}
+    return [f"{item.name}: {item.value:.1f} copies, at most {limits[item.name]}" for item in records
+            if item.value > limits.get(item.name, np.inf)]  # fmt: skip

@@ -1,0 +1,106 @@
+"""The worker's kernels compiled without loss recovery, beside the ordinary ones: to see what recovery costs.
+
+What is left out: timing rounds, looking for what was overtaken, probes, and what a restarted switch would need.  A
+worker that runs these kernels waits for ever when a frame is lost.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+
+import switchsum.host
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.engine import recovery
+from switchsum.host.engine.state import Record, State
+from switchsum.host.links.shm import ShmTransport
+from switchsum.native.cache import open_directory
+from switchsum.native.kernels import inner, kept_in
+from switchsum.native.memory import Scalar
+
+_ENGINE = import_module("switchsum.host.engine.worker")
+_MODULES = ("recovery", "contribution", "machine", "shm_loop")
+"""Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
+
+
+@inner
+def _transmit(state: State, index: int, row: int, now: float) -> None:
+    recovery._queue(state, row)
+
+
+@inner
+def _of_state(state: State, now: float) -> None:
+    pass
+
+
+@inner
+def _of_slot(core: Record, slot: Record) -> None:
+    pass
+
+
+@inner
+def _of_result(state: State, index: int, now: float) -> None:
+    pass
+
+
+@inner
+def _never(core: Record) -> Scalar:
+    return np.inf
+
+
+_REPLACED = {
+    "transmit": _transmit,
+    "settle": _of_slot,
+    "note_result": _of_result,
+    "repeat_overtaken": _of_state,
+    "probe": _of_state,
+    "probe_at": _never,
+    "recall_owed": _of_state,
+}
+
+
+class WithoutRecovery:
+    """A second set of kernels."""
+
+    def __init__(self, cache: Path) -> None:
+        """Load the modules a second time; what is compiled of them goes to `cache`, not to the ordinary one's place."""
+        ordinary = {name: sys.modules.pop(f"switchsum.host.{name}") for name in _MODULES}
+        store = open_directory(cache)
+        try:
+            with kept_in(lambda: store):
+                self._modules = {name: self._load(name) for name in _MODULES}
+        finally:
+            for name, module in ordinary.items():
+                sys.modules[f"switchsum.host.{name}"] = module
+                setattr(switchsum.host, name, module)
+
+    @staticmethod
+    def _load(name: str) -> ModuleType:
+        module = import_module(f"switchsum.host.{name}")
+        if name == "recovery":
+            for replaced, stub in _REPLACED.items():
+                setattr(module, replaced, stub)
+        return module
+
+    def warm_up(self, communicator: Communicator) -> None:
+        """Compile what takes long; other processes then find it in the cache."""
+        with self.used_by(communicator):
+            communicator._driver.step(0.0)
+
+    @contextmanager
+    def used_by(self, communicator: Communicator) -> Iterator[None]:
+        """Have a communicator on a shared-memory link use these kernels; nothing may be in flight before or after."""
+        driver, ordinary = communicator._driver, (communicator._driver._loop, _ENGINE.machine)
+        assert isinstance(driver.transport, ShmTransport)
+        driver._loop = self._modules["shm_loop"].ShmLoop(driver.engine, driver.transport.end())
+        _ENGINE.machine = self._modules["machine"]  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            driver._loop, _ENGINE.machine = ordinary  # type: ignore[attr-defined]

@@ -1,0 +1,111 @@
+"""Frames into the switch: our program in native code, beside the interpreter, which says what is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from checks.fuzz.choices import Choices, damage
+from checks.fuzz.guard import Guarded
+from switchsum.protocol import wire
+from switchsum.protocol.wire import Flag, Header, Kind
+from switchsum.switch.batch import Output
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.encapsulations import encapsulations
+from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
+
+LANES: Final = 128
+WORKERS: Final = 3
+FRAMES: Final = 6
+ENCAPSULATIONS: Final = 46
+"""As many are there to choose from."""
+REGISTERS: Final = ("tags", "seen_members", "outcomes")
+
+
+class Target:
+    """Two switches that get the same frames."""
+
+    def __init__(self) -> None:
+        self._native = Embedded(LANES, "native", debug=True)
+        self._interpreted = Embedded(LANES, "interpreter")
+        for engine in (self._native, self._interpreted):
+            Rig(engine, workers=WORKERS, lanes=LANES)
+            engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
+        self._memory = Guarded(65536)
+        frames, size = self._native.pipeline.room(65536)
+        self._output = Output(frames, size)
+        self._lanes = np.arange(LANES, dtype=">i4").tobytes()
+
+    def run(self, data: bytes) -> None:
+        """Run some frames through both and compare what comes out."""
+        choices = Choices(data)
+        for _ in range(FRAMES):
+            port, frame = self._frame(choices)
+            assert self._run_native(port, frame) == self._interpreted.process(port, frame), (port, frame.hex())
+            if choices.is_over:
+                break
+        for name in REGISTERS:
+            register = f"SwitchIngress.dispatch.cells.{name}"
+            one, other = (engine.pipeline.registers[register] for engine in (self._native, self._interpreted))
+            assert np.array_equal(one.memory, other.memory), name
+
+    def _run_native(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        view = self._memory.place(frame)
+        done = self._native.pipeline.process_batch(
+            np.array([view.ctypes.data], np.uint64),
+            np.array([len(frame)], np.uint32),
+            np.array([port], np.uint32),
+            1,
+            self._output,
+        )
+        assert done == 1
+        return self._output.frames()
+
+    def _frame(self, choices: Choices) -> tuple[int, bytes]:
+        """Make up a frame: nearly right, or anything."""
+        how = choices.below(8)
+        if how == 0:
+            return choices.below(512), choices.rest()[:2048] or b"\0"
+        if how == 7:
+            return self._encapsulated(choices)
+        rank = choices.below(WORKERS)
+        from_controller = how == 1
+        kind = choices.pick((Kind.QUERY, Kind.SET)) if from_controller else Kind.CONTRIBUTION
+        has_payload = not from_controller and choices.below(2) == 1
+        header = Header(
+            kind=kind,
+            job=JOB,
+            epoch=EPOCH,
+            rank=rank,
+            slot=choices.pick((*(FIRST_SLOT + slot for slot in (0, 0, 1, 7, 8, -1)), 1024, 1 << 31, 0xFFFF_FFFF)),
+            number=choices.pick((0, 1, 2, 3, 4, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)),
+            flags=Flag.PAYLOAD if has_payload else Flag(0),
+            format=1 + choices.below(3),
+            next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
+            bitmap=choices.number(1),
+            cookie=choices.pick((cookie(rank), cookie(rank), cookie(rank), 0)) if kind is Kind.CONTRIBUTION else 0,
+        )
+        source = SWITCH if from_controller else worker(rank)
+        frame = wire.build_frame(source, SWITCH, header, self._lanes if has_payload else b"")
+        if choices.below(2):
+            frame = damage(frame, choices)
+        return (CPU_PORT, bytes(2) + frame) if from_controller else (rank + 1, frame or b"\0")
+
+    def _encapsulated(self, choices: Choices) -> tuple[int, bytes]:
+        """Make up ordinary traffic that carries a result, by the switch or by a worker, in something; or nearly so."""
+        frame = wire.build_frame(choices.pick((SWITCH, worker(0))), worker(1), Header(kind=Kind.RESULT))
+        frame = choices.pick([around for _, around, _ in encapsulations(frame, worker(2), worker(1))])
+        return 1 + choices.below(WORKERS), (damage(frame, choices, 2) if choices.below(2) else frame) or b"\0"
+
+
+def seeds() -> Iterator[bytes]:
+    """Return inputs that get far."""
+    for rank in range(WORKERS):
+        yield bytes([2, rank, 1, 0, 1, 0, 2, 0, 0] * FRAMES)
+    yield bytes([2, 0, 1, 0, 1, 0, 2, 0, 0, 2, 1, 1, 0, 1, 0, 2, 0, 0, 2, 2, 1, 0, 1, 0, 2, 0, 0])
+    yield bytes([1, 0, 0, 0, 1, 0, 0, 3, 0])
+    for around in range(ENCAPSULATIONS):
+        yield b"".join(bytes([7, sender, around, 0, 0]) for sender in (0, 1))
+    yield bytes(range(100))

@@ -1,0 +1,123 @@
+"""A switch, a controller and workers as processes, started and ended; and what may be left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any, Final
+
+from switchsum.launch.children import Child, Children
+from switchsum.launch.session import daemon
+
+MARK: Final = "SWITCHSUM_SOAK"
+"""Environment variable by which processes of a soak are told from others."""
+END_S: Final = 20.0
+
+
+class Place:
+    """A worker process that takes one order at a time."""
+
+    def __init__(self, index: int, environment: dict[str, str], reports: queue.SimpleQueue[Any]) -> None:
+        self.index = index
+        self._process = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "checks.soak.worker"],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.was_killed = False
+        self.jobs = 0
+        self._thread = threading.Thread(target=self._read, args=(reports,), daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def _read(self, reports: queue.SimpleQueue[Any]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            reports.put((self, json.loads(line)))
+        reports.put((self, None))
+
+    def order(self, **what: Any) -> None:
+        """Send the worker to a job."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """Kill the process, whatever it is doing."""
+        self.was_killed = True
+        self._process.kill()
+
+    def end(self) -> int:
+        """Let the process end; return its exit code."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            code = self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self._thread.join(END_S)
+        return code
+
+
+class World:
+    """Switch and controller, and places for workers."""
+
+    def __init__(self, children: Children, scratch: Path) -> None:
+        self.mark = f"soak-{os.getpid()}"
+        self.controller = f"unix:{scratch}/controller"
+        self.reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        os.environ[MARK] = self.mark
+        self.switch, facts = daemon(
+            children, "switch", ["switch", "--listen", f"unix:{scratch}/p4runtime", "--shm", self.mark]
+        )
+        self.controller_child, _ = daemon(
+            children,
+            "controller",
+            ["controller", "--listen", self.controller, "--switch", str(facts["p4runtime"])],
+        )
+        self._environment = {
+            **os.environ,
+            "SWITCHSUM_CONTROLLER": self.controller,
+            "SWITCHSUM_LINK": f"shm:{self.mark}",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def place(self, index: int) -> Place:
+        """Start a worker."""
+        return Place(index, self._environment, self.reports)
+
+    def daemons(self) -> dict[str, Child]:
+        """Return the processes that live from start to end."""
+        return {"switch": self.switch, "controller": self.controller_child}
+
+
+def leftovers(mark: str) -> list[str]:
+    """Return what is left of a soak after its end: processes, sockets, files in shared memory, namespaces."""
+    found = []
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            text = environment.read_bytes()
+        except OSError:
+            continue
+        if environment.parent.name != str(os.getpid()) and f"{MARK}={mark}".encode() in text.split(b"\0"):
+            found.append(f"process {environment.parent.name}")
+    found += [f"socket {line.split()[-1]}" for line in Path("/proc/net/unix").read_text().splitlines() if mark in line]
+    for folder in (Path("/dev/shm"), Path("/run/netns")):
+        if folder.is_dir():
+            found += [str(path) for path in folder.iterdir() if mark in path.name]
+    return found

@@ -1,0 +1,474 @@
+"""The collectives as callers call them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from functools import cached_property, wraps
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.errors import SwitchsumError, UsageError
+
+from ..engine.exact import Few
+from ..engine.prepared import Prepared
+from . import collectives, sparse
+from .collectives import Again, Call, How, Place, is_integer
+from .handle import Handle
+from .programs import Programs
+from .sparse import LastStep, SparseSum
+
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+_P = ParamSpec("_P")
+Made = TypeVar("Made")
+
+
+def _whole(method: Callable[_P, Made]) -> Callable[_P, Made]:
+    """Break the communicator where something foreign is raised between the lines of a call, and not at a good place.
+
+    What a signal handler raises where it can be held back, is; a few lines are left, where nobody could tell whether
+    other ranks wait for this one.
+    """
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
+        try:
+            return method(*arguments, **options)
+        except BaseException as error:
+            if not _is_about_arguments(error):
+                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+            raise
+
+    return call
+
+
+def _in_steps(method: Callable[_P, Made]) -> Callable[_P, Made]:
+    """Do the same where a call is several collectives, of which each may come to a good end."""
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
+        try:
+            return method(*arguments, **options)
+        except BaseException as error:
+            if not _is_about_arguments(error):
+                arguments[0]._delivered = None  # type: ignore[attr-defined]
+                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+            raise
+
+    return call
+
+
+def _is_about_arguments(error: BaseException) -> bool:
+    """Whether a call did not come to its first line, for it does not take such arguments."""
+    trace = error.__traceback__
+    return isinstance(error, TypeError) and trace is not None and trace.tb_next is None
+
+
+class CollectiveCalls(ABC):
+    """Every rank calls the same collectives in the same order."""
+
+    rank: int
+    """0 to world_size - 1."""
+    world_size: int
+    """Number of ranks."""
+    supports: npt.NDArray[np.int64]
+    """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
+    lanes: int
+    """32-bit lanes in a frame."""
+    _programs: Programs
+
+    @abstractmethod
+    def _start(self, call: Call, background: bool) -> Handle:
+        """Begin a collective, and have a thread go on with it in the background if wanted."""
+
+    _delivered: BaseException | None
+    """What was raised last after a collective had come to its end."""
+    _known: dict[Hashable, Prepared | Few]
+    """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
+
+    @abstractmethod
+    def _keep(self, kind: Hashable, call: Call) -> None:
+        """Let further allreduces of a kind be begun without being described again."""
+
+    @abstractmethod
+    def _add_few(self, few: Few, array: npt.NDArray[np.float32]) -> bool:
+        """Add an array such as there was one before exactly; False if others are in flight, or each is noted."""
+
+    @abstractmethod
+    def _run(self, call: Call | Again) -> Any:
+        """Begin a collective, wait for it, and return its result: what `_start` and the handle's `wait` do, sooner."""
+
+    @abstractmethod
+    def _note_early(self, error: BaseException | None) -> None:
+        """Keep what a signal handler has raised before a collective was begun, until that has ended."""
+
+    @abstractmethod
+    def _break(self, error: SwitchsumError) -> NoReturn:
+        """Break the communicator, and raise why."""
+
+    @abstractmethod
+    def _broken_off(self, error: BaseException) -> None:
+        """Break the communicator if a call did not end with an error of ours, nor with one that was held back."""
+
+    def _checked(self, prepare: Callable[[], Made]) -> Made:
+        """Return what a function returns; if it refuses the caller's arguments, let the other ranks hear of it.
+
+        The function does nothing that it could not do again: then it is not a signal handler that has raised.
+        """
+        try:
+            try:
+                return prepare()
+            except SwitchsumError:
+                raise
+            except BaseException as error:
+                self._note_early(error)
+            return prepare()
+        except BaseException:
+            self._note_early(None)
+            with suppress(SwitchsumError):
+                self._start(collectives.refused(), background=True)
+            raise
+
+    @cached_property
+    def _place(self) -> Place:
+        return Place(rank=self.rank, world_size=self.world_size, lanes=self.lanes)
+
+    def allreduce(
+        self,
+        array: Array,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+        block: int | str | None = None,
+    ) -> Array:
+        """Combine `array` over all ranks, element by element, in place, and return it; all ranks get the same bits.
+
+        `op` is one of
+
+        - "sum", of float32, float16, bfloat16 (ml_dtypes) and every integer dtype; of float64 if `narrow` allows
+          that it goes through float32.  A float sum of n ranks is off by at most n/2 steps of its block plus the
+          rounding to its dtype; see `switchsum.protocol.lanes`.  A block (as many values as the switch's program has
+          lanes) with NaN or infinity on any rank comes out all NaN on every rank.  Integer sums are exact; where one
+          does not fit its dtype, every rank raises SumOverflow and the element holds the nearest value; with `saturate`
+          none raises.
+        - "average", of floats: the sum over the number of ranks.
+        - "max" and "min", of every real dtype, exact; NaN wins over everything, and negative zero is less than zero.
+        - "or", of integers and bool.
+
+        `lanes` is what floats travel as in sums and averages: "int16" and "int8" take half and a quarter of the bytes,
+        and round at random so that the mean is right; a sum of n ranks is then off by up to n steps.
+
+        Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
+        `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a
+        bit for each block and two to four round trips.  "auto" packs blocks of 32 values that way if they then take
+        less than nine tenths of the frames, on all ranks together.  A float sum's error, and the NaN that a NaN or an
+        infinity makes, are then those of the blocks in the same frame; SumOverflow counts frames.
+
+        Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError for what cannot be reduced at all,
+        OperationMismatch on every rank if they called something different from each other (one whose call was refused
+        raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
+        """
+        try:  # what `_whole` does, sooner
+            is_plain = block is None and type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
+            known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
+            if isinstance(known, Few):
+                if self._add_few(known, array):
+                    return array
+            elif known is not None:
+                self._run(Again(known, array, saturate))
+                return array
+            how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+            if block is not None:
+                return self._in_blocks(array, block, how)
+            call = self._checked(lambda: collectives.allreduce(array, how, self._place))
+            self._run(call)
+            if is_plain and not (narrow and array.dtype == np.float64):
+                self._keep((array.dtype, array.shape, op, lanes), call)
+            return array
+        except BaseException as error:
+            self._broken_off(error)
+            raise
+
+    @_in_steps
+    def _in_blocks(self, array: Array, block: int | str, how: How) -> Array:
+        return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
+
+    def _blocks(self, array: Array, block: int | str, how: How, background: bool) -> Callable[[], LastStep]:
+        """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""
+        self._checked(lambda: collectives.allreduce_blocks(array, how))
+        return lambda: sparse.allreduce_blocks(self, array, block, how, background)
+
+    @_in_steps
+    def allreduce_sparse(
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        keep: int | None = None,
+    ) -> SparseSum:
+        """Add sparse arrays of `size` rows; return the rows that some rank has, with their sums.
+
+        `indices`, `[k]`, are this rank's rows, `values`, `[k, ...]`, what it has there; k may differ between ranks and
+        be 0.  Indices may come in any order, and values of repeated ones are added up first: integers exactly, others
+        as float64.  A NaN or an infinity makes the frame that it travels in NaN: rows nearby in the union.
+
+        With `keep`, which is the same on all ranks, only so many sums are kept, the largest ones (Ok-Topk's global
+        top-k; of single values, not of rows).  Where that is worth it sums of floats travel in lanes of 8 bits first,
+        rounded at random, and those that are largest then travel exactly: of nearly equal sums any may be kept.
+
+        Raises what `allreduce` does, but UsageError on every rank, which may go on, if on any of them an index is
+        outside 0 to size - 1, there are not as many values as indices, or `op`, `lanes` or the dtype is none that can
+        be added, or `keep` negative; SumOverflow on every rank, before anything is added, if on any of them the values
+        of a repeated index alone do not fit; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
+        """
+        steps = self._sparse(indices, values, size, How(operator=op, lanes=lanes), keep, background=False)
+        return steps().result()  # type: ignore[no-any-return]
+
+    @_whole
+    def allreduce_sparse_async(
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        keep: int | None = None,
+    ) -> Handle:
+        """Begin an `allreduce_sparse`; what is wrong with its arguments `wait` raises.
+
+        It has several steps, which a thread takes: collectives that are begun after it wait with their first step for
+        its last one to begin.
+        """
+        how = How(operator=op, lanes=lanes)
+        return self._programs.begin(self._sparse(indices, values, size, how, keep, background=True))
+
+    def _sparse(
+        self,
+        indices: npt.NDArray[Any],
+        values: npt.NDArray[Any],
+        size: int,
+        how: How,
+        keep: int | None,
+        background: bool,
+    ) -> Callable[[], LastStep]:
+        def prepare() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+            if not is_integer(size) or size > sparse.MOST_ROWS:
+                raise UsageError(f"size is a number of rows, at most {sparse.MOST_ROWS}, not {size!r}")
+            return np.asarray(indices), np.asarray(values)
+
+        indices, values = self._checked(prepare)
+        fault = ""
+        if keep is not None and (not is_integer(keep) or keep < 0 or values.ndim != 1):
+            fault = f"keep is a number of single values, not {keep!r} of {list(values.shape)}"
+        return lambda: sparse.allreduce_sparse(self, indices, values, size, how, background, keep=keep, fault=fault)
+
+    @_in_steps
+    def allreduce_topk(
+        self,
+        array: Array,
+        k: int | None = None,
+        op: str = "sum",
+        *,
+        density: float | None = None,
+        lanes: str = "int32",
+        keep: int | None = None,
+    ) -> Array:
+        """Add, over all ranks, each rank's `k` values of largest magnitude, in place, and return the array.
+
+        Instead of `k`, `density` is the share of values, above 0 and up to 1; k may differ between ranks, be 0, and
+        more than there are means all.  Of equal values the first are taken, NaN before all others.  What is not among a
+        rank's largest is lost: see `switchsum.host.compress` for keeping it.  `keep` is that of `allreduce_sparse`.
+
+        Raises what `allreduce_sparse` does, and UsageError on every rank if on any of them k is negative, or the
+        density no share.
+        """
+        steps = self._topk(array, k, density, How(operator=op, lanes=lanes), keep, background=False)
+        return steps().result()  # type: ignore[no-any-return]
+
+    @_whole
+    def allreduce_topk_async(
+        self,
+        array: npt.NDArray[Any],
+        k: int | None = None,
+        op: str = "sum",
+        *,
+        density: float | None = None,
+        lanes: str = "int32",
+        keep: int | None = None,
+    ) -> Handle:
+        """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
+        how = How(operator=op, lanes=lanes)
+        return self._programs.begin(self._topk(array, k, density, how, keep, background=True))
+
+    def _topk(
+        self,
+        array: npt.NDArray[Any],
+        k: int | None,
+        density: float | None,
+        how: How,
+        keep: int | None,
+        background: bool,
+    ) -> Callable[[], LastStep]:
+        self._checked(lambda: collectives.check_written("allreduce_topk", array))
+        if (k is None) == (density is None):
+            fault = "allreduce_topk takes either k or density"
+        elif density is not None:
+            is_share = isinstance(density, float | int | np.floating) and 0 < density <= 1
+            fault = "" if is_share else f"density must be above 0 and at most 1, not {density!r}"
+            k = 0 if fault else max(1, round(array.size * density))
+        else:
+            fault = (
+                "" if k is not None and is_integer(k) and k >= 0 else f"k is an integer, not negative, and not {k!r}"
+            )
+        if keep is not None and (not is_integer(keep) or keep < 0):
+            fault = f"keep is an integer, not negative, and not {keep!r}"
+        chosen = 0 if fault or k is None else k
+        return lambda: sparse.allreduce_topk(self, array, chosen, how, background, keep=keep, fault=fault)
+
+    @_whole
+    def reduce(
+        self,
+        array: Array,
+        root: int = 0,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+    ) -> Array:
+        """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        self._run(self._checked(lambda: collectives.reduce(array, root, how, self._place)))
+        return array
+
+    @_whole
+    def reduce_scatter(
+        self,
+        array: Array,
+        op: str = "sum",
+        *,
+        out: Array | None = None,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+    ) -> Array:
+        """Combine `array` as `allreduce` does, and return this rank's part of the result; `array` stays as it is.
+
+        The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
+        `out` if given, which must have the part's shape and the array's dtype.
+        """
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        result: Array = self._run(self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)))
+        return result
+
+    @_whole
+    def broadcast(self, array: Array, root: int = 0) -> Array:
+        """Fill `array` on every rank with the bits that it has on `root`, and return it.
+
+        Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
+        do not travel.
+        """
+        self._run(self._checked(lambda: collectives.broadcast(array, root, self._place)))
+        return array
+
+    @_whole
+    def allgather(self, array: Array, *, out: Array | None = None) -> Array:
+        """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
+
+        Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
+        """
+        result: Array = self._run(self._checked(lambda: collectives.allgather(array, self._place, out=out)))
+        return result
+
+    @_whole
+    def barrier(self) -> None:
+        """Wait until every rank has called it; raises what `allreduce` does."""
+        self._run(collectives.barrier())
+
+    @_whole
+    def allreduce_async(
+        self,
+        array: npt.NDArray[Any],
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+        block: int | str | None = None,
+        urgent: bool = False,
+        background: bool = True,
+    ) -> Handle:
+        """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
+
+        Many may be in flight, and small ones share round trips.  With `background` a thread goes on with them while
+        the caller computes; without, they move only while somebody waits for one.  All of that holds for the other
+        collectives' forms that end in `_async`, too.  One with small blocks has several steps, which a thread takes in
+        any case: see `allreduce_sparse_async`.
+
+        Those that are in flight share the switch's slots, and what was begun first is served first.  An `urgent` one
+        passes the others: from the first such call on, urgent ones have half of the slots to themselves.
+        """
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, urgent=urgent)
+        if block is not None:
+            return self._programs.begin(self._blocks(array, block, how, background=True))
+        return self._start(self._checked(lambda: collectives.allreduce(array, how, self._place)), background)
+
+    @_whole
+    def reduce_async(
+        self,
+        array: npt.NDArray[Any],
+        root: int = 0,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+        background: bool = True,
+    ) -> Handle:
+        """Begin a `reduce`."""
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        return self._start(self._checked(lambda: collectives.reduce(array, root, how, self._place)), background)
+
+    @_whole
+    def reduce_scatter_async(
+        self,
+        array: npt.NDArray[Any],
+        op: str = "sum",
+        *,
+        out: npt.NDArray[Any] | None = None,
+        lanes: str = "int32",
+        narrow: bool = False,
+        saturate: bool = False,
+        background: bool = True,
+    ) -> Handle:
+        """Begin a `reduce_scatter`; `array` may be used at once."""
+        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        return self._start(
+            self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)), background
+        )
+
+    @_whole
+    def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
+        """Begin a `broadcast`."""
+        return self._start(self._checked(lambda: collectives.broadcast(array, root, self._place)), background)
+
+    @_whole
+    def allgather_async(
+        self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
+    ) -> Handle:
+        """Begin an `allgather`; `array` may be used at once."""
+        return self._start(self._checked(lambda: collectives.allgather(array, self._place, out=out)), background)
+
+    @_whole
+    def barrier_async(self, *, background: bool = True) -> Handle:
+        """Begin a barrier, which has ended when every rank has begun it."""
+        return self._start(collectives.barrier(), background)

@@ -1,0 +1,346 @@
+"""Callers' arrays as the engine wants them, and back.
+
+Everything is an allreduce to the engine.  Where one rank alone has values (a broadcast's root, each rank's part of an
+allgather) the others contribute blocks of zeros, which do not travel, and its bytes, added to nothing in lanes of 8
+bits, come through whatever they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.errors import UnsupportedDtype, UsageError
+
+from ..engine.exact import Digits, Few, digits_of, most_values, put_sums
+from ..engine.operation import Operation, check
+from ..engine.prepared import Prepared
+
+Array = npt.NDArray[Any]
+
+_BYTE: Final = np.dtype(np.int8)
+"""What bits travel as."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A collective that is ready for the engine."""
+
+    operation: Operation
+    """What the engine runs: on the caller's array itself if it can be, else on a copy."""
+    finish: Callable[[], Any]
+    """Put the result where the caller wants it, and return it."""
+    saturates: bool = False
+    """The nearest value will do where an integer sum does not fit."""
+    share: float | None = None
+    """What exact sums of floats are multiplied by; None: they are no such."""
+
+    @property
+    def values(self) -> Array | None:
+        """What the engine adds."""
+        return self.operation.values
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the dtype of the caller's array."""
+        return self.operation.dtype_name
+
+
+@dataclass(slots=True)
+class Again:
+    """An allreduce in place such as there was one before; not frozen, which would cost it half a microsecond."""
+
+    prepared: Prepared
+    """What it has in common with that."""
+    values: Array
+    """The array."""
+    saturates: bool
+    """The nearest value will do where an integer sum does not fit."""
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the array's dtype."""
+        return self.prepared.dtype_name
+
+    def finish(self) -> Array:
+        """Return the result, which is where the caller wants it."""
+        return self.values
+
+
+@dataclass(slots=True)
+class FewAgain:
+    """Exact sums of a few floats such as there were before, where they could not be had in one go."""
+
+    few: Few
+    """What it has in common with those."""
+    array: Array
+    """The caller's."""
+    digits: Digits | None = None
+    """What is added, if that was begun; then it is the scratch that all such sums use, and ends before the next one."""
+    saturates: bool = False
+
+    @property
+    def prepared(self) -> Prepared:
+        """What it has in common with those."""
+        return self.few.prepared
+
+    @property
+    def values(self) -> Digits:
+        """What the engine adds."""
+        self.digits = digits_of(self.array)
+        return self.digits
+
+    @property
+    def dtype_name(self) -> str:
+        """Name of the array's dtype."""
+        return self.few.prepared.dtype_name
+
+    def finish(self) -> Array:
+        """Write the sums to the array, and return it."""
+        assert self.digits is not None
+        put_sums(self.digits, self.few.share, self.array.reshape(-1))
+        return self.array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class How:
+    """How arrays are combined."""
+
+    operator: str = "sum"
+    """One of `switchsum.host.engine.operation.OPERATORS`."""
+    lanes: str = "int32"
+    """One of `switchsum.host.engine.operation.FLOAT_LANES`."""
+    narrow: bool = False
+    """Sums of float64 may go through float32."""
+    saturate: bool = False
+    """The nearest value will do where an integer sum does not fit."""
+    urgent: bool = False
+    """It need not wait for slots until what was begun before has ended."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Who asks."""
+
+    rank: int
+    world_size: int
+    lanes: int
+    """32-bit lanes in a frame."""
+
+    def share(self, operator: str) -> float:
+        """Return what sums are multiplied by."""
+        return 1.0 / self.world_size if operator == "average" else 1.0
+
+
+def barrier() -> Call:
+    """Prepare a barrier."""
+    return Call(operation=Operation(kind="barrier"), finish=lambda: None)
+
+
+def refused() -> Call:
+    """Prepare what takes the place of a call that was refused, so that other ranks' calls do not match it."""
+    return Call(operation=Operation(kind="a call that was refused"), finish=lambda: None)
+
+
+def allreduce(array: Array, how: How, place: Place | None = None) -> Call:
+    """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
+
+    Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round; for
+    that it must be known who asks.
+
+    An array that is contiguous in C's order, aligned and in the machine's byte order is reduced where it is; any other
+    one is copied, so that all ranks add the same elements whatever their arrays' layout.
+    """
+    check_written("allreduce", array)
+    values = _values(array, how)
+    if place is not None and is_exact(array, how.operator, how.lanes, place):
+        return _exact(how, values, array, place.share(how.operator))
+    return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
+
+
+def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
+    """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
+    adds = operator in ("sum", "average") and lanes == "int32"
+    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes)
+
+
+def _exact(how: How, values: Array, array: Array, share: float) -> Call:
+    digits = digits_of(values)
+    operation = Operation(
+        kind="exact allreduce",
+        operator=how.operator,
+        values=digits,
+        shape=array.shape,
+        dtype=array.dtype.name,
+        urgent=how.urgent,
+    )
+
+    def finish() -> Array:
+        put_sums(digits, share, values)
+        return _returned(values, array)
+
+    return Call(operation=operation, finish=finish, saturates=how.saturate, share=share)
+
+
+def allreduce_blocks(array: Array, how: How) -> None:
+    """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
+    allreduce(array, how)
+    if how.operator not in ("sum", "average", "or"):
+        raise UsageError(f"blocks of zeros can be skipped in sums, averages and unions, not in op={how.operator!r}")
+    if array.dtype == np.float64:
+        raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
+
+
+def reduce(array: Array, root: int, how: How, place: Place) -> Call:
+    """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
+    _check_root(root, place)
+    kind = f"reduce to rank {root}"
+    if place.rank == root:
+        check_written("reduce", array)
+        values = _values(array, how)
+        return _reduction(kind, how, values, array, lambda: _returned(values, array))
+    _check_array("reduce", array)
+    return _reduction(kind, how, _values(array, how, copy=True), array, lambda: array)
+
+
+def reduce_scatter(array: Array, how: How, place: Place, *, out: Array | None = None) -> Call:
+    """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
+    _check_array("reduce_scatter", array)
+    if array.ndim == 0 or array.shape[0] % place.world_size:
+        raise UsageError(f"reduce_scatter splits the first axis into {place.world_size} parts; shape {array.shape}")
+    shape = (array.shape[0] // place.world_size, *array.shape[1:])
+    out = _check_out("reduce_scatter", out, shape, array.dtype)
+    values = _values(array, how, copy=True)
+
+    def finish() -> Array:
+        out.view(np.ndarray)[...] = values.reshape(place.world_size, *shape)[place.rank]
+        return out
+
+    return _reduction("reduce_scatter", how, values, array, finish)
+
+
+def broadcast(array: Array, root: int, place: Place) -> Call:
+    """Prepare a broadcast in place, bit by bit; raises UsageError or UnsupportedDtype."""
+    _check_root(root, place)
+    if place.rank == root:
+        _check_array("broadcast", array)
+        octets = _bytes_of(array, copy=not array.flags.writeable)
+        finish = lambda: array  # noqa: E731
+    else:
+        check_written("broadcast", array)
+        # Not the array's own memory, which ranks of one machine may share.
+        octets = np.zeros(array.nbytes, _BYTE)
+        finish = lambda: _restored(octets, array)  # noqa: E731
+    return Call(operation=_bits(f"broadcast from rank {root}", octets, array), finish=finish)
+
+
+def allgather(array: Array, place: Place, *, out: Array | None = None) -> Call:
+    """Prepare the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
+    _check_array("allgather", array)
+    shape = (place.world_size, *array.shape)
+    parts = np.zeros(shape, array.dtype)  # not the caller's memory, which ranks of one machine may share
+    result = parts if out is None else _check_out("allgather", out, shape, array.dtype)
+    parts[place.rank] = array
+    octets = _bytes_of(parts)
+
+    def finish() -> Array:
+        return _restored(octets, result)
+
+    return Call(operation=_bits("allgather", octets, array), finish=finish)
+
+
+def _check_array(name: str, array: Array) -> None:
+    if not isinstance(array, np.ndarray):
+        raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
+    if array.dtype.hasobject:
+        raise UnsupportedDtype(f"{name} of Python objects: their addresses mean nothing elsewhere")
+
+
+def _foreign(value: object) -> str:
+    """Name the type of what is no numpy array, and how to make one of it; torch need not be imported to tell."""
+    name = type(value).__name__
+    return f"{name}: pass tensor.numpy(), which shares its memory" if type(value).__module__ == "torch" else name
+
+
+def check_written(name: str, array: Array) -> None:
+    """Refuse what a result cannot be put into; raises UsageError or UnsupportedDtype."""
+    _check_array(name, array)
+    if not array.flags.writeable:
+        raise UsageError(f"{name} works in place, and this array is read-only")
+
+
+def is_integer(value: object) -> bool:
+    """Whether a caller's argument is an integer, of Python's or of numpy's kinds."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _check_root(root: int, place: Place) -> None:
+    if not is_integer(root) or not 0 <= root < place.world_size:
+        raise UsageError(f"root must be a rank, 0 to {place.world_size - 1}, not {root!r}")
+
+
+def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the array for the result."""
+    if out is None:
+        return np.empty(shape, dtype)
+    check_written(name, out)
+    if out.shape != shape or out.dtype != dtype:
+        raise UsageError(f"out of {name} must be {dtype}{list(shape)}, not {out.dtype}{list(out.shape)}")
+    return out
+
+
+def _values(array: Array, how: How, *, copy: bool = False) -> Array:
+    """Return an array's values as the engine can add them: the array's own memory, or a copy."""
+    dtype = array.dtype.newbyteorder("=")
+    if how.narrow and dtype == np.float64 and how.operator in ("sum", "average"):
+        dtype = np.dtype(np.float32)
+    check(dtype, how.operator, how.lanes)
+    in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype == dtype and not copy
+    with np.errstate(over="ignore"):  # beyond float32 is infinite there
+        values = array if in_place else np.array(array, dtype=dtype, order="C")
+    return values.view(np.ndarray).reshape(-1)
+
+
+def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any]) -> Call:
+    operation = Operation(
+        kind=kind,
+        operator=how.operator,
+        lanes=how.lanes,
+        values=values,
+        shape=array.shape,
+        dtype=array.dtype.name,
+        urgent=how.urgent,
+    )
+    return Call(operation=operation, finish=finish, saturates=how.saturate)
+
+
+def _returned(values: Array, array: Array) -> Array:
+    """Write results to the caller's array, where they are not already."""
+    if not np.may_share_memory(values, array):
+        array.view(np.ndarray)[...] = values.reshape(array.shape)
+    return array
+
+
+def _bytes_of(array: Array, *, copy: bool = False) -> Array:
+    """Return an array's bytes: its own memory or a copy."""
+    plain = array.view(np.ndarray)
+    if copy or not plain.flags.c_contiguous:
+        plain = np.array(plain, order="C")
+    octets: Array = plain.reshape(-1).view(_BYTE)
+    return octets
+
+
+def _restored(octets: Array, array: Array) -> Array:
+    """Write bytes to the array that they are of, where they are not already."""
+    if not np.may_share_memory(octets, array):
+        array.view(np.ndarray)[...] = octets.view(array.dtype).reshape(array.shape)
+    return array
+
+
+def _bits(kind: str, octets: Array, array: Array) -> Operation:
+    dtype = array.dtype.name + array.dtype.byteorder.replace("=", "").replace("|", "")
+    return Operation(kind=kind, values=octets, shape=array.shape, dtype=dtype)

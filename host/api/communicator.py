@@ -1,0 +1,575 @@
+"""The communicator: collectives for callers, on top of an engine, its driver and the membership."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Final, NoReturn, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
+
+from ..engine.events import Failed, Finished
+from ..engine.exact import Few
+from ..engine.prepared import Prepared
+from ..links.driver import Driver
+from .calls import CollectiveCalls
+from .collectives import Again, Call, FewAgain
+from .handle import Handle, HeldBack
+from .programs import Programs, check_process
+from .statistics import Statistics
+
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+LONGEST_WAIT_S: Final = 0.05
+"""How soon a waiting collective notices what heartbeats have brought."""
+LONGEST_PAY_S: Final = 0.5
+"""How long `close` waits for a restarted switch to answer."""
+BACKGROUND_WAIT_S: Final = 0.001
+"""How soon the background thread makes way for a caller who waits."""
+MOST_KNOWN: Final = 256
+"""Kinds of allreduces that are kept; most programs have few."""
+
+
+class Holder(Protocol):
+    """What keeps a rank's place in the job."""
+
+    error: SwitchsumError | None
+    """Why the place is lost, or the job broken."""
+    loads: int
+    """How often the switch has been given its program; when it grows, the switch was restarted."""
+
+    on_heartbeat: Callable[[], object]
+    """What to call now and then, on a thread of its own; it must not block."""
+
+    def explain(self, error: SwitchsumError) -> SwitchsumError:
+        """Return an error with what only the controller knows: why a member is refused, which rank is the odd one."""
+        ...
+
+    def leave(self) -> None:
+        """Give the place up; calling it again does nothing."""
+        ...
+
+    def reform(self, timeout_s: float) -> tuple[int, int]:
+        """Give it up for one among the ranks that are not lost; return the new rank and world size."""
+        ...
+
+
+class Communicator(CollectiveCalls):
+    """One rank of a job: every rank calls the same collectives in the same order.
+
+    Collectives may be called from several threads, one of which works at a time.  After an error other than
+    UsageError, UnsupportedDtype and SumOverflow the communicator is broken and raises that error again.  A call that is
+    refused on some rank still counts as one: unless it is on all of them, all raise OperationMismatch.  In a forked
+    child it is inert: nothing of it works there, and neither closing it nor the child's exit touches anything.
+
+    A collective that was begun comes to its end: what a signal handler raises meanwhile is raised after that.  Only
+    what ends programs, KeyboardInterrupt and SystemExit, waits for no more than two seconds, and not when it comes a
+    second time: then the communicator is broken, and raises Interrupted from then on.  So it is where a handler raises
+    in a collective of several steps that somebody waits in (sparse ones, small blocks).  A signal handler may close the
+    communicator, but call no collective while it interrupts one: that is a UsageError.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        membership: Holder,
+        *,
+        rank: int,
+        world_size: int,
+        connect_again: Callable[[int, int], Communicator] | None = None,
+        about: str = "",
+    ) -> None:
+        """Take what `connect` has made; `connect_again` does so for another rank and world size.
+
+        `about` is what `repr` adds: job, switch and link.
+        """
+        self._about = about
+        self.rank = rank
+        self.world_size = world_size
+        self.lanes = int(driver.engine.state.core[0]["lanes"])
+        self.supports = np.zeros(3, np.int64)
+        self._known: dict[Hashable, Prepared | Few] = {}
+        self._programs = Programs(f"switchsum rank {rank} steps")
+        self._driver = driver
+        self._membership = membership
+        self._connect_again = connect_again
+        self._pid = os.getpid()
+        self._turn = threading.RLock()
+        self._wanted = threading.Event()
+        self._holds_back = False
+        self._waiters: set[int] = set()
+        self._delivered: BaseException | None = None
+        self._early: tuple[int, BaseException] | None = None
+        self._in_flight: dict[int, Handle] = {}
+        self._error: SwitchsumError | None = None
+        self._loads = membership.loads
+        self._closed = False
+        self._is_open = True
+        self._thread: threading.Thread | None = None
+        self._finished = 0
+        self._began: dict[int, tuple[float, str]] = {}
+        self._seconds = 0.0
+        after_heartbeat = weakref.WeakMethod(self._after_heartbeat)
+        membership.on_heartbeat = lambda: (method := after_heartbeat()) and method()
+        atexit.register(_close_at_exit, weakref.ref(self))
+
+    def __repr__(self) -> str:
+        """Say which rank of which job this is, and how it reaches the switch."""
+        state = "closed" if self._closed else "broken" if self._error is not None else "open"
+        about = f", {self._about}" if self._about else ""
+        return f"<Communicator rank {self.rank} of {self.world_size}{about}, {self.lanes} lanes, {state}>"
+
+    def statistics(self) -> Statistics:
+        """Return what has happened so far."""
+        counts = self._driver.engine.counts
+        return Statistics.of(counts, self.supports, collectives=self._finished, collective_s=self._seconds)
+
+    @property
+    def begun(self) -> int:
+        """Collectives that were begun, those of several steps once for each."""
+        return self._driver.engine.submitted
+
+    def close(self) -> None:
+        """Leave the job; the communicator can be used no more.  Calling it again does nothing.
+
+        From a signal handler in the midst of a collective of its thread, that collective ends with UsageError.
+        """
+        if os.getpid() != self._pid or self._closed:
+            return
+        self._end()
+        self._membership.leave()
+
+    def __del__(self) -> None:
+        """Leave the job if nobody has closed the communicator and nobody can any more."""
+        if not getattr(self, "_closed", True):
+            with suppress(SwitchsumError):
+                self.close()
+
+    def reform(self) -> Communicator:
+        """Go on without the ranks that are lost: return a new communicator of all the others; this one is closed.
+
+        Every rank that is not lost calls it, after WorkerLost as a rule.  The ranks are numbered anew, in their old
+        order, under a new epoch: nothing that was sent before counts any more.  The new communicator has the same
+        arguments as this one in all other respects; collectives that had not ended are lost.  To go on with as many
+        ranks as before, close this one, have somebody take the lost rank's place, and connect again.
+
+        Raises CollectiveTimeout with the ranks that are neither lost nor call it, or what `connect` does.
+        """
+        if self._connect_again is None:
+            raise UsageError("this communicator was not made by connect")
+        if os.getpid() != self._pid or self._closed:
+            raise UsageError("this communicator is closed")
+        self._end()
+        try:
+            rank, world_size = self._membership.reform(self._driver.engine.timeout_s)
+        finally:
+            self._membership.leave()
+        return self._connect_again(rank, world_size)
+
+    def _end(self) -> None:
+        """Stop all work, and close the link."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            # A signal handler has interrupted a collective of its own thread, which closes the link when it ends.
+            self._closed = True
+            return
+        with self._entered():
+            self._pay()
+            self._closed = True
+            self._call_back()
+        self._close_link()
+
+    def _close_link(self) -> None:
+        """Wait until nobody works, and close the link, unless that was done; the communicator is closed."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._call_back()
+        self._wanted.set()
+        self._programs.close()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._driver.transport.close()
+        self._membership.on_heartbeat = lambda: None  # no circle: what a closed communicator had mapped goes with it
+        if self._driver.trace is not None:
+            self._driver.trace.write()
+
+    def _pay(self) -> None:
+        """Tell a switch that was restarted what others may still need, as long as that makes sense."""
+        end = self._driver.clock() + LONGEST_PAY_S
+        while self._driver.engine.owes and self._error is None and self._driver.clock() < end:
+            self._step(LONGEST_WAIT_S)
+
+    def _after_heartbeat(self) -> None:
+        """See to it that a restarted switch is told at once, and again; whoever drives does it, if anybody does."""
+        is_due = self._loads != self._membership.loads or self._driver.engine.is_due(self._driver.clock())
+        if is_due and self._turn.acquire(blocking=False):
+            try:
+                if not self._closed and self._error is None:
+                    self._step(0.0)
+                    if self._driver.engine.owes:
+                        self._have_thread()
+            finally:
+                self._turn.release()
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _start(self, call: Call, background: bool) -> Handle:
+        handle = self._handle(call)
+        self._bring_on(handle, begin=True, to_end=False)
+        if background:
+            self._have_thread()
+        if handle._held is not None and not self._holds_back:
+            handle.wait()  # else it would go on, and nobody had a handle
+        return handle
+
+    def _handle(self, call: Call | Again | FewAgain) -> Handle:
+        handle, early = Handle(self, call), self._early
+        if early is not None and early[0] == threading.get_ident():
+            handle._held, self._early = HeldBack(early[1]), None
+        return handle
+
+    def _note_early(self, error: BaseException | None) -> None:
+        self._early = None if error is None else (threading.get_ident(), error)
+
+    def _broken_off(self, error: BaseException) -> None:
+        if not isinstance(error, SwitchsumError) and error is not self._delivered and not self._is_over:
+            self._fail(_interrupted(error))
+
+    def _keep(self, kind: Hashable, call: Call) -> None:
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()
+        prepared = self._driver.engine.prepare(call.operation)
+        self._known[kind] = prepared if call.share is None else Few.of(prepared, call.share)
+
+    def _add_few(self, few: Few, array: npt.NDArray[np.float32]) -> bool:
+        self._refuse_within()
+        handle, serial, added = None, -1, False
+        try:
+            self._programs.settle()
+            began = self._take_turn()
+            try:
+                try:
+                    self._check()
+                    if self._in_flight or self._driver.trace is not None:
+                        return False
+                    serial = self._driver.engine.submitted
+                    added = self._driver.add_few(few, array, LONGEST_WAIT_S)
+                    if added:
+                        self._finished += 1
+                        return True
+                    handle = self._adopted(few, array, serial)
+                except BaseException as error:
+                    handle = self._few_interrupted(few, array, serial, error)
+                self._drive(handle)
+            finally:
+                self._end_turn(began)
+        except BaseException as error:
+            if added:
+                self._clean_up()
+                self._delivered = error
+                raise
+            handle = self._after_few(handle or self._handle(FewAgain(few, array)), serial, error)
+        self._bring_on(handle, begin=True, to_end=True)
+        handle.wait()
+        return True
+
+    def _adopted(self, few: Few, array: npt.NDArray[np.float32], serial: int) -> Handle:
+        """Return a handle for what `add_few` has begun, on scratch that nobody else may use until it has ended."""
+        handle = self._handle(FewAgain(few, array, few.digits))
+        self._driver.adopt_few(few, serial)
+        handle._serial = serial
+        self._in_flight[serial] = handle
+        return handle
+
+    def _few_interrupted(self, few: Few, array: npt.NDArray[np.float32], serial: int, error: BaseException) -> Handle:
+        """Return a handle to go on with after `add_few` was interrupted, wherever that was; the turn is ours."""
+        engine = self._driver.engine
+        if self._is_over or (serial < 0 and isinstance(error, SwitchsumError)):
+            raise error
+        if serial < 0 or engine.submitted == serial:
+            handle = self._handle(FewAgain(few, array))
+            self._begin(handle)
+        elif engine.has_added(serial):
+            handle = self._handle(FewAgain(few, array))
+            handle._finished, handle._result, handle._has_result = Finished(operation=serial), array, True
+            handle._serial = serial
+            self._finished += 1
+        else:
+            handle = self._adopted(few, array, serial)
+        self._note(handle, error)
+        return handle
+
+    def _after_few(self, handle: Handle, serial: int, error: BaseException) -> Handle:
+        """Return a handle to go on with after the turn was lost."""
+        if handle._serial < 0 <= serial and not self._is_over:
+            # Interrupted once more, when it was being found out what the first time has interrupted.
+            self._clean_up()
+            self._fail(_interrupted(error))
+        self._hold_back(handle, error)
+        return handle
+
+    def _run(self, call: Call | Again) -> Any:
+        handle = self._handle(call)
+        self._bring_on(handle, begin=True, to_end=True)
+        return handle.wait()
+
+    def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None:
+        """Begin a collective, unless that was done, and drive it to its end if that is wanted.
+
+        What a signal handler raises in here is held back.  Each step can be taken again after that: it finds out how
+        far it was taken.
+        """
+        self._refuse_within()
+        while True:
+            try:
+                if begin:
+                    self._programs.settle()
+                began = self._take_turn()
+                try:
+                    if begin:
+                        self._begin(handle)
+                    if to_end:
+                        self._drive(handle)
+                    else:
+                        self._step(0.0)
+                finally:
+                    self._end_turn(began)
+                return
+            except BaseException as error:
+                self._hold_back(handle, error)
+
+    def _refuse_within(self) -> None:
+        """Raise UsageError to a signal handler, or a callback, that interrupts its own thread's collective."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            raise UsageError(
+                "this thread is in the midst of a collective of this communicator: a signal handler or a callback "
+                "cannot call another one; have it set a flag, and call it when the first one has returned"
+            )
+
+    def _hold_back(self, handle: Handle, error: BaseException) -> None:
+        """Keep what a signal handler has raised until a collective has ended; raises whatever else it is."""
+        self._clean_up()
+        own = isinstance(error, SwitchsumError) and not self._has_begun(handle)
+        if own or self._is_over or os.getpid() != self._pid:
+            held, handle._held = handle._held, None
+            if held is not None and held.error is not None and held.error is not error:
+                raise held.error from error
+            raise error
+        self._note(handle, error)
+
+    def _note(self, handle: Handle, error: BaseException) -> None:
+        """Keep what was raised, unless it cannot wait."""
+        handle._held = handle._held or HeldBack(None)
+        if not handle._held.note(error, self._driver.clock()):
+            self._fail(_interrupted(error))
+            raise error
+
+    def _clean_up(self) -> None:
+        """Give back what a call of this thread has kept that was interrupted anywhere."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            self._turn.release()
+        self._waiters.discard(threading.get_ident())
+        if self._closed:
+            self._close_link()
+
+    def _have_thread(self) -> None:
+        """Start the background thread, unless it runs."""
+        if self._thread is None:
+            arguments = weakref.ref(self), self._turn, self._wanted
+            self._thread = threading.Thread(
+                target=_work, args=arguments, name=f"switchsum rank {self.rank}", daemon=True
+            )
+            self._thread.start()
+        self._wanted.set()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or self._closed
+
+    def _call_back(self) -> None:
+        """Have everybody called back whose collective will not end any more."""
+        for handle in list(self._in_flight.values()):
+            handle._call_back()
+
+    @contextmanager
+    def _entered(self) -> Iterator[None]:
+        """Hold the lock, for which the background thread makes way; whoever waits for it may be interrupted."""
+        with self._waiting():
+            self._turn.acquire()
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Have the background thread make way."""
+        own = threading.get_ident()
+        self._waiters.add(own)
+        try:
+            yield
+        finally:
+            self._waiters.discard(own)
+
+    def _take_turn(self) -> float:
+        """Take the driver, from which the background thread steps back, until `_end_turn`; return when that was.
+
+        No context manager of Python's own, which would take a small allreduce 3 us.
+        """
+        check_process(self._pid)
+        began, own = self._driver.clock(), threading.get_ident()
+        self._waiters.add(own)
+        try:
+            self._turn.acquire()
+        finally:
+            self._waiters.discard(own)
+        if self._closed:
+            self._turn.release()
+            raise UsageError("this communicator is closed")
+        return began
+
+    def _end_turn(self, began: float) -> None:
+        """Give the driver back."""
+        if self._thread is not None and (self._in_flight or self._driver.engine.owes):
+            self._wanted.set()
+        self._turn.release()
+        self._seconds += self._driver.clock() - began
+
+    def _begin(self, handle: Handle) -> None:
+        """Hand an operation to the engine, unless that was done."""
+        engine, call = self._driver.engine, handle._call
+        if self._has_begun(handle):
+            return
+        self._check()
+        while engine.is_full:
+            self._step(LONGEST_WAIT_S)
+            self._check()
+        began = self._driver.clock()
+        prepared = engine.prepare(call.operation) if isinstance(call, Call) else call.prepared
+        serial = handle._serial = engine.submitted
+        self._in_flight[serial] = handle
+        engine.begin(prepared, call.values, began)
+        if self._driver.trace is not None:
+            self._began[serial] = began, prepared.name
+
+    def _has_begun(self, handle: Handle) -> bool:
+        """Whether the engine has a collective's operation, or had it."""
+        serial = handle._serial
+        if handle._finished is not None or serial < 0:
+            return serial >= 0
+        return self._in_flight.get(serial) is handle and self._driver.engine.submitted > serial
+
+    def _wait(self, handle: Handle) -> None:
+        self._bring_on(handle, begin=False, to_end=True)
+
+    def _drive(self, handle: Handle) -> None:
+        """Drive until a collective that was begun before has finished."""
+        while handle._finished is None:
+            self._check()
+            self._step(LONGEST_WAIT_S)
+            held = handle._held
+            if held is not None:
+                held.again = 0
+                if held.error is not None and self._driver.clock() >= held.ends_at:
+                    self._fail(_interrupted(held.error))
+                    raise held.error
+        if isinstance(handle._call, FewAgain) and not handle._has_result:
+            handle._finish()  # before somebody else uses the scratch
+
+    def _check(self) -> None:
+        """Raise why the communicator is broken, if it is."""
+        if self._error is None and self._membership.error is not None:
+            self._fail(self._membership.error)
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        if self._closed:
+            raise UsageError("this communicator was closed in the midst of a collective")
+
+    def _step(self, most_s: float) -> None:
+        """Let the driver do one step, and note what has happened."""
+        if self._loads != self._membership.loads:
+            loads = self._membership.loads
+            self._driver.engine.restarted(self._driver.clock())
+            self._loads = loads
+        try:
+            events = self._driver.step(most_s)
+        except UsageError:  # a signal handler's, which was refused something
+            raise
+        except SwitchsumError as error:
+            self._fail(error)
+            return
+        while events:
+            event = events[0]
+            if isinstance(event, Failed):
+                self._fail(self._membership.explain(event.error))
+            elif event.operation in self._in_flight:
+                if self._driver.trace is not None and event.operation in self._began:
+                    began, name = self._began.pop(event.operation)
+                    self._driver.trace.called(name, began, self._driver.clock())
+                self._in_flight[event.operation]._end(event)
+                self._finished += 1
+                del self._in_flight[event.operation]
+            events.popleft()
+
+    def _fail(self, error: SwitchsumError) -> None:
+        """Break the communicator, if it is not broken yet."""
+        self._error = self._error or error
+        self._call_back()
+
+    def _break(self, error: SwitchsumError) -> NoReturn:
+        """Break the communicator, and raise why."""
+        with self._entered():
+            self._fail(error)
+        self._check()
+        raise error
+
+    def _work(self) -> bool:
+        """Drive for a moment if operations are in flight and nobody waits; False: there will be nothing to do."""
+        if self._is_over:
+            return False
+        if self._waiters or not (self._in_flight or self._driver.engine.owes):
+            self._wanted.clear()
+            return True
+        if self._membership.error is not None:
+            self._fail(self._membership.error)
+            return False
+        self._step(BACKGROUND_WAIT_S)
+        return True
+
+
+def _work(reference: weakref.ref[Communicator], turn: threading.RLock, wanted: threading.Event) -> None:
+    """Drive a communicator in the background for as long as there is one: nobody need close it."""
+    is_wanted = True
+    while is_wanted:
+        wanted.wait()
+        with turn:
+            communicator = reference()
+            is_wanted = communicator is not None and communicator._work()
+        del communicator  # perhaps the last reference, with which it is closed
+
+
+def _interrupted(error: BaseException) -> Interrupted:
+    """Return what breaks a communicator when something was raised that could not wait."""
+    kind = type(error).__name__
+    return Interrupted(f"{kind} was raised in the midst of a collective, which other ranks may have ended, or wait for")
+
+
+def _close_at_exit(reference: weakref.ref[Communicator]) -> None:
+    """Leave the job when the program ends without having closed its communicator."""
+    communicator = reference()
+    if communicator is not None:
+        communicator.close()

@@ -1,0 +1,150 @@
+"""What a collective that was begun is to its caller."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from switchsum.protocol.errors import SumOverflow
+
+from ..engine.events import Finished
+from .collectives import Again, Call, FewAgain
+
+HOLD_BACK_S: Final = 2.0
+"""How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
+MOST_AGAIN: Final = 64
+"""Something that is raised so often without any progress in between comes from no signal handler."""
+
+
+class Waits(Protocol):
+    """What a handle needs of its communicator."""
+
+    _delivered: BaseException | None
+    """What was raised last after a collective had come to its end."""
+
+    @property
+    def _is_over(self) -> bool: ...
+
+    def _wait(self, handle: Handle) -> None: ...
+
+
+class HeldBack:
+    """What a signal handler has raised in the midst of a collective, until that has come to its end."""
+
+    __slots__ = ("again", "ends_at", "error")
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+        self.again = 0
+        """How often something was raised since the collective went on."""
+        self.ends_at = math.inf
+        """When it is raised at the latest."""
+
+    def note(self, error: BaseException, now: float) -> bool:
+        """Keep what was raised last; False: it is to be raised now."""
+        self.again += 1
+        if self.error is None or not isinstance(error, Exception):
+            self.error = error
+        if isinstance(error, Exception):
+            return self.again < MOST_AGAIN
+        is_first, self.ends_at = self.ends_at == math.inf, min(self.ends_at, now + HOLD_BACK_S)
+        return is_first
+
+
+class Handle:
+    """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
+
+    def __init__(self, communicator: Waits, call: Call | Again | FewAgain) -> None:
+        self._communicator = communicator
+        self._call = call
+        self._callbacks: deque[Callable[[Handle], object]] = deque()
+        self._lock = threading.RLock()  # a signal handler may wait for what it has interrupted the end of
+        self._serial = -1
+        self._held: HeldBack | None = None
+        self._finished: Finished | None = None
+        self._has_result = False
+        self._result: Any = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self._finished is not None or self._communicator._is_over
+
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """Call `callback(self)` once `is_done`, from the thread that finds out, which it must neither block nor fail.
+
+        Without a background thread that is a thread that waits for something.
+        """
+        self._callbacks.append(callback)
+        if self.is_done:
+            self._call_back()
+
+    def wait(self) -> Any:
+        """Return the collective's result, once it is there; raises what it failed with, each time that it is called.
+
+        What a signal handler raises meanwhile is raised when the collective has ended, and its result is there; see
+        `Communicator`.
+        """
+        try:
+            result = self._complete()
+        except SumOverflow as error:
+            self._deliver(error)
+            raise
+        if self._held is not None:
+            self._deliver(None)
+        return result
+
+    def _deliver(self, cause: SumOverflow | None) -> None:
+        """Raise what was held back, if anything was."""
+        held, self._held = self._held, None
+        if held is not None and held.error is not None:
+            self._communicator._delivered = held.error
+            raise held.error from cause
+
+    def _complete(self) -> Any:
+        """Do what `wait` does, but leave alone what was held back."""
+        if self._finished is None:
+            self._communicator._wait(self)
+        assert self._finished is not None
+        if not self._has_result:
+            self._finish()
+        blocks = self._finished.overflowed
+        if blocks and not self._call.saturates:
+            names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
+            raise SumOverflow(f"sums beyond {self._call.dtype_name} in block {names}", blocks)
+        return self._result
+
+    def _finish(self) -> None:
+        """Put the result where it belongs, which may be done again: once more where something raises meanwhile."""
+        for last in (False, True):
+            try:
+                with self._lock:
+                    if not self._has_result:
+                        self._result = self._call.finish()
+                        self._has_result = True
+                return
+            except BaseException as error:
+                if last:
+                    raise
+                self._held = self._held or HeldBack(error)
+
+    def _end(self, finished: Finished) -> None:
+        """Note that the switch has done its part."""
+        self._finished = finished
+        self._call_back()
+
+    def _call_back(self) -> None:
+        """Call back; exactly once each, whoever of two threads sees first that it is done."""
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:  # the other thread
+                return
+            try:
+                callback(self)
+            except BaseException:
+                self._callbacks.appendleft(callback)  # a signal handler's; the collective is gone on with
+                raise

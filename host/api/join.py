@@ -1,0 +1,342 @@
+"""Membership of a job: the controller's client, from joining over heartbeats to leaving."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar
+
+import grpc
+import numpy as np
+
+from switchsum.native import tls
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
+    CollectiveTimeout,
+    ControllerUnreachable,
+    NotAdmitted,
+    OperationMismatch,
+    RemoteError,
+    SwitchLost,
+    SwitchsumError,
+    TransportError,
+    WorkerLost,
+)
+from switchsum.protocol.wire import ETHERNET_BYTES, Address, Flag, Header, Kind, build_frame, payload_bytes
+
+from ..links.base import Indices, Transport
+from .lifeline import keep_to_this_process
+
+CALL_S: Final = 4.0
+"""A controller that answers takes milliseconds; one that is away is given this long to come."""
+HELLO_S: Final = 0.05
+"""Pause between two hello frames."""
+SHORT_AFTER: Final = 10
+"""So many hellos without an answer, and short ones are sent as well, to see whether it is their length."""
+CUT_AFTER: Final = 40
+"""So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
+READY_S: Final = 1.0
+"""Longest single call of Ready."""
+EXPLAIN_S: Final = 2.0
+"""How long to wait for what the controller knows about an error."""
+RETRY_S: Final = 0.2
+"""Pause before a connection that has ended is tried again."""
+ATTEND_S: Final = 2.0
+"""How long to wait for the first news: a controller that answers takes milliseconds."""
+_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),  # the controller is addressed directly, whatever http_proxy says
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 20_000),  # a controller's machine that is gone ends the connection, too
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+
+Reply = TypeVar("Reply")
+
+
+class ControllerClient:
+    """Calls a controller's methods."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._channel = tls.open_channel(address, tls.HOSTS, _OPTIONS)
+
+    def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = CALL_S) -> Reply:
+        """Call a method; raises what the controller raised, or ControllerUnreachable."""
+        call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
+        try:
+            data = call(rpc.encode(request), timeout=timeout_s, wait_for_ready=True)
+        except grpc.RpcError as error:
+            raise self._translate(method, error) from None
+        try:
+            return rpc.decode(reply, data)
+        except ValueError as error:
+            raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
+
+    def stream(self, method: str, request: Any, reply: type[Reply]) -> Stream[Reply]:
+        """Begin a call with many replies, when the controller is there."""
+        call = self._channel.unary_stream(rpc.path(method), request_serializer=None, response_deserializer=None)
+        return Stream(self, method, call(rpc.encode(request), wait_for_ready=True), reply)
+
+    def _translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
+        details = error.details() or ""
+        named = rpc.error_from_details(details)
+        if type(named) is not RemoteError:
+            return named
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+            return ControllerUnreachable(
+                f"no controller answers at {self.address}; `switchsum controller` starts one, or SWITCHSUM_CONTROLLER "
+                f"says where it is ({method}: {details})"
+            )
+        return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._channel.close()
+
+
+class Stream(Generic[Reply]):
+    """Replies that come one by one; iterating raises what `ControllerClient.call` does."""
+
+    def __init__(self, client: ControllerClient, method: str, call: Any, reply: type[Reply]) -> None:
+        self._client = client
+        self._method = method
+        self._call = call
+        self._reply = reply
+
+    def __iter__(self) -> Iterator[Reply]:
+        try:
+            for data in self._call:
+                yield rpc.decode(self._reply, data)
+        except grpc.RpcError as error:
+            raise self._client._translate(self._method, error) from None
+        except ValueError as error:
+            raise RemoteError(f"the controller answers {self._method} with nonsense: {error}") from error
+
+    def cancel(self) -> None:
+        """End the call; calling it again does nothing."""
+        self._call.cancel()
+
+
+class Membership:
+    """One rank's place in a job, held by a connection until `leave`.
+
+    The kernel closes that when the process ends, and answers for a process that is stopped, or whose Python is busy.
+    """
+
+    def __init__(
+        self,
+        controller: str,
+        *,
+        job: str,
+        rank: int,
+        world_size: int,
+        call_s: float = CALL_S,
+        receive_bytes: int = 0,
+        window_bytes: int = 0,
+    ) -> None:
+        """Join; raises JoinRefused's kinds, or ControllerUnreachable.
+
+        `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.  `window_bytes` of frames are worth
+        having in flight there; 0: as many as may be.
+        """
+        self.job = job
+        self.rank = rank
+        self.error: SwitchsumError | None = None
+        """Why the membership is over or the job is broken, as far as heartbeats tell."""
+        self.loads = 0
+        """How often the switch has been given its program, once admitted: more means that it was restarted."""
+        self._client = ControllerClient(controller)
+        self.on_heartbeat: Callable[[], object] = lambda: None
+        """Called on the thread of the heartbeats after each one; must not block."""
+        self._stop = threading.Event()
+        request = rpc.JoinRequest(
+            job=job,
+            rank=rank,
+            world_size=world_size,
+            package_version=importlib.metadata.version("switchsum"),
+            receive_bytes=receive_bytes,
+            window_bytes=window_bytes,
+        )
+        try:
+            self.reply = self._client.call("Join", request, rpc.JoinReply, call_s)
+        except BaseException:
+            self._client.close()
+            raise
+        self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
+        """Where contributions go to and results come from."""
+        keep_to_this_process(controller)
+        self._stream: Stream[rpc.HeartbeatReply] | None = None
+        self._has_news = threading.Event()
+        self._thread = threading.Thread(target=self._attend, name=f"switchsum heartbeat {rank}", daemon=True)
+        self._thread.start()
+        self._has_news.wait(ATTEND_S)  # before the caller compiles, or does what else keeps Python busy
+
+    def admit(self, transport: Transport, timeout_s: float) -> rpc.ReadyReply:
+        """Show this member to the switch and wait until all members are admitted.
+
+        Hellos are as long as contributions, so that a link which does not take those is found out here.
+
+        Raises CollectiveTimeout with the ranks that have not come, SwitchLost if it is the switch that is silent, or
+        TransportError if the link does not take whole frames.
+        """
+        end = time.monotonic() + timeout_s
+        hellos = self._write_hellos(transport)
+        seen, sent = False, 0
+        while True:
+            if not seen:
+                for row in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
+                    transport.send(np.array([row], np.int32), hellos[row : row + 1])
+                sent += 1
+            left = end - time.monotonic()
+            wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
+            request = rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+            reply = self._client.call("Ready", request, rpc.ReadyReply, wait_s + CALL_S)
+            if reply.admitted:
+                self.loads = max(self.loads, reply.loads)
+                return reply
+            seen = reply.hello_seen
+            if reply.hello_cut and (sent >= CUT_AFTER or left <= 0):
+                raise self._cut(int(hellos[0]))
+            if left <= 0:
+                raise self._not_complete(reply, timeout_s)
+
+    def _write_hellos(self, transport: Transport) -> Indices:
+        """Write a hello with lanes to the first row and one without to the second; return their lengths."""
+        number, digest = rpc.nonce_fields(self.reply.nonce)
+        header = Header(
+            kind=Kind.HELLO,
+            job=self.reply.job_number,
+            epoch=self.reply.epoch,
+            rank=self.rank,
+            number=number,
+            digest=digest,
+        )
+        lanes = bytes(payload_bytes(self.reply.lanes))
+        whole = build_frame(transport.address, self.switch, replace(header, flags=Flag.PAYLOAD), lanes)
+        short = build_frame(transport.address, self.switch, header)
+        for row, frame in enumerate((whole, short)):
+            transport.tx_frames[row, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
+        return np.array([len(whole), len(short)], np.int32)
+
+    def _cut(self, length: int) -> TransportError:
+        return TransportError(
+            f"frames of {length} bytes get lost on the way to the switch, short ones do not: `ip link set IF mtu "
+            f"{length - ETHERNET_BYTES}` on both ends of each link, or a controller with fewer --lanes"
+        )
+
+    def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
+        if not reply.hello_seen:
+            return SwitchLost(
+                f"the switch has handed on no hello of rank {self.rank} for {timeout_s:g} s: does this link lead to it?"
+            )
+        names = ", ".join(map(str, reply.missing)) or "nobody"
+        text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: rank {names} missing"
+        return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing)
+
+    def _attend(self) -> None:
+        """Keep a connection to the controller, and hear on it about the others."""
+        request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        while not self._stop.is_set():
+            try:
+                self._stream = self._client.stream("Attend", request, rpc.HeartbeatReply)
+                if self._stop.is_set():
+                    return
+                for reply in self._stream:
+                    self._note(reply)
+                    self._has_news.set()
+            except ControllerUnreachable:
+                pass  # a running job needs no controller
+            except SwitchsumError as error:
+                if not self._stop.is_set():
+                    self.error = error
+                self._has_news.set()
+                return
+            except ValueError:
+                return  # the channel was closed meanwhile
+            self._stop.wait(min(RETRY_S, self.reply.heartbeat_s))
+
+    def _note(self, reply: rpc.HeartbeatReply) -> None:
+        self.loads = max(self.loads, reply.loads)
+        self.on_heartbeat()
+        if reply.lost:
+            names = ", ".join(map(str, reply.lost))
+            self.error = WorkerLost(
+                f"rank {names} of job {self.job!r} is gone: its process has ended, or its machine cannot be reached",
+                reply.lost[0],
+            )
+        elif reply.epoch != self.reply.epoch:
+            self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
+
+    def explain(self, error: SwitchsumError) -> SwitchsumError:
+        """Return an error with what only the controller knows, if that is to be had in a moment."""
+        if isinstance(error, NotAdmitted):
+            end = time.monotonic() + EXPLAIN_S
+            while self.error is None and time.monotonic() < end:
+                time.sleep(0.01)
+            return self.error or error
+        if not isinstance(error, OperationMismatch):
+            return error
+        request = rpc.CompareRequest(job=self.job, nonce=self.reply.nonce, operation=error.operation, wait_s=EXPLAIN_S)
+        try:
+            reply = self._client.call("Compare", request, rpc.CompareReply, 2 * EXPLAIN_S)
+        except (SwitchsumError, ValueError):
+            return error
+        text = _compared(reply.operations)
+        return OperationMismatch(text, error.operation) if text else error
+
+    def reform(self, timeout_s: float) -> tuple[int, int]:
+        """End the membership so that the job goes on without those that are lost; return the new rank and world size.
+
+        Every other member must ask for it too; raises CollectiveTimeout with the ranks that neither do nor are lost.
+        """
+        end = time.monotonic() + timeout_s
+        while True:
+            wait_s = max(0.0, min(end - time.monotonic(), READY_S))
+            request = rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+            reply = self._client.call("Reform", request, rpc.ReformReply, wait_s + CALL_S)
+            if reply.rank >= 0:
+                self._stop_beating()
+                return reply.rank, reply.world_size
+            if time.monotonic() >= end:
+                names = ", ".join(map(str, reply.missing))
+                text = f"rank {names} of job {self.job!r} is neither lost nor forms it anew"
+                raise CollectiveTimeout(text, reply.missing)
+
+    def leave(self) -> None:
+        """End the membership, as far as the controller can be told."""
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        try:
+            self._client.call("Leave", request, rpc.Empty, READY_S)
+        except SwitchsumError:
+            pass  # it will find out by silence
+        self._stop_beating()
+
+    def _stop_beating(self) -> None:
+        self._stop.set()
+        if self._stream is not None:
+            self._stream.cancel()
+        self._thread.join(READY_S)
+        self._client.close()
+
+
+def _compared(operations: list[str]) -> str:
+    """Say which ranks issued what, those that differ from most first; empty where all have said the same."""
+    issuers: dict[str, list[int]] = {}
+    for rank, operation in enumerate(operations):
+        issuers.setdefault(operation or "nothing that is known of", []).append(rank)
+    if len(issuers) < 2:
+        return ""
+    parts = [
+        f"rank {', '.join(map(str, ranks))} issued {operation}"
+        for operation, ranks in sorted(issuers.items(), key=lambda item: (len(item[1]), item[1]))
+    ]
+    return "; ".join(parts)

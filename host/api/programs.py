@@ -1,0 +1,105 @@
+"""Collectives of several steps in the background.
+
+The switch knows single allreduces, numbered alike on all ranks.  So while a collective of several steps has not begun
+the last of them, others wait with beginning their first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from switchsum.protocol.errors import UsageError
+
+from .handle import Handle
+from .sparse import LastStep
+
+
+def check_process(pid: int) -> None:
+    """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
+    if os.getpid() != pid:
+        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
+
+
+class Programs:
+    """One communicator's collectives of several steps: one after the other, in the order in which they were begun."""
+
+    def __init__(self, name: str) -> None:
+        """`name` the thread."""
+        self._name = name
+        self._executor: ThreadPoolExecutor | None = None
+        self._thread = 0
+        self._last: Future[LastStep] | None = None
+        self._pid = os.getpid()
+
+    def begin(self, steps: Callable[[], LastStep]) -> Program:
+        """Do all steps but the last on a thread of their own."""
+        check_process(self._pid)
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name, initializer=self._note_thread)
+        self._last = self._executor.submit(steps)
+        return Program(self._last)
+
+    def settle(self) -> None:
+        """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
+        if self._last is not None and threading.get_ident() != self._thread:
+            check_process(self._pid)
+            self._last.exception()
+
+    def close(self) -> None:
+        """Wait until the thread has ended, which the communicator has given nothing more to do."""
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+        self._last = None
+
+    def _note_thread(self) -> None:
+        self._thread = threading.get_ident()
+
+
+class Program(Handle):
+    """A collective of several steps that was begun."""
+
+    def __init__(self, begun: Future[LastStep]) -> None:
+        self._pid = os.getpid()
+        self._begun = begun
+        self._held = None
+        self._lock = threading.RLock()
+        self._result: Any = None
+        self._has_result = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self._begun.done() and (self._failed or self._begun.result().handle.is_done)
+
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """See `Handle`."""
+
+        def begun(_: Future[LastStep]) -> None:
+            if self._failed:
+                callback(self)
+            else:
+                self._begun.result().handle.add_done_callback(lambda _: callback(self))
+
+        self._begun.add_done_callback(begun)
+
+    def wait(self) -> Any:
+        """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
+        return self._complete()
+
+    def _complete(self) -> Any:
+        check_process(self._pid)
+        last = self._begun.result()
+        with self._lock:
+            if not self._has_result:
+                self._result = last.result()
+                self._has_result = True
+        last.handle.wait()
+        return self._result
+
+    @property
+    def _failed(self) -> bool:
+        return self._begun.cancelled() or self._begun.exception() is not None

@@ -1,0 +1,231 @@
+"""The sending half of the slot machine: which block a slot contributes next, and the frame that carries it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from switchsum.native.kernels import inner
+from switchsum.native.memory import Scalar, bytes_at, call
+from switchsum.protocol.frame import (
+    AT,
+    FRAME_BYTES,
+    LANE_BYTES,
+    LOWER_BYTES,
+    NO_BLOCK,
+    WIRE_VERSION,
+    Flag,
+    Kind,
+    LaneFormat,
+)
+from switchsum.protocol.lanes import NOT_FINITE
+
+from .header import fill_checksum, put16, put32
+from .integers import ALL_ZERO, INT8, INT64
+from .kernels import item_bytes, mixed
+from .recovery import settle, transmit
+from .state import OPERATIONS, WHOLE, Count, Phase, Record, State
+
+_IDLE: Final = int(Phase.IDLE)
+_WAITING: Final = int(Phase.WAITING)
+_BLOCKED: Final = int(Phase.BLOCKED)
+_COUNT_BLOCKED: Final = int(Count.BLOCKED)
+_CONTRIBUTION: Final = int(Kind.CONTRIBUTION)
+_INT32_LANES: Final = int(LaneFormat.INT32)
+_INT16_LANES: Final = int(LaneFormat.INT16)
+_INT64_LANES: Final = int(LaneFormat.INT64)
+_PAYLOAD: Final = int(Flag.PAYLOAD)
+
+
+@inner
+def values_in(operation: Record, block: int) -> Scalar:
+    """Return how many values a block has: the last one may have fewer than the others."""
+    return min(operation.per_block, operation.size - block * operation.per_block)
+
+
+@inner
+def address_in(operation: Record, block: int) -> Scalar:
+    """Return the address of a block in the operation's array."""
+    return operation.address + block * operation.per_block * item_bytes(operation.dtype)
+
+
+@inner
+def examine(core: Record, operation: Record, block: int) -> Scalar:
+    """Return the exponent of a block (0 for integers), or ALL_ZERO if it need not travel."""
+    if operation.dense:
+        return np.int64(0)
+    return call(core.scan, operation.dtype, address_in(operation, block), values_in(operation, block))
+
+
+@inner
+def name_next(core: Record, slot: Record, operation: Record, block: int) -> None:
+    """Find the first block of the slot's column, from `block` on, that travels for this worker: it is named next."""
+    while block < operation.blocks:
+        exponent = examine(core, operation, block)
+        if exponent != ALL_ZERO:
+            slot.next_block = block
+            slot.next_exponent = exponent
+            return
+        block += operation.columns
+    slot.next_block = NO_BLOCK
+    slot.next_exponent = 0
+
+
+@inner
+def begin_column(state: State, index: int, now: float) -> None:
+    """Give a free slot the next column that is meant for it, or leave it idle."""
+    core = state.core[0]
+    slot = state.slots[index]
+    slot.phase = _IDLE
+    slot.considered = max(slot.considered, core.oldest)
+    while slot.considered < core.submitted:
+        serial = slot.considered
+        slot.considered += 1
+        operation = state.operations[serial % OPERATIONS]
+        place = index - operation.base
+        column = (place - operation.first_slot) % operation.width
+        if 0 <= place < operation.width and column < operation.columns:
+            slot.operation = serial
+            slot.column = column
+            slot.named = 0
+            _choose_first(core, slot, operation)
+            contribute(state, index, now)
+            return
+
+
+@inner
+def _choose_first(core: Record, slot: Record, operation: Record) -> None:
+    """Prepare a column's first round.
+
+    Floats only agree on the first block and its exponent.  Integers need no exponent, so the column's first block goes
+    along at once, whether or not it is zero.
+    """
+    slot.stage = operation.split
+    slot.exponent = 0
+    slot.payload = 0
+    if operation.dtype >= INT8 and slot.column < operation.blocks:
+        slot.block = slot.column
+        slot.payload = examine(core, operation, slot.block) != ALL_ZERO
+        name_next(core, slot, operation, slot.column + operation.columns)
+    else:
+        slot.block = NO_BLOCK
+        name_next(core, slot, operation, slot.column)
+
+
+@inner
+def choose_block(core: Record, slot: Record, operation: Record, block: int, exponent: int) -> None:
+    """Prepare the round of a block that somebody named, with the largest exponent that anybody has in it."""
+    slot.stage = operation.split
+    slot.block = block
+    slot.exponent = exponent
+    slot.named = 1
+    slot.payload = 0
+    if slot.next_block == block:
+        slot.payload = exponent != NOT_FINITE
+        name_next(core, slot, operation, block + operation.columns)
+
+
+@inner
+def contribute(state: State, index: int, now: float) -> None:
+    """Pack the slot's contribution into its row and queue it; put it off while the row is still being read."""
+    core = state.core[0]
+    slot = state.slots[index]
+    row = 2 * index + (slot.number & 1)
+    if state.rows[row].sequence > core.consumed:
+        core.blocked += slot.phase != _BLOCKED
+        core.counts[_COUNT_BLOCKED] += slot.phase != _BLOCKED
+        slot.phase = _BLOCKED
+        return
+    core.blocked -= slot.phase == _BLOCKED
+    _write_frame(state, index, row)
+    slot.phase = _WAITING
+    slot.repeats = 0
+    slot.held = 0
+    settle(core, slot)  # a slot that waits repeats its last round anyway
+    core.waiting += 1
+    transmit(state, index, row, now)
+
+
+@inner
+def contribute_blocked(state: State, now: float) -> None:
+    """Try again to pack what had to wait for its row."""
+    if state.core[0].blocked == 0:
+        return
+    for index in range(state.slots.size):
+        if state.slots[index].phase == _BLOCKED:
+            contribute(state, index, now)
+
+
+@inner
+def _write_frame(state: State, index: int, row: int) -> None:
+    """Write a whole frame, headers and lanes, into its row."""
+    core = state.core[0]
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    body = core.lanes * LANE_BYTES if slot.payload else core.padding
+    state.rows[row].length = FRAME_BYTES + body
+    start = core.store + row * core.stride + core.lead
+    frame = bytes_at(start, FRAME_BYTES + body)
+    lower = core.lower[slot.payload]
+    for at in range(LOWER_BYTES):
+        frame[at] = lower[at]
+    frame[AT.version] = WIRE_VERSION
+    frame[AT.kind] = _CONTRIBUTION
+    frame[AT.operator] = operation.operator
+    frame[AT.format] = round_format(slot, operation)
+    frame[AT.flags] = _PAYLOAD if slot.payload else 0
+    frame[AT.reason] = 0
+    frame[AT.exponent] = round_exponent(slot)
+    frame[AT.next_exponent] = slot.next_exponent
+    put16(frame, AT.job, core.job)
+    put16(frame, AT.epoch, core.epoch)
+    put16(frame, AT.rank, core.rank)
+    put16(frame, AT.tree, 0)
+    put32(frame, AT.slot, core.first_slot + index)
+    put32(frame, AT.number, slot.number)
+    put32(frame, AT.block, slot.block)
+    put32(frame, AT.next_block, slot.next_block)
+    put32(frame, AT.digest, operation.digest)
+    put32(frame, AT.bitmap, 0)
+    put32(frame, AT.cookie, core.cookie[0])
+    put32(frame, AT.cookie + 4, core.cookie[1])
+    if slot.payload:
+        _write_lanes(core, slot, operation, start + FRAME_BYTES)
+    else:
+        frame[FRAME_BYTES:] = 0
+    if core.checksum:
+        fill_checksum(frame)
+
+
+@inner
+def _write_lanes(core: Record, slot: Record, operation: Record, target: int) -> None:
+    """Write the lanes of the slot's block at an address."""
+    dtype = operation.dtype
+    count = values_in(operation, slot.block)
+    source = address_in(operation, slot.block)
+    scale = core.scales[operation.format, slot.exponent]
+    if slot.stage != WHOLE:
+        call(core.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, core.lanes)
+    elif dtype >= INT8:
+        call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, core.lanes)
+    elif operation.format == _INT32_LANES:
+        call(core.pack, dtype, source, count, target, core.lanes, scale)
+    else:
+        seed = mixed(np.uint32(core.seed ^ operation.digest)) ^ np.uint32(slot.block)
+        lane_bytes = np.int64(2) if operation.format == _INT16_LANES else np.int64(1)
+        call(core.pack_narrow, dtype, lane_bytes, source, count, target, core.lanes, scale, np.int64(mixed(seed)))
+
+
+@inner
+def round_format(slot: Record, operation: Record) -> Scalar:
+    """Return the lane format of a slot's round: parts of integers have wider lanes."""
+    if slot.stage == WHOLE:
+        return operation.format
+    return _INT64_LANES if operation.dtype == INT64 else _INT32_LANES
+
+
+@inner
+def round_exponent(slot: Record) -> Scalar:
+    """Return the header's exponent: of integers, whose exponent is 0, which part is being added."""
+    return slot.exponent if slot.stage == WHOLE else slot.stage

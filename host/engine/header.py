@@ -1,0 +1,128 @@
+"""Frames in place: reading a header's fields, writing a whole one, checking what came, checksums."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.kernels import inner, kernel
+from switchsum.native.memory import Scalar
+from switchsum.protocol.frame import (
+    AT,
+    ETHERNET_BYTES,
+    FRAME_BYTES,
+    IPV4_BYTES,
+    LANE_BYTES,
+    WIRE_VERSION,
+    Flag,
+    Kind,
+)
+
+from .state import Count, Record
+
+Frame = npt.NDArray[np.uint8]
+
+_MAC_SOURCE: Final = 6
+_ETHERTYPE: Final = 12
+_IP_FIRST: Final = ETHERNET_BYTES
+_IP_FRAGMENT: Final = ETHERNET_BYTES + 6
+_IP_PROTOCOL: Final = ETHERNET_BYTES + 9
+_IP_SOURCE: Final = ETHERNET_BYTES + 12
+_IP_DESTINATION: Final = ETHERNET_BYTES + 16
+_UDP: Final = ETHERNET_BYTES + IPV4_BYTES
+_UDP_SOURCE: Final = _UDP
+_UDP_DESTINATION: Final = _UDP + 2
+_UDP_LENGTH: Final = _UDP + 4
+_UDP_CHECKSUM: Final = _UDP + 6
+_PROTOCOL_UDP: Final = 17
+
+_PAYLOAD: Final = int(Flag.PAYLOAD)
+_RESULT: Final = int(Kind.RESULT)
+_HELD: Final = int(Kind.HELD)
+_REJECT: Final = int(Kind.REJECT)
+_BROKEN: Final = int(Count.BROKEN)
+_FOREIGN: Final = int(Count.FOREIGN)
+_FORGED: Final = int(Count.FORGED)
+
+
+@kernel(inline="always")
+def get16(frame: Frame, at: int) -> Scalar:
+    """Read a field of two bytes."""
+    return np.int64(frame[at]) << 8 | np.int64(frame[at + 1])
+
+
+@kernel(inline="always")
+def get32(frame: Frame, at: int) -> Scalar:
+    """Read a field of four bytes."""
+    return get16(frame, at) << 16 | get16(frame, at + 2)
+
+
+@kernel(inline="always")
+def put16(frame: Frame, at: int, value: Scalar) -> None:
+    """Write a field of two bytes."""
+    frame[at] = np.uint8(value >> 8)
+    frame[at + 1] = np.uint8(value)
+
+
+@kernel(inline="always")
+def put32(frame: Frame, at: int, value: Scalar) -> None:
+    """Write a field of four bytes."""
+    put16(frame, at, value >> 16)
+    put16(frame, at + 2, value)
+
+
+@inner
+def fault(core: Record, frame: Frame) -> int:
+    """Say why a frame is no message of this member's switch (a `Count`); 0 when it is one.
+
+    What an engine does with the message depends on more: whether the slot waits for that number.
+    """
+    length = frame.size
+    if length < FRAME_BYTES:
+        return _BROKEN
+    if (
+        get16(frame, _ETHERTYPE) != 0x0800
+        or frame[_IP_FIRST] != 0x45
+        or get16(frame, _IP_FRAGMENT) & 0x3FFF != 0
+        or frame[_IP_PROTOCOL] != _PROTOCOL_UDP
+        or get32(frame, _IP_SOURCE) != core.switch_ip
+        or get32(frame, _IP_DESTINATION) != core.own_ip
+        or get16(frame, _UDP_SOURCE) != core.switch_port
+        or get16(frame, _UDP_DESTINATION) != core.own_port
+        or get16(frame, _MAC_SOURCE) << 32 | get32(frame, _MAC_SOURCE + 2) != core.switch_mac
+    ):
+        return _FOREIGN
+    if frame[AT.version] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
+        return _BROKEN
+    kind = frame[AT.kind]
+    payload = np.int64(core.lanes * LANE_BYTES) if kind == _RESULT and frame[AT.flags] & _PAYLOAD else np.int64(0)
+    if kind not in (_RESULT, _HELD, _REJECT) or length != FRAME_BYTES + payload:
+        return _BROKEN
+    if (
+        get16(frame, AT.job) != core.job
+        or get16(frame, AT.epoch) != core.epoch
+        or get16(frame, AT.rank) != core.rank
+        or get16(frame, AT.tree) != 0
+    ):
+        return _FOREIGN
+    if get32(frame, AT.cookie) != core.cookie[0] or get32(frame, AT.cookie + 4) != core.cookie[1]:
+        return _FORGED
+    return 0
+
+
+@inner
+def fill_checksum(frame: Frame) -> None:
+    """Fill in the UDP checksum (RFC 768)."""
+    put16(frame, _UDP_CHECKSUM, 0)
+    total = np.uint64(_PROTOCOL_UDP + frame.size - _UDP)
+    for at in range(_IP_SOURCE, _UDP, 2):
+        total += np.uint64(get16(frame, at))
+    # The UDP length is even: header, lanes and padding are whole words.
+    for at in range(_UDP, frame.size, 2):
+        total += np.uint64(frame[at]) << np.uint64(8) | np.uint64(frame[at + 1])
+    while total >> np.uint64(16):
+        total = (total & np.uint64(0xFFFF)) + (total >> np.uint64(16))
+    checksum = np.int64(total) ^ 0xFFFF
+    put16(frame, _UDP_CHECKSUM, checksum if checksum != 0 else np.int64(0xFFFF))

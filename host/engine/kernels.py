@@ -1,0 +1,303 @@
+"""Hot loops over one block of floats, and its scan: `switchsum.host.engine.integers` has those of integers.
+
+`switchsum.protocol.lanes` is the definition; tests hold these loops against it.  Values become float64, are scaled and
+rounded to the nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.
+float16 and bfloat16, which numba does not have, are read and written as bit patterns.  A frame's lanes are big-endian.
+Everything is addressed by int64, and `source` and `target` never overlap.  Results do not depend on what the thread has
+asked of its floats (`switchsum.native.floats`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from switchsum.native.floats import restore_floats, usual_floats
+from switchsum.native.kernels import Outlined, inner
+from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
+from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
+
+from .integers import ALL_ZERO, INT8, is_zero
+
+NO_DTYPE: Final = 0
+"""Of an operation without values."""
+FLOAT32: Final = 1
+FLOAT16: Final = 2
+BFLOAT16: Final = 3
+"""Integers follow, INT8 to INT64."""
+
+_DOUBLE_BIAS: Final = 1023
+_DOUBLE_FRACTION: Final = np.uint64((1 << 52) - 1)
+"""Bits of a float64 behind sign and exponent."""
+_SINGLE_MIN: Final = -126
+_SINGLE_MAX: Final = 127
+"""Exponents of float32's normal powers of two."""
+_HALF_BIAS_GAP: Final = 112
+"""Exponent bias of float32 less that of float16."""
+_HALF_TO_SINGLE: Final = 2.0**_HALF_BIAS_GAP
+"""A float16's bits, moved to where float32 has its own, are too small by this factor."""
+_HALF_INFINITY: Final = 0x7C00
+_HALF_SMALLEST_NORMAL: Final = 0x3880_0000
+"""2**-14 as float32."""
+_HALF_TOO_LARGE: Final = 0x477F_F000
+"""65520 as float32: from here on float16 rounds to infinity."""
+_ONE_HALF: Final = 0x3F00_0000
+"""0.5 as float32, whose last bit is worth 2**-24 as a subnormal float16's."""
+_NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0)
+"""Quiet NaN by dtype."""
+_ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8)
+"""Size of a value by dtype."""
+
+
+@inner
+def item_bytes(dtype: int) -> int:
+    """Return the size of one value."""
+    return _ITEM_BYTES[dtype]
+
+
+@Outlined
+def scan(dtype: int, source: int, count: int) -> int:
+    """Return a block's biased exponent (0 for integers), or ALL_ZERO.
+
+    Zero has a sign, and blocks of zeros do not travel: negative zeros in one are made positive, so that it has the same
+    bits on every worker.  Nothing else is written.
+    """
+    if dtype >= INT8:
+        return ALL_ZERO if is_zero(dtype, source, count) else 0
+    if dtype not in (FLOAT16, BFLOAT16):
+        return int(_scan_words(source, count))
+    mode = usual_floats()
+    exponent = int(_scan_halves(dtype, source, count))
+    restore_floats(mode)
+    return exponent
+
+
+@inner
+def _scan_words(source: int, count: int) -> Scalar:
+    words = words_at(source, count)
+    mask = np.uint32(0x7FFF_FFFF)
+    largest = np.uint32(0)
+    union = np.uint32(0)
+    for i in range(count):
+        word = np.uint32(words[i] & mask)
+        largest = word if word > largest else largest
+        union |= words[i]
+    if largest == 0:
+        if union != 0:
+            words[:] = 0
+        return ALL_ZERO
+    return np.int64(largest >> np.uint32(23))
+
+
+@inner
+def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
+    halves = halves_at(source, count)
+    largest = np.uint16(0)
+    union = np.uint16(0)
+    for i in range(count):
+        half = np.uint16(halves[i] & np.uint16(0x7FFF))
+        largest = half if half > largest else largest
+        union |= halves[i]
+    if largest == 0:
+        if union != 0:
+            halves[:] = 0
+        return ALL_ZERO
+    if dtype == BFLOAT16:
+        return np.int64(largest >> np.uint16(7))
+    if largest >= _HALF_INFINITY:
+        return NOT_FINITE
+    value = np.float32(np.float64(np.uint32(np.uint32(largest) << np.uint32(13)).view(np.float32)) * _HALF_TO_SINGLE)
+    return np.int64(np.float32(value).view(np.uint32) >> np.uint32(23))
+
+
+@Outlined
+def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: float) -> int:
+    """Write a block of `count` values into the `lanes` lanes of a frame; the rest become zero."""
+    mode = usual_floats()
+    words = words_at(target, lanes)
+    if dtype == FLOAT32:
+        values = floats_at(source, count)
+        if _is_single(scale):
+            factor = np.float32(scale)
+            for i in range(count):
+                words[i] = swap(np.uint32(np.int32(np.rint(np.float32(values[i] * factor)))))
+        else:
+            for i in range(count):
+                words[i] = swap(np.uint32(np.int32(np.rint(np.float64(values[i]) * scale))))
+    else:
+        halves = halves_at(source, count)
+        if dtype == BFLOAT16:
+            for i in range(count):
+                bits = np.uint32(np.uint32(halves[i]) << np.uint32(16))
+                words[i] = swap(np.uint32(np.int32(np.rint(np.float64(bits.view(np.float32)) * scale))))
+        else:
+            # A power of two more in the scale changes no other bit of it.
+            scale *= _HALF_TO_SINGLE
+            for i in range(count):
+                half = np.uint32(halves[i])
+                magnitude = (half & np.uint32(0x7FFF)) << np.uint32(13)
+                bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
+                words[i] = swap(np.uint32(np.int32(np.rint(np.float64(bits.view(np.float32)) * scale))))
+    words[count:] = 0
+    restore_floats(mode)
+    return 0
+
+
+@Outlined
+def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int:
+    """Write the first `count` sums of a frame to the array, each times `step`."""
+    mode = usual_floats()
+    words = words_at(source, count)
+    if dtype == FLOAT32:
+        values = floats_at(target, count)
+        if _is_single(step):
+            factor = np.float32(step)
+            for i in range(count):
+                values[i] = np.float32(np.float32(np.int32(swap(words[i]))) * factor)
+        else:
+            for i in range(count):
+                values[i] = np.float32(np.float64(np.int32(swap(words[i]))) * step)
+    else:
+        halves = halves_at(target, count)
+        if dtype == BFLOAT16:
+            for i in range(count):
+                halves[i] = _bfloat16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
+        else:
+            for i in range(count):
+                halves[i] = _float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
+    restore_floats(mode)
+    return 0
+
+
+@inner
+def _is_single(factor: float) -> Scalar:
+    """Tell whether a factor is a power of two by which float32 can be multiplied as well as float64.
+
+    A product is then the float32 with another exponent, or so small that it is rounded to zero (`pack`), or the integer
+    is rounded once, when it becomes a float32 (`unpack`, where no product but zero is subnormal).
+    """
+    bits = np.float64(factor).view(np.uint64)
+    exponent = np.int64(bits >> np.uint64(52)) - _DOUBLE_BIAS
+    return (bits & _DOUBLE_FRACTION) == np.uint64(0) and _SINGLE_MIN <= exponent <= _SINGLE_MAX
+
+
+@Outlined
+def pack_narrow(
+    dtype: int, lane_bytes: int, source: int, count: int, target: int, words: int, scale: float, seed: int
+) -> int:
+    """Write a block into lanes of 8 or 16 bits, each value rounded up or down at random, so that the mean is right.
+
+    `switchsum.protocol.lanes.quantise_at_random` is the definition.
+    """
+    mode = usual_floats()
+    octets, halves = bytes_at(target, count), halves_at(target, count)
+    scale *= 1 << FRACTION_BITS
+    factor = np.float32(scale)
+    if dtype == FLOAT32 and np.float64(factor) == scale:
+        # Apart, so that the loops have no branches and run several values at a time.
+        values = floats_at(source, count)
+        if lane_bytes == 1:
+            for i in range(count):
+                octets[i] = np.uint8(_rounded(np.float32(values[i] * factor), seed, i))
+        else:
+            for i in range(count):
+                halves[i] = swap(np.uint16(_rounded(np.float32(values[i] * factor), seed, i)))
+    elif lane_bytes == 1:
+        for i in range(count):
+            octets[i] = np.uint8(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i))
+    else:
+        for i in range(count):
+            halves[i] = swap(np.uint16(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i)))
+    used = count * lane_bytes
+    bytes_at(target + used, 4 * words - used)[:] = 0
+    restore_floats(mode)
+    return 0
+
+
+@Outlined
+def unpack_narrow(dtype: int, lane_bytes: int, source: int, count: int, target: int, step: float) -> int:
+    """Write the first `count` sums of a frame with lanes of 8 or 16 bits to the array, each times `step`."""
+    mode = usual_floats()
+    octets, halves = bytes_at(source, count), halves_at(source, count)
+    values, results = floats_at(target, count), halves_at(target, count)
+    if dtype == FLOAT32 and lane_bytes == 1:
+        for i in range(count):
+            values[i] = np.float32(np.float64(np.int8(octets[i])) * step)
+    elif dtype == FLOAT32:
+        for i in range(count):
+            values[i] = np.float32(np.float64(np.int16(swap(halves[i]))) * step)
+    else:
+        for i in range(count):
+            lane = np.int64(np.int8(octets[i])) if lane_bytes == 1 else np.int64(np.int16(swap(halves[i])))
+            value = np.float32(np.float64(lane) * step)
+            results[i] = _bfloat16(value) if dtype == BFLOAT16 else _float16(value)
+    restore_floats(mode)
+    return 0
+
+
+@inner
+def _value(dtype: int, source: int, index: int) -> Scalar:
+    """Return one value as float64."""
+    if dtype == FLOAT32:
+        return np.float64(floats_at(source + 4 * index, 1)[0])
+    half = np.uint32(halves_at(source + 2 * index, 1)[0])
+    if dtype == BFLOAT16:
+        return np.float64(np.uint32(half << np.uint32(16)).view(np.float32))
+    magnitude = (half & np.uint32(0x7FFF)) << np.uint32(13)
+    bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
+    return np.float64(bits.view(np.float32)) * _HALF_TO_SINGLE
+
+
+@inner
+def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
+    """Round a number of ``2**-FRACTION_BITS`` down, after less than 1 was added to it, drawn from seed and index.
+
+    Return it in two's complement, below bits that mean nothing.
+    """
+    drawn = mixed(np.uint32(np.uint32(seed) + np.uint32(np.uint32(index) * np.uint32(GOLDEN))))
+    drawn = np.uint32(drawn >> np.uint32(32 - FRACTION_BITS))
+    return np.uint32(np.uint32(np.uint32(np.int32(np.rint(fixed))) + drawn) >> np.uint32(FRACTION_BITS))
+
+
+@inner
+def mixed(word: Scalar) -> Scalar:
+    """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
+    word = np.uint32(word ^ (word >> np.uint32(16)))
+    word = np.uint32(word * np.uint32(0x85EB_CA6B))
+    word = np.uint32(word ^ (word >> np.uint32(13)))
+    word = np.uint32(word * np.uint32(0xC2B2_AE35))
+    return np.uint32(word ^ (word >> np.uint32(16)))
+
+
+@inner
+def _bfloat16(value: Scalar) -> Scalar:
+    """Round a finite or infinite float32 to nearest even and return the bits."""
+    bits = np.float32(value).view(np.uint32)
+    odd = (bits >> np.uint32(16)) & np.uint32(1)
+    return np.uint16((bits + np.uint32(0x7FFF) + odd) >> np.uint32(16))
+
+
+@inner
+def _float16(value: Scalar) -> Scalar:
+    """Round a finite or infinite float32 to nearest even and return the bits."""
+    bits = np.float32(value).view(np.uint32)
+    magnitude = np.uint32(bits & np.uint32(0x7FFF_FFFF))
+    odd = (magnitude >> np.uint32(13)) & np.uint32(1)
+    normal = ((magnitude + np.uint32(0xFFF) + odd) >> np.uint32(13)) - np.uint32(_HALF_BIAS_GAP << 10)
+    # Adding 0.5 rounds to a subnormal's last bit; without 0.5 again the bits left are the subnormal's.
+    rounded = np.float32(magnitude.view(np.float32) + np.float32(0.5))
+    subnormal = np.uint32(np.float32(rounded).view(np.uint32) - np.uint32(_ONE_HALF))
+    half = subnormal if magnitude < np.uint32(_HALF_SMALLEST_NORMAL) else np.uint32(normal)
+    half = np.uint32(_HALF_INFINITY) if magnitude >= np.uint32(_HALF_TOO_LARGE) else half
+    return np.uint16(half | ((bits >> np.uint32(16)) & np.uint32(0x8000)))
+
+
+@Outlined
+def fill_nan(dtype: int, target: int, count: int) -> int:
+    """Make a block of floats all NaN."""
+    if dtype == FLOAT32:
+        words_at(target, count)[:] = _NAN[dtype]
+    else:
+        halves_at(target, count)[:] = _NAN[dtype]
+    return 0

@@ -1,0 +1,374 @@
+"""The slot machine's other half, at the worker: what happens to a batch of frames that came from the switch.
+
+`receive`, `submit` and `poll` are all that Python calls, once per batch.  A result is believed only if it is about the
+round that the slot waits for and agrees with what was contributed; everything else is counted and dropped.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.kernels import inner, kernel
+from switchsum.native.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
+from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
+from switchsum.protocol.lanes import NOT_FINITE
+
+from .contribution import (
+    address_in,
+    begin_column,
+    choose_block,
+    contribute,
+    contribute_blocked,
+    round_exponent,
+    round_format,
+    values_in,
+)
+from .header import Frame, fault, get32
+from .integers import INT8, parts_of
+from .kernels import item_bytes
+from .recovery import (
+    note_answer,
+    note_held,
+    note_result,
+    probe,
+    probe_at,
+    recall_owed,
+    repeat_overtaken,
+    restore,
+)
+from .state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
+
+RETRY_S: Final = 0.0005
+"""Pause before a full transport, or a row that it still reads, is looked at again."""
+
+LINE_BYTES: Final = 64
+"""Of a cache."""
+MOST_AHEAD_BYTES: Final = 1024
+"""So much of each block is fetched ahead; the processor sees by itself how a longer one goes on."""
+
+_ROUNDS: Final = int(Count.ROUNDS)
+_HELD: Final = int(Count.HELD)
+_REJECTED: Final = int(Count.REJECTED)
+_DUPLICATE: Final = int(Count.DUPLICATE)
+_STALE: Final = int(Count.STALE)
+_FOREIGN: Final = int(Count.FOREIGN)
+_UNEXPECTED: Final = int(Count.UNEXPECTED)
+_FRAMES_RECEIVED: Final = int(Count.FRAMES_RECEIVED)
+_BYTES_RECEIVED: Final = int(Count.BYTES_RECEIVED)
+_OVERFLOWS: Final = int(Count.OVERFLOWS)
+_IDLE: Final = int(Phase.IDLE)
+_WAITING: Final = int(Phase.WAITING)
+_FAILED_MISMATCH: Final = int(Failure.MISMATCH)
+_FAILED_REJECTED: Final = int(Failure.REJECTED)
+_KIND_HELD: Final = int(Kind.HELD)
+_KIND_REJECT: Final = int(Kind.REJECT)
+_PAYLOAD: Final = int(Flag.PAYLOAD)
+_OVERFLOW: Final = int(Flag.OVERFLOW)
+_MISMATCH: Final = int(Flag.MISMATCH)
+_SUM: Final = int(Operator.SUM)
+_INT32_LANES: Final = int(LaneFormat.INT32)
+_INT16_LANES: Final = int(LaneFormat.INT16)
+_ODD: Final = 0x9E37_79B1
+"""What serial numbers are multiplied by, so that those near each other differ in many bits."""
+_WORD_MASK: Final = 0xFFFF_FFFF
+_NUMBER_SIGN: Final = 0x8000_0000
+
+
+@kernel
+def submit(state: State, now: float) -> None:
+    """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
+    core = state.core[0]
+    operation = state.operations[core.submitted % OPERATIONS]
+    operation.digest = (operation.digest ^ core.submitted * _ODD) & _WORD_MASK
+    _give_slots(core, operation)
+    core.submitted += 1
+    for column in range(operation.columns):
+        index = operation.base + (operation.first_slot + column) % operation.width
+        if state.slots[index].phase == _IDLE:
+            begin_column(state, index, now)
+
+
+@inner
+def _give_slots(core: Record, operation: Record) -> None:
+    """Choose the slots that an operation may use, and where among these its columns begin.
+
+    All ranks must give a slot the same operations in the same order, so that who comes first cannot be decided when a
+    slot becomes free.  From the first urgent operation on, which all ranks submit at the same place, urgent ones have
+    half of the slots to themselves.
+    """
+    if operation.urgent:
+        core.reserved = core.window // 2
+    others = core.window - core.reserved
+    is_apart = operation.urgent and core.reserved > 0
+    operation.base = others if is_apart else 0
+    operation.width = core.reserved if is_apart else others
+    operation.columns = operation.remaining = max(1, min(operation.width, operation.blocks))
+    operation.first_slot = core.turn[operation.urgent] % operation.width
+    core.turn[operation.urgent] = (operation.first_slot + operation.columns) % operation.width
+
+
+@kernel
+def poll(state: State, now: float) -> None:
+    """Do what time, and the transport's progress, allow."""
+    contribute_blocked(state, now)
+    repeat_overtaken(state, now)
+    probe(state, now)
+    recall_owed(state, now)
+
+
+@kernel
+def restarted(state: State, now: float) -> None:
+    """Take note that the switch was restarted and has forgotten every round."""
+    restore(state, now)
+
+
+@kernel
+def wake_at(state: State) -> float:
+    """Return when `poll` has something to do if no frame comes; infinity: never."""
+    core = state.core[0]
+    at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
+    return min(at, core.owed_at) if core.owed + core.doubted > 0 else at  # type: ignore[no-any-return]
+
+
+@kernel
+def look_again_at(state: State, now: float) -> float:
+    """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
+    core = state.core[0]
+    return now + RETRY_S if core.blocked > 0 or core.queued > 0 else wake_at(state)
+
+
+@kernel
+def sent(state: State, count: int) -> None:
+    """Note that the transport took the first `count` frames of the queue."""
+    core = state.core[0]
+    core.queued -= count
+    for place in range(core.queued if count > 0 else 0):
+        state.queue[0, place] = state.queue[0, place + count]
+        state.queue[1, place] = state.queue[1, place + count]
+
+
+@kernel
+def receive(
+    state: State, frames: int, stride: int, rows: int, lengths: int, bodies: int, count: int, now: float
+) -> None:
+    """Take `count` frames: addresses of the first row, of the int32 row indices and of the int32 lengths.
+
+    `bodies` is the address of as many addresses of what follows the headers, 0 where that does so in the row; or it is
+    0 itself: all frames are whole.
+    """
+    core = state.core[0]
+    body_list = longs_at(bodies, count)
+    row_list = words_at(rows, count)
+    length_list = words_at(lengths, count)
+    for i in range(count):
+        if i + 2 < count:
+            _fetch_lines(frames + row_list[i + 2] * stride + core.lead, 2 * LINE_BYTES)
+        if i + 1 < count:
+            start = frames + row_list[i + 1] * stride + core.lead
+            _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
+        start = frames + row_list[i] * stride + core.lead
+        length: Scalar = np.int64(length_list[i])
+        core.counts[_FRAMES_RECEIVED] += 1
+        core.counts[_BYTES_RECEIVED] += length
+        lanes = _lanes_at(bodies, body_list, i, start)
+        core.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
+
+
+@inner
+def _lanes_at(bodies: int, body_list: npt.NDArray[np.uint64], index: int, start: int) -> Scalar:
+    """Return the address of the lanes of a frame that starts at an address."""
+    if bodies != 0 and body_list[index] != 0:
+        return np.int64(body_list[index])
+    return start + FRAME_BYTES
+
+
+@inner
+def _fetch_ahead(state: State, start: int, lanes: int) -> None:
+    """Have brought near what the frame at an address will need, if it is the result that its slot waits for.
+
+    While nothing is lost, blocks follow one another in memory and the processor does so by itself; once slots are in
+    different rounds, they do not, and each round would wait for memory three times.
+    """
+    core = state.core[0]
+    index = _slot_of(core, bytes_at(start, FRAME_BYTES))
+    if index >= core.window or state.slots[index].phase != _WAITING:
+        return
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    size = operation.per_block * item_bytes(operation.dtype)
+    near = min(size, MOST_AHEAD_BYTES)
+    _fetch_lines(lanes, near)
+    _fetch_lines(operation.address + slot.block * size, near)
+    _fetch_lines(operation.address + slot.next_block * size, near)
+    _fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
+
+
+@inner
+def _slot_of(core: Record, frame: Frame) -> Scalar:
+    """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
+    return (get32(frame, AT.slot) - core.first_slot) & _WORD_MASK
+
+
+@inner
+def _fetch_lines(address: int, size: int) -> None:
+    """Have some bytes at an address brought near; the address may be anything."""
+    for offset in range(0, size, LINE_BYTES):
+        prefetch(address + offset)
+
+
+@inner
+def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
+    """Take one frame, of which only the header is sure to be in `frame`, and whose lanes are at an address.
+
+    Return under which `Count` it goes.
+    """
+    core = state.core[0]
+    if core.failure != 0:
+        return _UNEXPECTED
+    reason = fault(core, frame)
+    if reason != 0:
+        return reason
+    index = _slot_of(core, frame)
+    if index >= core.window:
+        return _FOREIGN
+    slot = state.slots[index]
+    age = (slot.number - get32(frame, AT.number)) & _WORD_MASK
+    if age != 0:
+        if age == 1 and frame[AT.kind] != _KIND_REJECT:
+            note_answer(core, slot)
+        return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
+    if slot.phase != _WAITING:
+        return _FOREIGN
+    operation = state.operations[slot.operation % OPERATIONS]
+    kind = frame[AT.kind]
+    if kind == _KIND_HELD:
+        note_held(core, slot, get32(frame, AT.bitmap))
+        return _HELD
+    if kind == _KIND_REJECT:
+        # What it refused is all there, and may have been broken on the way.
+        if not _is_of_round(slot, operation, frame):
+            return _UNEXPECTED
+        core.failure = _FAILED_REJECTED
+        core.failed = slot.operation
+        core.reason = frame[AT.reason]
+        return _REJECTED
+    return _take_result(state, index, frame, lanes, now)
+
+
+@inner
+def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
+    """Tell whether a frame has what all contributions to the slot's round must agree in."""
+    return (
+        get32(frame, AT.block) == slot.block
+        and get32(frame, AT.digest) == operation.digest
+        and frame[AT.exponent] == round_exponent(slot)
+        and frame[AT.operator] == operation.operator
+        and frame[AT.format] == round_format(slot, operation)
+    )
+
+
+@inner
+def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float) -> int:
+    """Take the result of the round that a slot waits for."""
+    core = state.core[0]
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    flags = frame[AT.flags]
+    if flags & _MISMATCH:
+        core.failure = _FAILED_MISMATCH
+        core.failed = slot.operation
+        return _ROUNDS
+    if not _agrees(slot, operation, frame):
+        return _UNEXPECTED
+    note_result(state, index, now)
+    core.progress += 1
+    core.waiting -= 1
+    slot.number = (slot.number + 1) & _WORD_MASK
+    next_block = get32(frame, AT.next_block)
+    next_exponent = frame[AT.next_exponent]
+    if _apply(state, index, frame[AT.flags], lanes):
+        # More rounds of the same block: its parts.
+        contribute(state, index, now)
+    elif next_block != NO_BLOCK:
+        choose_block(core, slot, operation, next_block, next_exponent)
+        contribute(state, index, now)
+    else:
+        _end_column(state, slot, operation)
+        begin_column(state, index, now)
+    return _ROUNDS
+
+
+@inner
+def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
+    """Tell whether a result is possible, given this worker's contribution to it."""
+    if not _is_of_round(slot, operation, frame):
+        return False
+    # Lanes come if anybody sent them, and the one who named a block does.
+    can_have_lanes = slot.block != NO_BLOCK and slot.exponent != NOT_FINITE
+    has_lanes = frame[AT.flags] & _PAYLOAD != 0
+    if has_lanes != can_have_lanes and (has_lanes or slot.named or slot.payload):
+        return False
+    # The minimum is at most what this worker named itself, with an exponent that covers this worker's.
+    block = get32(frame, AT.next_block)
+    if block > slot.next_block or (block == slot.next_block and frame[AT.next_exponent] < slot.next_exponent):
+        return False
+    if block == NO_BLOCK:
+        return True
+    after = slot.column if slot.block == NO_BLOCK else slot.block + 1
+    return block >= after and block < operation.blocks and block % operation.columns == slot.column
+
+
+@inner
+def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
+    """Write a round's sums to the array; True when the same block needs a further round."""
+    core = state.core[0]
+    slot = state.slots[index]
+    if slot.block == NO_BLOCK:
+        return False
+    operation = state.operations[slot.operation % OPERATIONS]
+    dtype = operation.dtype
+    count = values_in(operation, slot.block)
+    target = address_in(operation, slot.block)
+    if slot.exponent == NOT_FINITE:
+        call(core.fill_nan, dtype, target, count)
+        return False
+    if flags & _PAYLOAD == 0:
+        return False
+    if slot.stage != WHOLE:
+        kept = core.kept + index * core.lanes * LANE_BYTES
+        part = slot.stage - 1
+        if call(core.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, core.lanes) == 0:
+            bytes_at(operation.marks, operation.blocks)[slot.block] = 1
+        slot.stage = slot.stage + 1 if slot.stage < parts_of(dtype) else WHOLE
+        slot.named = 1
+        return bool(slot.stage != WHOLE)
+    if dtype >= INT8:
+        if flags & _OVERFLOW and operation.operator == _SUM:
+            core.counts[_OVERFLOWS] += 1
+            slot.stage = 1
+            slot.named = 1
+            return True
+        call(core.unpack_integers, dtype, operation.mapping, lanes, count, target)
+        return False
+    step = core.steps[operation.format, slot.exponent] * operation.share
+    if operation.format == _INT32_LANES:
+        call(core.unpack, dtype, lanes, count, target, step)
+    else:
+        lane_bytes = np.int64(2) if operation.format == _INT16_LANES else np.int64(1)
+        call(core.unpack_narrow, dtype, lane_bytes, lanes, count, target, step)
+    return False
+
+
+@inner
+def _end_column(state: State, slot: Record, operation: Record) -> None:
+    """Note that a column has ended, and with the last one its operation."""
+    core = state.core[0]
+    operation.remaining -= 1
+    if operation.remaining == 0:
+        core.finished[core.finished_count] = slot.operation
+        core.finished_count += 1
+        while core.oldest < core.submitted and state.operations[core.oldest % OPERATIONS].remaining == 0:
+            core.oldest += 1

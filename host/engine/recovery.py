@@ -1,0 +1,289 @@
+"""Loss recovery: which contributions are sent again, and when (RFC 9002 in small).
+
+A worker cannot know whether its contribution, somebody else's or the result was lost; it repeats its contribution and
+the switch answers with the result, or with `held` if others are missing.  Two rules say when:
+
+* *overtaken*: results of frames that were sent `threshold` or more later have passed.  Where a worker is out of step
+  with the others, in a round that it repeated and in the next one, a result proves less, and counts only when nothing
+  better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
+  switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
+  each time twice as much.
+* *probe*: nothing has come for a time-out (RFC 6298's estimate).  Two frames are repeated; if others are missing too,
+  results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
+  late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
+  has waited already.
+
+Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
+contribution already, but one that was restarted in between would take it for a block of zeros.
+
+A switch that was restarted has forgotten every round.  Members of a slot differ by at most one round, so whoever waits
+in the later one has the result that another still lacks: from the second repeat on, the contribution of the round
+before goes along (`held` for the later round says nothing about the earlier).  A slot that is told of the restart
+(`restarted`) *owes* its last round, or the one that it waits in: whoever lacks that result needs this contribution
+again, also when the slot waits for nothing any more.  No answer about that round pays, for it may be a copy from before
+the restart that was late; only the slot's next contribution does, since nobody begins that round without the last one's
+result.  Until then the slot repeats what it owes, often until there is an answer, and then less and less often.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from switchsum.native.kernels import inner
+from switchsum.native.memory import Scalar, bytes_at
+from switchsum.protocol.frame import AT, Flag
+
+from .header import fill_checksum
+from .state import NEVER, Count, Phase, Record, State
+
+_WAITING: Final = int(Phase.WAITING)
+_REPEAT: Final = int(Flag.REPEAT)
+_OVERTAKEN: Final = int(Count.OVERTAKEN)
+_PROBES: Final = int(Count.PROBES)
+_RECALLED: Final = int(Count.RECALLED)
+_FRAMES_SENT: Final = int(Count.FRAMES_SENT)
+_BYTES_SENT: Final = int(Count.BYTES_SENT)
+
+_PROBES_AT_ONCE: Final = 2
+_CREDIT: Final = 2
+"""Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
+_FEW: Final = 8
+"""With so few waiting slots an operation comes to its end, and a frame too many is cheaper than a time-out."""
+_MANY: Final = 32
+"""So many waiting slots are not searched for each batch of results."""
+_MOST_DOUBLINGS: Final = 6
+_MOST_DOUBLINGS_HELD: Final = 3
+_UNANSWERED: Final = 1
+_DOUBTED: Final = 2
+"""Values of a slot's `owed`."""
+
+
+@inner
+def transmit(state: State, index: int, row: int, now: float) -> None:
+    """Queue the frame of a slot's round for the transport."""
+    core = state.core[0]
+    _queue(state, row)
+    state.slots[index].sent_at = now
+    state.unanswered[index] = core.sequence
+    core.moved_at = now
+
+
+@inner
+def _queue(state: State, row: int) -> None:
+    """Queue the frame in a row."""
+    core = state.core[0]
+    length = state.rows[row].length
+    core.sequence += 1
+    state.rows[row].sequence = core.sequence
+    state.queue[0, core.queued] = row
+    state.queue[1, core.queued] = length
+    core.queued += 1
+    core.counts[_FRAMES_SENT] += 1
+    core.counts[_BYTES_SENT] += length
+
+
+@inner
+def probe_at(core: Record) -> Scalar:
+    """Return the time of the next probe."""
+    doublings = min(core.timeouts, _MOST_DOUBLINGS)
+    return core.moved_at + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
+
+
+@inner
+def _repeat(state: State, index: int, now: float) -> None:
+    """Send a slot's contribution again, exactly as packed but for the flag that says so."""
+    slot = state.slots[index]
+    row = 2 * index + (slot.number & 1)
+    _mark_repeat(state, row)
+    slot.repeats += 1
+    if slot.repeats > 1:
+        _recall(state, index)
+    transmit(state, index, row, now)
+
+
+@inner
+def _mark_repeat(state: State, row: int) -> None:
+    """Set the flag that says so in the frame in a row."""
+    core = state.core[0]
+    frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
+    if frame[AT.flags] & _REPEAT == 0:
+        frame[AT.flags] |= _REPEAT
+        if core.checksum:
+            fill_checksum(frame)
+
+
+@inner
+def _recall(state: State, index: int) -> None:
+    """Send the contribution before a slot's next one again, if there was one and the transport has let go of it."""
+    row = 2 * index + (~state.slots[index].number & 1)
+    if 0 < state.rows[row].sequence <= state.core[0].consumed:
+        _mark_repeat(state, row)
+        _queue(state, row)
+        state.core[0].counts[_RECALLED] += 1
+
+
+@inner
+def restore(state: State, now: float) -> None:
+    """Begin to tell a restarted switch what it needs: all slots at once, for it has lost them all."""
+    core = state.core[0]
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        slot.held = 0
+        settle(core, slot)
+        core.owed += 1
+        slot.owed = _UNANSWERED
+        if slot.phase == _WAITING and state.unanswered[index] <= core.consumed:
+            slot.repeats += 1
+            _repeat(state, index, now)
+            core.counts[_PROBES] += 1
+    core.owed_at = now
+    core.owed_pause_s = core.timeout_s
+
+
+@inner
+def settle(core: Record, slot: Record) -> None:
+    """Note that a slot owes nothing any more."""
+    core.owed -= slot.owed == _UNANSWERED
+    core.doubted -= slot.owed == _DOUBTED
+    slot.owed = 0
+
+
+@inner
+def note_answer(core: Record, slot: Record) -> None:
+    """Note that an answer about a slot's last round has come, which may be older than the restart."""
+    if slot.owed == _UNANSWERED:
+        slot.owed = _DOUBTED
+        core.owed -= 1
+        core.doubted += 1
+
+
+@inner
+def recall_owed(state: State, now: float) -> None:
+    """Repeat what slots owe to a restarted switch; one that waits repeats it anyway."""
+    core = state.core[0]
+    if core.owed + core.doubted == 0 or now < core.owed_at:
+        return
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        if slot.owed and slot.phase != _WAITING:
+            if state.rows[2 * index + (~slot.number & 1)].sequence == 0:
+                settle(core, slot)  # it has never contributed
+            else:
+                _recall(state, index)
+    core.owed_at = now + core.owed_pause_s
+    core.owed_pause_s *= 2
+    if core.owed > 0:
+        core.owed_pause_s = min(core.owed_pause_s, core.timeout_max_s)
+
+
+@inner
+def note_result(state: State, index: int, now: float) -> None:
+    """Learn from a result: how long a round takes, and what it has overtaken."""
+    core = state.core[0]
+    slot = state.slots[index]
+    sequence = state.unanswered[index]
+    state.unanswered[index] = NEVER
+    # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
+    # after it this worker is the last one, and its result passes those of frames that wait for others.
+    core.passed = max(core.passed, sequence)
+    if slot.repeats == 0 and slot.late == 0:
+        core.overtaken = max(core.overtaken, sequence)
+        core.evident_at = now
+    elif core.waiting <= _FEW or now > core.evident_at + core.smoothed_s:
+        core.credit += _CREDIT
+    # A column's first round waits for the slowest worker to begin the operation.  One result of each batch will do.
+    if slot.repeats == 0 and slot.named and core.timed_at != now:
+        core.timed_at = now
+        _estimate(core, now - slot.sent_at)
+    slot.late = slot.repeats > 0
+    core.timeouts = 0
+    core.silent = 0
+    core.moved_at = now
+
+
+@inner
+def note_held(core: Record, slot: Record, seen: int) -> None:
+    """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+    slot.held = 1
+    slot.seen = seen
+    core.silent = 0
+    core.timeouts = min(core.timeouts, _MOST_DOUBLINGS_HELD)
+
+
+@inner
+def _estimate(core: Record, elapsed: float) -> None:
+    """Follow RFC 6298, section 2, with bounds of our own."""
+    if core.smoothed_s == 0.0:
+        core.smoothed_s = elapsed
+        core.variation_s = elapsed / 2
+    else:
+        core.variation_s += (abs(core.smoothed_s - elapsed) - core.variation_s) / 4
+        core.smoothed_s += (elapsed - core.smoothed_s) / 8
+    estimate = core.smoothed_s + 4 * core.variation_s
+    core.timeout_s = min(max(estimate, core.timeout_min_s), core.timeout_max_s)
+
+
+@inner
+def repeat_overtaken(state: State, now: float) -> None:
+    """Repeat what results of later frames have passed, unless the transport still has it."""
+    core = state.core[0]
+    # While many wait, many more results are on their way: slots need not be looked through for each of them.
+    if core.waiting == 0 or (core.waiting > _MANY and core.passed - core.searched < core.waiting // 8):
+        return
+    core.searched = core.passed
+    passed = min(core.passed - core.threshold, core.consumed)
+    overtaken = min(core.overtaken - core.threshold, core.consumed)
+    round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
+    for index in range(state.slots.size):
+        if state.unanswered[index] > passed:
+            continue
+        slot = state.slots[index]
+        pause_s = 0.0
+        if slot.held:
+            # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
+            pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
+        if now < slot.sent_at + pause_s:
+            continue
+        if state.unanswered[index] > overtaken:
+            if core.credit == 0:
+                continue
+            core.credit -= 1
+        _repeat(state, index, now)
+        core.counts[_OVERTAKEN] += 1
+    core.credit = 0
+
+
+@inner
+def _probe_slot(state: State, index: int, now: float) -> int:
+    """Repeat a slot's contribution as a probe; return how many that makes."""
+    _repeat(state, index, now)
+    state.core[0].counts[_PROBES] += 1
+    return 1
+
+
+@inner
+def probe(state: State, now: float) -> None:
+    """Repeat some frames when nothing has come for a time-out."""
+    core = state.core[0]
+    if core.waiting == 0 or now < probe_at(core):
+        return
+    bound = min(core.sequence, core.consumed)
+    newest = bound
+    oldest: Scalar = np.int64(-1)
+    for index in range(state.slots.size):
+        if state.unanswered[index] <= newest:
+            newest = state.unanswered[index]
+            oldest = index
+    left = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
+    if oldest >= 0:
+        # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
+        # the same one, and so all look for it in the same order.
+        left -= _probe_slot(state, oldest, now)
+    for index in range(state.slots.size):
+        if left > 0 and state.unanswered[index] <= bound and index != oldest:
+            left -= _probe_slot(state, index, now)
+    core.timeouts += 1
+    core.silent += 1
+    core.moved_at = now

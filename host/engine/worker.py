@@ -1,0 +1,423 @@
+"""The worker engine: arrays and frames in, frames and events out; no socket, no clock, no thread.
+
+An operation over `B` blocks (of as many values as a frame has lanes of the operation's format) has `min(window, B)`
+columns (at least one): column `c` holds the blocks `c`, `c + columns`, `c + 2 * columns` and so on, and is worked
+through in one slot, round after round.  In each round every member names its own next non-zero block of the column and
+that block's exponent; the result brings the smallest and the largest exponent there, which is the next round's block.
+Members whose block is zero send no lanes.  A column ends when nobody names a block.  A round's number is a serial
+counter of the slot that is never reset.
+
+Columns are given to slots in rotation, in the order in which operations were submitted; since all ranks submit the same
+operations, all ranks give a slot the same columns in the same order, and operations overlap where slots are free.
+Urgent operations have slots of their own, so that they pass those that were submitted before them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.memory import address_of
+from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SwitchLost,
+    SwitchsumError,
+    UsageError,
+)
+from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
+from switchsum.protocol.wire import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MAX_WORKERS,
+    Address,
+    Reason,
+    lower_headers,
+    padding_bytes,
+    payload_bytes,
+)
+
+from . import machine
+from .events import Event, Failed, Finished
+from .integers import INT8
+from .operation import FLOAT_LANES, Operation
+from .prepared import Prepared, prepare
+from .state import CORE, OPERATIONS, Count, Failure, Phase, State, allocate
+
+SILENT_PROBES = 4
+"""A switch that has answered none of so many probes in a row is taken to be away."""
+LONGEST_STEP_S = 0.5
+"""Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
+
+Arrays = tuple[npt.NDArray[Any] | None, npt.NDArray[np.uint8] | None]
+"""What an operation adds, and a byte for each block of integers."""
+
+
+def _word(name: str) -> int:
+    """Return which 64-bit word of a `CORE` a field is: to get at one so takes a fifth of the time."""
+    offset: int = CORE.fields[name][1]  # type: ignore[index]
+    return offset // 8
+
+
+_SUBMITTED, _OLDEST = _word("submitted"), _word("oldest")
+_PROGRESS, _FAILURE = _word("progress"), _word("failure")
+_FINISHED, _FINISHED_COUNT = _word("finished"), _word("finished_count")
+_FRAMES_RECEIVED: Final = _word("counts") + Count.FRAMES_RECEIVED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """A membership, and how to use it."""
+
+    rank: int
+    """0 to world_size - 1."""
+    world_size: int
+    """1 to 32."""
+    job: int
+    """Number of the job."""
+    epoch: int
+    """Incarnation of the job."""
+    lanes: int
+    """32-bit lanes in a frame."""
+    cookie: int
+    """64 bits that this member's frames bear, both ways; nobody else knows them."""
+    switch: Address
+    """Where results come from and contributions go to."""
+    own: Address
+    """This member's own addresses as the switch sees them."""
+    window_slots: int
+    """Slots in use, the same on every rank."""
+    first_slot: int = 0
+    """The job's first slot on the switch; the engine counts its own from 0."""
+    first_number: int = 1
+    """Number of the first round in every slot."""
+    growth_bytes: int | None = None
+    """By how much frames may grow in the switch; None: no limit."""
+    timeout_s: float = 10.0
+    """Without progress for so long an operation fails."""
+    switch_timeout_s: float | None = None
+    """Without any answer for so long the switch is lost; None: `timeout_s`.  Shorter where late ranks may come."""
+    probe_initial_s: float = 0.02
+    """Time-out before any round has been timed."""
+    probe_min_s: float = 0.001
+    """Least time-out; where processes share cores and are late by more, the estimate says so."""
+    probe_max_s: float = 0.25
+    """Greatest time-out."""
+    reorder_threshold: int = 3
+    """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
+    checksum: bool = False
+    """Fill in UDP checksums, which the switch verifies; links have their own as a rule."""
+
+
+class Engine:
+    """One member's side of the slot machine."""
+
+    def __init__(self, config: EngineConfig, frames: npt.NDArray[np.uint8], lead: int, *, pushed: int = 0) -> None:
+        """Use the rows `[n, stride]` of a frame store, where a frame starts at column `lead`.
+
+        `pushed` is how many frames were handed over to the transport before.  Raises UsageError.
+        """
+        if not 0 <= config.rank < config.world_size <= MAX_WORKERS:
+            raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MAX_WORKERS} workers, from 0")
+        if config.window_slots < 1 or len(frames) < 2 * config.window_slots:
+            raise UsageError(f"{config.window_slots} slots need two rows each; the frame store has {len(frames)}")
+        if frames.shape[1] < lead + FRAME_BYTES + payload_bytes(config.lanes) or not frames.flags.c_contiguous:
+            raise UsageError(f"a row of {frames.shape[1]} bytes cannot hold a frame of {config.lanes} lanes")
+        self._config = config
+        self._frames = frames
+        self._pushed_before = pushed
+        self._state = allocate(config.window_slots, config.lanes)
+        self._words = memoryview(self._state.core.view(np.int64).data)
+        self._records = memoryview(self._state.operations.view(np.uint8).data)
+        self._fill_core(lead)
+        self._fill_tables()
+        self._operations: dict[int, tuple[Prepared, Arrays]] = {}
+        self._events: deque[Event] = deque()
+        self._silence_s = 0.0
+        self._unanswered_s = 0.0
+        self._received = 0
+        self._polled_at = 0.0
+        self._error: SwitchsumError | None = None
+        self._told = False
+
+    def _fill_core(self, lead: int) -> None:
+        config, core = self._config, self._state.core[0]
+        values = {
+            "job": config.job,
+            "epoch": config.epoch,
+            "rank": config.rank,
+            "lanes": config.lanes,
+            "padding": padding_bytes(config.lanes, config.growth_bytes),
+            "window": config.window_slots,
+            "first_slot": config.first_slot,
+            "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
+            "switch_mac": config.switch.mac,
+            "switch_ip": config.switch.ip,
+            "switch_port": config.switch.port,
+            "own_ip": config.own.ip,
+            "own_port": config.own.port,
+            "lead": lead,
+            "store": address_of(self._frames),
+            "kept": address_of(self._state.kept),
+            "stride": self._frames.shape[1],
+            "checksum": config.checksum,
+            "seed": zlib.crc32(f"{config.job} {config.rank}".encode()),
+            "threshold": config.reorder_threshold,
+            "timeout_s": config.probe_initial_s,
+            "timeout_min_s": config.probe_min_s,
+            "timeout_max_s": config.probe_max_s,
+        }
+        for name, value in values.items():
+            core[name] = value
+        self._state.slots["number"] = config.first_number
+
+    def _fill_tables(self) -> None:
+        config, core = self._config, self._state.core[0]
+        for lane_format in FLOAT_LANES.values():
+            for exponent in range(NOT_FINITE):
+                scale = full_scale(config.world_size, lane_format.bits) * 2.0 ** (126 - max(exponent, 1))
+                core["scales"][lane_format][exponent] = scale
+                core["steps"][lane_format][exponent] = step(exponent, config.world_size, lane_format.bits)
+        bodies = (padding_bytes(config.lanes, config.growth_bytes), payload_bytes(config.lanes))
+        for row, body in zip(core["lower"], bodies, strict=True):
+            row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
+
+    @property
+    def world_size(self) -> int:
+        """Members of the job."""
+        return self._config.world_size
+
+    @property
+    def timeout_s(self) -> float:
+        """Without progress for so long an operation fails."""
+        return self._config.timeout_s
+
+    @property
+    def state(self) -> State:
+        """The arrays that kernels work on, for a driver's loop that is one itself."""
+        return self._state
+
+    @property
+    def pushed_before(self) -> int:
+        """How many frames the transport was handed before the engine's first."""
+        return self._pushed_before
+
+    @property
+    def in_flight(self) -> int:
+        """Operations that have not finished."""
+        return len(self._operations)
+
+    @property
+    def submitted(self) -> int:
+        """Operations that were ever begun, which is the serial number of the next one."""
+        return int(self._words[_SUBMITTED])
+
+    def has_added(self, serial: int) -> bool:
+        """Whether an operation that a kernel began, and that is the only one, was ended by that kernel, too."""
+        return not self._words[_FINISHED_COUNT] and not self._state.operations[serial % OPERATIONS]["remaining"]
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another operation must wait until the oldest has finished."""
+        return bool(self._words[_SUBMITTED] - self._words[_OLDEST] >= OPERATIONS)
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """What has happened so far, by `Count`."""
+        return self._state.core["counts"][0]  # type: ignore[no-any-return]
+
+    def submit(self, operation: Operation, now: float) -> int:
+        """Begin an operation; return the serial number that its event will carry."""
+        return self.begin(self.prepare(operation), operation.values, now)
+
+    def prepare(self, operation: Operation) -> Prepared:
+        """Return what `begin` takes for this operation and all that differ from it in their array alone."""
+        return prepare(operation, self._config.lanes, self._config.world_size)
+
+    def begin(self, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> int:
+        """Begin an operation on an array such as it was prepared for; return the serial number of its event.
+
+        Where it was interrupted, `submitted` says whether the operation was begun.
+        """
+        marks = np.zeros(prepared.blocks, np.uint8) if prepared.facts[0] >= INT8 else None
+        addresses = 0 if values is None else address_of(values), 0 if marks is None else address_of(marks)
+        if self._error is not None:
+            raise UsageError(f"the engine has given up: {self._error}")
+        if self.is_full:
+            raise UsageError(f"{OPERATIONS} operations are in flight already")
+        serial = self.submitted
+        self.adopt(serial, prepared, (values, marks), now)
+        prepared.fill(self._records, serial % OPERATIONS, *addresses)
+        machine.submit(self._state, now)
+        return serial
+
+    def adopt(self, serial: int, prepared: Prepared, arrays: Arrays, now: float) -> None:
+        """Take note of an operation that a kernel submits or has submitted.
+
+        The arrays are what is added, and a byte for each block of integers, which is zero.
+        """
+        if not self._operations:
+            self._silence_s = self._unanswered_s = 0.0
+            self._polled_at = now
+        self._operations[serial] = prepared, arrays
+
+    def receive(
+        self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float
+    ) -> None:
+        """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
+        if len(rows):
+            machine.receive(
+                self._state,
+                address_of(frames),
+                frames.shape[1],
+                address_of(rows),
+                address_of(lengths),
+                0,
+                len(rows),
+                now,
+            )
+
+    def poll(self, now: float) -> None:
+        """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""
+        machine.poll(self._state, now)
+        self.note(now)
+
+    def note(self, now: float) -> None:
+        """Look at what a loop that polls itself has come to."""
+        words = self._words
+        if words[_PROGRESS]:
+            words[_PROGRESS] = 0
+            self._silence_s = 0.0
+        elif self._operations:
+            self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
+            if self._silence_s >= self._config.timeout_s and self._error is None:
+                self._error = self._timeout()
+        self._listen(now)
+        self._polled_at = now
+        if words[_FAILURE] and self._error is None:
+            self._error = self._failure()
+
+    def _listen(self, now: float) -> None:
+        """Give the switch up when it answers nothing: it holds up a repeat even while it waits for others."""
+        limit_s, received = self._config.switch_timeout_s, self._words[_FRAMES_RECEIVED]
+        self._unanswered_s += min(now - self._polled_at, LONGEST_STEP_S)
+        if received != self._received or not self._operations:
+            self._received, self._unanswered_s = received, 0.0
+        elif limit_s is not None and self._unanswered_s >= limit_s and self._error is None:
+            self._error = SwitchLost(
+                f"no answer from the switch for {limit_s:g} s (connect(switch_timeout_s=...) changes how long)"
+            )
+
+    def restarted(self, now: float) -> None:
+        """Take note that the switch was restarted: it is told again what other members may still need."""
+        machine.restarted(self._state, now)
+
+    def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
+        """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
+
+        `pushed` is how many frames were handed over to the new link before.
+        """
+        core = self._state.core[0]
+        self._frames = frames
+        core["store"] = address_of(frames)
+        core["consumed"] = core["sequence"] - core["queued"]
+        self._pushed_before = pushed - int(core["consumed"])
+
+    @property
+    def owes(self) -> bool:
+        """Whether a restarted switch has yet to answer about rounds that are over here."""
+        return bool(self._state.core[0]["owed"])
+
+    def is_due(self, now: float) -> bool:
+        """Whether a restarted switch is to be told again of rounds that are over here, though an answer came."""
+        core = self._state.core[0]
+        return bool(core["doubted"] and now >= core["owed_at"])
+
+    @property
+    def wake_at(self) -> float:
+        """When `poll` has something to do if no frame comes; infinity: never."""
+        return machine.wake_at(self._state)
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether a contribution waits for the transport to let go of its row."""
+        return bool(self._state.core[0]["blocked"])
+
+    def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
+        queued = self._state.core[0]["queued"]
+        return self._state.queue[0, :queued], self._state.queue[1, :queued]
+
+    def sent(self, count: int) -> None:
+        """Note that the transport took the first `count` frames of `outgoing`."""
+        if count:
+            machine.sent(self._state, count)
+
+    def handed_over(self, pushed: int) -> int:
+        """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
+        core = self._state.core[0]
+        count = pushed - self._pushed_before - int(core["sequence"] - core["queued"])
+        self.sent(count)
+        return count
+
+    def consumed(self, count: int) -> None:
+        """Note that the transport has let go of the first `count` frames that it was ever handed."""
+        self._state.core[0]["consumed"] = count - self._pushed_before
+
+    def events(self) -> deque[Event]:
+        """Return what has happened, in order; the caller takes each event away once it is done with it.
+
+        So none is lost where a signal handler raises in between; one may then come twice.
+        """
+        words = self._words
+        for serial in words[_FINISHED : _FINISHED + words[_FINISHED_COUNT]].tolist():
+            if serial in self._operations:
+                marks = self._operations[serial][1][1]
+                overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
+                self._events.append(Finished(operation=serial, overflowed=overflowed))
+                del self._operations[serial]
+        words[_FINISHED_COUNT] = 0
+        if self._error is not None and not self._told:
+            self._events.append(Failed(error=self._error))
+            self._told = True
+        return self._events
+
+    def _failure(self) -> SwitchsumError:
+        core = self._state.core[0]
+        operation = self._operations[int(core["failed"])][0]
+        if core["failure"] == Failure.MISMATCH:
+            own = f"{operation.name} (number {int(core['failed'])} of its communicator)"
+            text = f"another rank issued another operation than rank {self._config.rank}'s {own}"
+            return OperationMismatch(text, own)
+        return NotAdmitted(f"the switch refuses contributions of rank {self._config.rank}: {_name(core['reason'])}")
+
+    def _timeout(self) -> SwitchsumError:
+        """Say whom the slots wait for, as far as the switch has told."""
+        slots = self._state.slots
+        held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
+        seconds = f"{self._config.timeout_s:g} s"
+        if not len(held) or self._state.core[0]["silent"] > SILENT_PROBES:
+            return SwitchLost(f"no answer from the switch for {seconds}")
+        seen = int(np.bitwise_and.reduce(held["seen"]))
+        missing = [rank for rank in range(self._config.world_size) if not seen >> rank & 1]
+        names = ", ".join(map(str, missing))
+        return CollectiveTimeout(
+            f"no progress for {seconds}: the switch waits for rank {names}{TIMEOUT_OPTIONS}", missing
+        )
+
+
+def _name(reason: int) -> str:
+    try:
+        return Reason(reason).name.lower().replace("_", " ")
+    except ValueError:
+        return f"reason {reason}"
+
+
+__all__ = ["Count", "Engine", "EngineConfig"]

@@ -1,0 +1,1 @@
+"""What touches the machine: compiled kernels and their cache, memory, waiting, rings, batches of frames, sockets."""

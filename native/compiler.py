@@ -1,0 +1,221 @@
+"""From kernels to object code, by numba; imported only where something has to be compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+from numba.core import types as _types
+from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import cpu_target
+from numba.extending import typeof_impl
+from numba.np.numpy_support import from_dtype
+
+from .kernels import BOOLEAN, FLOAT, INTEGER, NOTHING, Deferred, Kernel, Made, Outlined, Tag
+from .machinecode import target_machine
+
+types: Any = _types
+OPTIMISATION: Final = 3
+"""As numba's."""
+_OPTIONS: Final = {"nogil": True, "error_model": "numpy"}
+_NUMBERS: Final[dict[str, Any]] = {
+    INTEGER: types.int64,
+    FLOAT: types.float64,
+    BOOLEAN: types.boolean,
+    NOTHING: types.none,
+}
+
+
+@typeof_impl.register(Deferred)  # type: ignore[untyped-decorator]
+def _(value: Deferred, _context: object) -> Any:
+    """Let numba see through what is made late."""
+    real = value.real
+    cpu_target.typing_context.refresh()  # an intrinsic has registered itself
+    return cpu_target.typing_context.resolve_value_type(real)
+
+
+def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Return what compiles a function into others, or for Python."""
+    return numba.njit(**_OPTIONS, **options)(function)
+
+
+def outlined(kernel: Outlined) -> tuple[Made, bytes]:
+    """Compile a kernel that is called by its address, with its own arguments."""
+    signature = tuple(_NUMBERS[tag] for tag in kernel.tags), _NUMBERS[kernel.result]
+    with _hurried():
+        symbol, given, code = _compile(kernel.py_func, signature)
+    return Made(symbol=symbol, result=kernel.result, given=given), code
+
+
+def entry(kernel: Kernel, tags: Sequence[Tag]) -> tuple[Made, bytes]:
+    """Compile a function of numbers alone that makes a kernel's arguments of them and calls it."""
+    with _hurried():
+        return _entry(kernel, tags)
+
+
+def _entry(kernel: Kernel, tags: Sequence[Tag]) -> tuple[Made, bytes]:
+    arguments = tuple(map(_type_of, tags))
+    made = kernel.real
+    made.compile(arguments)
+    returned = made.overloads[arguments].signature.return_type
+    result, results, lines = _ending(returned, kernel)
+    parts = _Parts()
+    call = f"target({', '.join(parts.expression(tag) for tag in tags)})"
+    head = f"def stub({', '.join([*parts.names, 'results'])}):"
+    source = "\n    ".join((head, *(line.format(call) for line in lines)))
+    scope = {**parts.scope, "target": kernel, "carray": numba.carray, "pointer": _pointer}
+    scope |= {"np": np, "count": len(results)}
+    exec(compile(source, f"<entry of {kernel.__qualname__}>", "exec"), scope)
+    signature = (*parts.types, types.int64), types.float64 if result == FLOAT else types.int64
+    symbol, given, code = _compile(scope["stub"], signature)
+    return Made(symbol=symbol, result=result, results=results, given=given), code
+
+
+@contextlib.contextmanager
+def _hurried() -> Iterator[None]:
+    """Leave out what numba does for functions that run in this process, as those do not that are compiled meanwhile.
+
+    It would make machine code of every function with all that it calls, at every level of callers: a quarter of the
+    time.  Nor is there much garbage to look for while everything that was made is still in use.
+    """
+    steps = (JITCPUCodegen, "_add_module"), (JITCPUCodegen, "set_env"), (JITCodeLibrary, "_finalize_specific")
+    with global_compiler_lock, contextlib.ExitStack() as kept:
+        for owner, name in steps:
+            kept.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, lambda *_: None)
+        if gc.isenabled():
+            kept.callback(gc.enable)
+            gc.disable()
+        yield
+
+
+def _type_of(tag: Tag) -> Any:
+    """Return numba's type of an argument."""
+    if isinstance(tag, str):
+        return _NUMBERS[tag]
+    if isinstance(tag[0], np.dtype):
+        return types.Array(from_dtype(tag[0]), tag[1], "C")
+    return types.BaseTuple.from_types(tuple(map(_type_of, tag[1:])), None if tag[0] is tuple else tag[0])
+
+
+class _Parts:
+    """The arguments of a stub, and what its source needs."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.types: list[Any] = []
+        self.scope: dict[str, Any] = {}
+
+    def expression(self, tag: Tag) -> str:
+        """Add the words of an argument; return how the stub makes it of them."""
+        if tag == NOTHING:
+            return "None"
+        if isinstance(tag, str):
+            name = self._word(types.float64 if tag == FLOAT else types.int64)
+            return f"{name} != 0" if tag == BOOLEAN else name
+        if isinstance(tag[0], np.dtype):
+            address, *shape = (self._word(types.int64) for _ in range(1 + tag[1]))
+            return f"carray(pointer({address}), ({', '.join(shape)},), {self._constant(tag[0])})"
+        inside = "".join(f"{self.expression(item)}, " for item in tag[1:])
+        return f"({inside})" if tag[0] is tuple else f"{self._constant(tag[0])}({inside})"
+
+    def _word(self, kind: Any) -> str:
+        self.names.append(f"word{len(self.names)}")
+        self.types.append(kind)
+        return self.names[-1]
+
+    def _constant(self, value: Any) -> str:
+        name = f"constant{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+
+def _ending(returned: Any, kernel: Kernel) -> tuple[str, tuple[str, ...], list[str]]:
+    """Return what a kernel returns, by kind, and the lines of its stub that hand it over."""
+    if isinstance(returned, types.BaseTuple):
+        kinds = tuple(BOOLEAN if isinstance(item, types.Boolean) else INTEGER for item in returned)
+        if all(isinstance(item, (types.Boolean, types.Integer)) for item in returned):
+            store = [f"out[{index}] = np.int64(found[{index}])" for index in range(len(kinds))]
+            return (
+                INTEGER,
+                kinds,
+                ["found = {}", "out = carray(pointer(results), (count,), np.int64)", *store, "return 0"],
+            )
+    elif isinstance(returned, types.NoneType):
+        return NOTHING, (), ["{}", "return 0"]
+    elif isinstance(returned, types.Float):
+        return FLOAT, (), ["return np.float64({})"]
+    elif isinstance(returned, (types.Boolean, types.Integer)):
+        return BOOLEAN if isinstance(returned, types.Boolean) else INTEGER, (), ["return np.int64({})"]
+    raise TypeError(f"{kernel.__qualname__} returns {returned}: Python can call those that return a number or integers")
+
+
+@numba.extending.intrinsic  # type: ignore[untyped-decorator]
+def _pointer(_context: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.int64), generate
+
+
+def _compile(function: Callable[..., Any], signature: tuple[Any, Any]) -> tuple[str, tuple[str, ...], bytes]:
+    """Return the symbol of a function compiled for C, what it uses of numba's, and the code."""
+    made = CFunc(function, signature, locals={}, options={"error_model": "numpy"})._compile_uncached()  # type: ignore[attr-defined]
+    made.library.finalize()
+    symbol = made.fndesc.llvm_cfunc_wrapper_name
+    module = llvm.parse_assembly(made.library.get_llvm_str())
+    module.link_in(llvm.parse_assembly(_memory_functions()))
+    for defined in module.functions:
+        if not defined.is_declaration and defined.name != symbol:
+            defined.linkage = "internal"
+    machine = target_machine(OPTIMISATION)
+    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, builder)
+    given = tuple(used.name for used in module.functions if used.is_declaration and used.name.startswith("numba_"))
+    return symbol, given, bytes(machine.emit_object(module))
+
+
+_HEADER_BYTES: Final = 64
+"""In front of an array that a kernel makes: its `MemInfo`, of which compiled code reads the first five words (the
+number of references, a destructor and its argument, the address of the data, the size)."""
+
+
+def _memory_functions() -> str:
+    """Return what kernels that make arrays need of numba's runtime, without numba."""
+    word, address = ir.IntType(64), ir.IntType(8).as_pointer()
+    module = ir.Module("memory")
+    malloc = ir.Function(module, ir.FunctionType(address, [word]), "malloc")
+    free = ir.Function(module, ir.FunctionType(ir.VoidType(), [address]), "free")
+    abort = ir.Function(module, ir.FunctionType(ir.VoidType(), []), "abort")
+    make = ir.Function(module, ir.FunctionType(address, [word, ir.IntType(32)]), "NRT_MemInfo_alloc_aligned")
+    builder = ir.IRBuilder(make.append_basic_block())
+    size, align = make.args[0], builder.zext(make.args[1], word)
+    block = builder.call(malloc, [builder.add(builder.add(size, align), word(_HEADER_BYTES))])
+    with builder.if_then(builder.icmp_unsigned("==", block, address(None)), likely=False):
+        builder.call(abort, [])
+    first = builder.add(builder.ptrtoint(block, word), word(_HEADER_BYTES - 1))
+    data = builder.and_(builder.add(first, align), builder.neg(align))
+    words = builder.bitcast(block, word.as_pointer())
+    for index, value in enumerate((word(1), word(0), word(0), data, size)):
+        builder.store(value, builder.gep(words, [word(index)]))
+    builder.ret(block)
+    allocate = ir.Function(module, ir.FunctionType(address, [word]), "NRT_Allocate")
+    builder = ir.IRBuilder(allocate.append_basic_block())
+    builder.ret(builder.call(malloc, [allocate.args[0]]))
+    for name in ("NRT_MemInfo_call_dtor", "NRT_Free"):
+        give_back = ir.Function(module, ir.FunctionType(ir.VoidType(), [address]), name)
+        builder = ir.IRBuilder(give_back.append_basic_block())
+        builder.call(free, [give_back.args[0]])
+        builder.ret_void()
+    return str(module)

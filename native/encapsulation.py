@@ -1,0 +1,65 @@
+"""Ethernet, IPv4 and UDP headers made up around datagrams, for ends of a link that are ordinary UDP sockets.
+
+What a socket delivers has lost them; the program of the switch and the engine of a worker want whole frames.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, Address, lower_headers
+
+from .kernels import kernel
+from .rows import LEAD_BYTES
+
+_SOURCE_MAC_IP: Final = LEAD_BYTES + 8
+_IP: Final = LEAD_BYTES + ETHERNET_BYTES
+_UDP: Final = _IP + IPV4_BYTES
+
+Bytes = npt.NDArray[np.uint8]
+Indices = npt.NDArray[np.int32]
+Addresses = npt.NDArray[np.int64]
+"""First words of sockaddr_in: family (2 bytes), port and IPv4 address in network order."""
+
+
+def made_up_mac(ip: int) -> int:
+    """Return the locally administered Ethernet address that stands for an IPv4 address."""
+    return 0x02_00 << 32 | ip
+
+
+def template(source: Address, destination: Address) -> Bytes:
+    """Return headers for `wrap`; it puts lengths and checksum right."""
+    return np.frombuffer(lower_headers(source, destination, 0), np.uint8)
+
+
+@kernel
+def wrap(rows: Bytes, indices: Indices, lengths: Indices, headers: Bytes, sources: Addresses) -> None:
+    """Write `headers` in front of the datagrams in the rows `indices`; a length is the whole frame's.
+
+    `sources` are first words of sockaddr_in, one each, that replace the source; or it is empty.
+    """
+    for i in range(len(lengths)):
+        row = rows[indices[i]]
+        for k in range(LOWER_BYTES):
+            row[LEAD_BYTES + k] = headers[k]
+        if len(sources):
+            source = sources[i]
+            for k in range(4):
+                row[_SOURCE_MAC_IP + k] = row[_IP + 12 + k] = (source >> (32 + 8 * k)) & 0xFF
+            row[_UDP], row[_UDP + 1] = (source >> 16) & 0xFF, (source >> 24) & 0xFF
+        _put16(row, _IP + 2, lengths[i] - ETHERNET_BYTES)
+        _put16(row, _UDP + 4, lengths[i] - ETHERNET_BYTES - IPV4_BYTES)
+        _put16(row, _IP + 10, 0)
+        total = 0
+        for k in range(_IP, _UDP, 2):
+            total += row[k] << 8 | row[k + 1]
+        total = (total & 0xFFFF) + (total >> 16)
+        _put16(row, _IP + 10, ~(total + (total >> 16)) & 0xFFFF)
+
+
+@kernel
+def _put16(row: Bytes, at: int, value: int) -> None:
+    row[at], row[at + 1] = value >> 8, value & 0xFF

@@ -1,0 +1,67 @@
+"""Small tensors of one call travel as one: each on its own would take a frame, or two round trips of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
+from switchsum.torch.operators import Reduction
+from switchsum.torch.tensors import Staged
+
+SMALL_BYTES: Final = 16 * 1024
+"""Tensors up to this size are fused: larger ones have enough frames of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Tensors that are reduced as one."""
+
+    reduction: Reduction
+    tensors: list[torch.Tensor]
+    part: Staged
+
+    def deliver(self) -> None:
+        """Write the results to the tensors."""
+        sizes = [tensor.numel() for tensor in self.tensors]
+        for tensor, values in zip(self.tensors, self.part.values.split(sizes), strict=True):
+            tensor.detach().copy_(self.reduction.convert(values, tensor.dtype).reshape(tensor.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A tensor that is reduced where it is, if it can be."""
+
+    reduction: Reduction
+    part: Staged
+
+    def deliver(self) -> None:
+        """Write the result to the tensor."""
+        self.reduction.deliver(self.part)
+
+
+def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> list[Fused | Single]:
+    """Bring tensors to where they are reduced, small ones of one dtype side by side, in an order that ranks share."""
+    small: dict[tuple[torch.dtype, Reduction], list[torch.Tensor]] = {}
+    parts: list[Fused | Single] = []
+    for tensor, reduction in zip(tensors, reductions, strict=True):
+        if len(tensors) > 1 and tensor.numel() * tensor.element_size() <= SMALL_BYTES:
+            small.setdefault((tensor.dtype, reduction), []).append(tensor)
+        else:
+            parts.append(Single(reduction, reduction.stage(tensor)))
+    for (_, reduction), group in small.items():
+        if len(group) == 1:
+            parts.append(Single(reduction, reduction.stage(group[0])))
+            continue
+        whole = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in group])
+        parts.append(Fused(reduction, group, reduction.stage(whole)))
+    return parts
+
+
+def begin(communicator: Communicator, parts: Sequence[Fused | Single]) -> list[Handle]:
+    """Begin the reductions."""
+    return [communicator.allreduce_async(one.part.array(), one.reduction.operator) for one in parts]

@@ -1,0 +1,475 @@
+"""The process group: c10d's collectives on a communicator, and on gloo what a switch does not do.
+
+A `Backend` cannot be made in Python before torch 2.15, so this is a whole `ProcessGroup`, which torch uses in place of
+its own.  torch 2.13 calls some collectives by new names (`all_gather_single`) and others by old ones
+(`_allgather_base`): both are here.  C++ reaches the methods that its trampoline knows; what else it calls goes to the
+gloo that is registered.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
+from switchsum.host.api.statistics import Statistics
+from switchsum.protocol.errors import UsageError
+from switchsum.torch import sparse
+from switchsum.torch.detours import Detours
+from switchsum.torch.fusion import Fused, Single, begin, fuse
+from switchsum.torch.gloo import LOOPBACK, open_gloo
+from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.operators import Reduction, choose
+from switchsum.torch.signals import calm
+from switchsum.torch.tensors import Staged, same_size, stage
+from switchsum.torch.work import Completer, SwitchWork
+
+BACKEND: Final = "switchsum"
+SUM: Final = dist.ReduceOp.SUM
+_CPU: Final = torch.device("cpu")
+
+Tensors = Sequence[torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupStatistics:
+    """What a process group has done so far."""
+
+    switch: Statistics | None
+    """The communicator's; None while a sub-group has not joined its job, and in a group of one."""
+    over_gloo: dict[str, int] = field(default_factory=dict)
+    """Calls that gloo served, by name, and by dtype where that is why."""
+
+
+@kept_out_of_graphs
+class SwitchGroup(dist.ProcessGroup):
+    """A process group whose reductions, broadcasts and gathers go through a switch."""
+
+    def __init__(
+        self,
+        store: dist.Store,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        connect: Callable[[], Communicator],
+        closed: Callable[[], object],
+        address: str = LOOPBACK,
+    ) -> None:
+        """Use `connect` for the communicator when it is first needed, and call `closed` when it is not any more.
+
+        `address` is where the group's gloo listens.
+        """
+        super().__init__(rank, size)  # the form that can be subclassed
+        self._store = store
+        self._connect = connect
+        self._closed = closed
+        self._communicator: Communicator | None = None
+        self._completer: Completer | None = None
+        self._connecting = threading.Lock()
+        self._refusal: Exception | None = None
+        """What joining the job failed with; ranks would get out of step if some of them tried again."""
+        self._is_closed = False
+        self._passed = 0
+        self._detours = Detours()
+        self._gloo = open_gloo(store, rank, size, timeout, address)
+        self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+
+    def getBackendName(self) -> str:
+        """Return the backend's name."""
+        return BACKEND
+
+    def get_group_store(self) -> dist.Store:
+        """Return the group's store."""
+        return self._store
+
+    def connect(self) -> Communicator:
+        """Return the communicator; the first call makes it, which every rank of the group must do.
+
+        Raises what joining the job failed with, every time.
+        """
+        with self._connecting:
+            if self._refusal is not None:
+                raise self._refusal.with_traceback(None)
+            if self._communicator is None:
+                self._join()
+            assert self._communicator is not None
+            return self._communicator
+
+    def connect_in_background(self) -> None:
+        """Begin to join the job; the first collective waits for it.
+
+        So a collective that is begun with async_op=True waits for no rank that has not come to it, and ranks may begin
+        the first collectives of several groups in different orders.
+        """
+        threading.Thread(target=self._connect_or_note, name=f"switchsum torch join {self.rank()}", daemon=True).start()
+
+    def _connect_or_note(self) -> None:
+        try:
+            self.connect()
+        except Exception:
+            pass  # the first collective raises it
+
+    def _join(self) -> None:
+        try:
+            communicator = self._connect()
+        except Exception as error:
+            self._refusal = error
+            raise
+        if self._is_closed:  # while the others were waited for
+            communicator.close()
+            self._refusal = UsageError("the process group is closed")
+            raise self._refusal
+        communicator._holds_back = True
+        self._communicator = communicator
+        self._completer = Completer(f"switchsum torch rank {self.rank()}")
+
+    def statistics(self) -> GroupStatistics:
+        """Return what has happened so far."""
+        communicator = self._communicator
+        return GroupStatistics(
+            switch=None if communicator is None else communicator.statistics(), over_gloo=dict(self._detours.counts)
+        )
+
+    def shutdown(self) -> None:
+        """Leave the job; collectives that are under way fail."""
+        self._is_closed = True
+        communicator, self._communicator = self._communicator, None
+        if communicator is not None:
+            communicator.close()
+        if self._completer is not None:
+            self._completer.stop()
+            self._completer = None
+        self._closed()
+
+    def abort(self) -> None:
+        """Do the same as `shutdown`."""
+        self.shutdown()
+
+    def begun(self, handles: Sequence[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> SwitchWork:
+        """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
+        work = SwitchWork(handles, tensors, finish)
+        try:
+            self._watch(work, handles)
+        except BaseException as error:  # a signal handler's, for there is nothing else that could fail
+            work.hold_back(error)
+            self._watch(work, handles)
+        return work
+
+    def _watch(self, work: SwitchWork, handles: Sequence[Handle]) -> None:
+        if handles and self._completer is not None:
+            self._completer.watch(work, handles[-1])
+        else:  # or a signal handler has closed the group meanwhile
+            work.complete()
+
+    def begun_so_far(self) -> tuple[int, int] | None:
+        """Return how many collectives were begun, here and on gloo; None while there is no communicator."""
+        communicator = self._communicator
+        return None if communicator is None else (communicator.begun, self._passed)
+
+    def break_off(self, error: BaseException) -> None:
+        """Break the communicator, for what was raised has left a call half begun."""
+        if self._communicator is not None:
+            self._communicator._broken_off(error)
+
+    # What is reduced.
+
+    @calm
+    def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """Reduce each tensor in place, over all ranks."""
+        return self._allreduce(_listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
+
+    @calm
+    def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """Do the same; small tensors travel as one, and all that are in flight together share round trips."""
+        return self._allreduce(_listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
+
+    def _allreduce(self, tensors: list[torch.Tensor], opts: Any, name: str) -> dist.Work:
+        if self._is_alone or not tensors:
+            return self._over_gloo(name, tensors, opts)
+        if tensors[0].layout == torch.sparse_coo:
+            return self._allreduce_sparse(tensors, opts)
+        reductions = self._choose(name, tensors, opts)
+        if reductions is None:
+            return self._over_gloo(name, tensors, opts)
+        parts = fuse(tensors, reductions)
+        return self.begun(begin(self.connect(), parts), tensors, lambda: _deliver_as_is(parts))
+
+    def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
+        reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
+        if reductions is None:
+            return self._over_gloo("allreduce", tensors, opts)
+        if any(tensor.sparse_dim() != 1 for tensor in tensors):
+            self._detours.take("allreduce of tensors that are sparse in several dimensions")
+            return self._over_gloo("allreduce", tensors, opts)
+        if any(reduction.operator not in ("sum", "average") for reduction in reductions):
+            raise NotImplementedError(
+                "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"
+            )
+        sums = [
+            sparse.SparseSum(self.connect(), tensor, reduction.operator)
+            for tensor, reduction in zip(tensors, reductions, strict=True)
+        ]
+        return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
+
+    @calm
+    def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
+        """Reduce a tensor over all ranks; only the root gets the result."""
+        tensors = _listed(tensors)
+        reductions = None if self._is_alone else self._choose("reduce", tensors, opts)
+        if reductions is None:
+            return self._over_gloo("reduce", tensors, opts)
+        reduction, communicator = reductions[0], self.connect()
+        part = reduction.stage(tensors[0])
+        handle = communicator.reduce_async(part.array(), opts.rootRank, reduction.operator)
+        return self.begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
+
+    @calm
+    def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+        """Reduce as many tensors as there are ranks; each rank gets the result of its own."""
+        opts = opts or c10d.ReduceScatterOptions()
+        shares = [tensor for group in inputs for tensor in group]
+        reductions = None if self._is_alone else self._choose("reduce_scatter", shares[:1], opts)
+        if reductions is None:
+            return self._over_gloo("reduce_scatter", list(outputs), [list(group) for group in inputs], opts)
+        reduction, communicator = reductions[0], self.connect()
+        whole = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in shares])
+        part = reduction.stage(whole, copy=True)
+        handle = communicator.allreduce_async(part.array(), reduction.operator)
+
+        def finish() -> None:
+            sums = part.values.split([tensor.numel() for tensor in shares])
+            own = reduction.convert(sums[self.rank()], outputs[0].dtype)
+            outputs[0].detach().copy_(own.reshape(outputs[0].shape))
+
+        return self.begun([handle], list(outputs), finish)
+
+    @calm
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Reduce a tensor over all ranks; each rank gets its part along the first axis."""
+        return self._reduce_scatter([output], [input], opts, "_reduce_scatter_base")
+
+    @calm
+    def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Do the same for several tensors."""
+        return self._reduce_scatter(list(outputs), list(inputs), opts, "reduce_scatter_tensor_coalesced")
+
+    def _reduce_scatter(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any, name: str
+    ) -> dist.Work:
+        opts = opts or c10d.ReduceScatterOptions()
+        for output, whole in zip(outputs, inputs, strict=True):
+            if output.numel() * self.size() != whole.numel():
+                raise ValueError(f"reduce_scatter of {whole.numel()} values over {self.size()} ranks: {output.numel()}")
+        reductions = None if self._is_alone else self._choose("reduce_scatter", inputs, opts)
+        if reductions is None:
+            if len(inputs) == 1:
+                return self._over_gloo("_reduce_scatter_base", outputs[0], inputs[0], opts)
+            return self._over_gloo(name, outputs, inputs, opts)
+        communicator, rows = self.connect(), self.size()
+        handles, parts = [], []
+        for reduction, output, whole in zip(reductions, outputs, inputs, strict=True):
+            part = reduction.stage_result(output)
+            staged = reduction.stage(whole).array().reshape(rows, -1)
+            handles.append(
+                communicator.reduce_scatter_async(staged, reduction.operator, out=part.array().reshape(1, -1))
+            )
+            parts.append((reduction, part))
+        return self.begun(handles, outputs, lambda: _deliver(parts))
+
+    # What is only moved, bit by bit.
+
+    @calm
+    def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
+        """Give every rank the root's tensor."""
+        tensors = _listed(tensors)
+        opts = opts or c10d.BroadcastOptions()
+        if self._is_alone or tensors[0].layout != torch.strided:
+            return self._over_gloo("broadcast", tensors, opts)
+        communicator = self.connect()
+        parts = [stage(tensor) for tensor in tensors]
+        handles = [communicator.broadcast_async(part.bits(), opts.rootRank) for part in parts]
+        return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
+
+    @calm
+    def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Give every rank the tensors of all ranks, one by one."""
+        gathered, own = list(outputs[0]), _listed(inputs)[0]
+        if self._is_alone or own.layout != torch.strided:
+            return self._over_gloo("allgather", [gathered], [own], opts or c10d.AllgatherOptions())
+        if len(gathered) != self.size() or not same_size([own, *gathered]):
+            raise ValueError(f"allgather needs {self.size()} tensors of the input's size and dtype")
+        return self._allgather([gathered], [own])
+
+    @calm
+    def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Give every rank the lists of tensors of all ranks."""
+        if self._is_alone:
+            return self._over_gloo("allgather_coalesced", [list(one) for one in outputs], list(inputs), opts)
+        return self._allgather([list(one) for one in zip(*outputs, strict=True)], list(inputs))
+
+    def _allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> dist.Work:
+        communicator = self.connect()
+        rooms = [torch.empty((self.size(), own.numel()), dtype=own.dtype) for own in inputs]
+        handles = [
+            communicator.allgather_async(stage(own).bits(), out=_rows(Staged(tensor=room, values=room), self.size()))
+            for own, room in zip(inputs, rooms, strict=True)
+        ]
+
+        def finish() -> None:
+            for gathered, room in zip(outputs, rooms, strict=True):
+                for tensor, values in zip(gathered, room, strict=True):
+                    tensor.detach().copy_(values.reshape(tensor.shape))
+
+        return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
+
+    @calm
+    def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Give every rank the tensors of all ranks, in one."""
+        return self._gather_single([output], [input], opts, "_allgather_base")
+
+    @calm
+    def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Do the same for several tensors."""
+        return self._gather_single(list(outputs), list(inputs), opts, "allgather_into_tensor_coalesced")
+
+    def _gather_single(
+        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any, name: str
+    ) -> dist.Work:
+        for output, own in zip(outputs, inputs, strict=True):
+            if output.dtype != own.dtype or output.numel() != own.numel() * self.size():
+                raise ValueError(f"the gathered tensor must have {self.size()} times the input's size, and its dtype")
+        if self._is_alone:
+            opts = opts or c10d.AllgatherOptions()
+            return (
+                self._over_gloo("_allgather_base", outputs[0], inputs[0], opts)
+                if len(inputs) == 1
+                else self._over_gloo(name, outputs, inputs, opts)
+            )
+        communicator = self.connect()
+        parts = [stage(output) for output in outputs]
+        handles = [
+            communicator.allgather_async(stage(own).bits(), out=_rows(part, self.size()))
+            for own, part in zip(inputs, parts, strict=True)
+        ]
+        return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
+
+    @calm
+    def barrier(self, opts: Any = None) -> dist.Work:
+        """Wait for every rank."""
+        if self._is_alone:
+            return self._over_gloo("barrier", opts or c10d.BarrierOptions())
+        return self.begun([self.connect().barrier_async()], [], lambda: None)
+
+    # What goes from one rank to another, or gives each rank a value of its own: gloo's.
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Give the root the tensors of all ranks."""
+        return self._passed_on("gather", outputs, inputs, opts or c10d.GatherOptions())
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+        """Give each rank a tensor of the root."""
+        return self._passed_on("scatter", outputs, inputs, opts or c10d.ScatterOptions())
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Give each rank a tensor of every rank; this group's gloo has it for parts of one tensor only."""
+        sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, inputs)]
+        flat = [torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) for tensors in (outputs, inputs)]
+        self.all_to_all_single(flat[0], flat[1], sizes[0], sizes[1], opts).wait()
+        for tensor, values in zip(outputs, flat[0].split(sizes[0]), strict=True):
+            tensor.detach().copy_(values.reshape(tensor.shape))
+        return SwitchWork([], list(outputs), lambda: None)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        opts: Any = None,
+    ) -> dist.Work:
+        """Give each rank a part of every rank's tensor."""
+        splits = list(output_splits or ()), list(input_splits or ())
+        return self._passed_on("alltoall_base", output, input, *splits, opts or c10d.AllToAllOptions())
+
+    def send(self, tensors: Tensors, destination: int, tag: int = 0) -> dist.Work:
+        """Send a tensor to one rank."""
+        return self._passed_on("send", tensors, destination, tag)
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> dist.Work:
+        """Receive a tensor from one rank."""
+        return self._passed_on("recv", tensors, source, tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
+        """Receive a tensor from any rank."""
+        return self._passed_on("recv_anysource", tensors, tag)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Refuse: the switch names missing ranks in any barrier's error."""
+        raise NotImplementedError("monitored_barrier: use barrier(), whose time-out names the missing ranks")
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        """Do nothing: all that is in flight together is coalesced."""
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work:
+        """Return work that is done: each call had its own."""
+        return SwitchWork([], [], lambda: None)
+
+    # torch 2.13 still calls some of these, and scripts of its users all of them.
+    _allgather_base = all_gather_single
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+    _reduce_scatter_base = reduce_scatter_single
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+    alltoall_base = all_to_all_single
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether there is nobody to talk to, so that nothing need go anywhere."""
+        return self.size() == 1
+
+    def _choose(self, call: str, tensors: Sequence[torch.Tensor], opts: Any) -> list[Reduction] | None:
+        """Return how the switch reduces each tensor; None, and noted, if it cannot do all of them."""
+        chosen = []
+        for tensor in tensors:
+            reduction = choose(opts.reduceOp, tensor, self.size())
+            if isinstance(reduction, str):
+                self._detours.take(f"{call} {reduction}")
+                return None
+            chosen.append(reduction)
+        return chosen
+
+    def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
+        self._passed += 1
+        return getattr(self._gloo, name)(*arguments)
+
+    def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
+        self._detours.note(name)
+        return self._over_gloo(name, *arguments)
+
+
+def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _deliver(parts: Iterable[tuple[Reduction, Staged]]) -> None:
+    for reduction, part in parts:
+        reduction.deliver(part)
+
+
+def _deliver_as_is(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
+    for part in parts:
+        part.deliver()
+
+
+def _rows(part: Staged, rows: int) -> Any:
+    """Return a tensor's bytes, a row for each rank."""
+    bits = part.bits()
+    return bits.reshape(rows, len(bits) // rows)

@@ -1,0 +1,85 @@
+"""Which of torch's reductions the switch can do, for which dtypes, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+
+from switchsum.torch.tensors import Staged, stage
+
+_OP: Final = dist.ReduceOp.RedOpType
+_ANY: Final = {_OP.SUM, _OP.MAX, _OP.BOR}
+_ALL: Final = {_OP.MIN, _OP.PRODUCT, _OP.BAND}
+_FLOATS: Final = {torch.float32, torch.float16, torch.bfloat16}
+_NARROW: Final = {torch.int8, torch.uint8, torch.int16}
+_INTEGERS: Final = {*_NARROW, torch.int32, torch.int64}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reduction:
+    """How the switch reduces one tensor."""
+
+    operator: str
+    """The communicator's."""
+    dtype: torch.dtype | None = None
+    """What the values travel as; None: as they are."""
+    is_inverted: bool = False
+    """Whether all bits travel inverted, which makes an `or` of an `and`."""
+    divisor: int = 1
+    """What the results are divided by, towards zero: averages of integers are sums here."""
+
+    @property
+    def _is_as_is(self) -> bool:
+        """Whether the results mean what they say."""
+        return not self.is_inverted and self.divisor == 1
+
+    def stage(self, tensor: torch.Tensor, *, copy: bool = False) -> Staged:
+        """Bring a tensor's values to where they can be reduced."""
+        part = stage(tensor, self.dtype, copy=copy or not self._is_as_is)
+        if self.is_inverted:
+            part.values.bitwise_not_()
+        return part
+
+    def stage_result(self, tensor: torch.Tensor) -> Staged:
+        """Bring room for a result of the tensor's shape to where it can be written."""
+        return stage(tensor, self.dtype, copy=not self._is_as_is)
+
+    def convert(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Return what the results mean in the tensor's own dtype; sums that do not fit it wrap, as torch's do."""
+        if self.divisor != 1:
+            values = values.div(self.divisor, rounding_mode="trunc")
+        return (values.bitwise_not() if self.is_inverted else values).to(dtype)
+
+    def deliver(self, part: Staged) -> None:
+        """Write the result to the tensor."""
+        part.deliver(lambda values: self.convert(values, part.tensor.dtype))
+
+
+def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
+    """Return how the switch reduces a tensor over so many ranks, or what it is that it cannot do."""
+    op, dtype = _kind(op), tensor.dtype
+    if tensor.layout != torch.strided:
+        return f"of {tensor.layout}"
+    if dtype == torch.bool and op in _ANY | _ALL:
+        return Reduction(operator="max" if op in _ANY else "min")
+    if op in (_OP.SUM, _OP.AVG) and dtype in _NARROW:
+        return Reduction(operator="sum", dtype=torch.int32, divisor=1 if op == _OP.SUM else ranks)
+    if op == _OP.AVG and dtype in _INTEGERS:
+        return Reduction(operator="sum", divisor=ranks)
+    if op == _OP.SUM and dtype in _FLOATS | _INTEGERS:
+        return Reduction(operator="sum")
+    if op == _OP.AVG and dtype in _FLOATS:
+        return Reduction(operator="average")
+    if op in (_OP.MAX, _OP.MIN) and dtype in {*_FLOATS, *_INTEGERS, torch.float64}:
+        return Reduction(operator="max" if op == _OP.MAX else "min")
+    if op in (_OP.BOR, _OP.BAND) and dtype in _INTEGERS:
+        return Reduction(operator="or", is_inverted=op == _OP.BAND)
+    return f"({op.name}) of {str(dtype).removeprefix('torch.')}"
+
+
+def _kind(op: Any) -> Any:
+    """Return which operator it is: options carry an object around it, which equals it from one side only."""
+    return next(kind for kind in _OP.__members__.values() if op == kind)

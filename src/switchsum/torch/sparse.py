@@ -1,0 +1,41 @@
+"""Sums of sparse tensors, as nn.Embedding(sparse=True) has for gradients: only rows that somebody has travel."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from switchsum.host.api import sparse
+from switchsum.host.api.collectives import How
+from switchsum.host.api.communicator import Communicator
+from switchsum.torch.tensors import stage
+
+
+class SparseSum:
+    """One sum under way: the rows are agreed on already, their values travel.
+
+    The steps before are taken at once, and not by a thread: waking one up on each rank takes longer than they do.
+    """
+
+    def __init__(self, communicator: Communicator, tensor: torch.Tensor, operator: str) -> None:
+        """Agree on the rows, and begin the sum; the tensor is sparse in its first dimension only."""
+        self._tensor = tensor
+        own = tensor.detach().coalesce()
+        indices = own.indices()[0].cpu().numpy()
+        values = stage(own.values()).array()
+        self._sum = sparse.allreduce_sparse(communicator, indices, values, own.shape[0], How(operator=operator), True)
+        self.handle = self._sum.handle
+
+    def deliver(self) -> None:
+        """Write the sum, once it is there, to the tensor."""
+        total: sparse.SparseSum = self._sum.result()
+        octets = torch.from_numpy(
+            np.ascontiguousarray(total.values).reshape(-1).view(np.uint8)
+        )  # bfloat16 is not numpy's
+        values = octets.view(self._tensor.dtype).reshape(len(total.indices), *self._tensor.shape[1:])
+        rows = torch.from_numpy(total.indices)[None].to(self._tensor.device)
+        whole = torch.sparse_coo_tensor(
+            rows, values.to(self._tensor.device), self._tensor.shape, is_coalesced=True, check_invariants=False
+        )
+        with torch.no_grad():
+            self._tensor.copy_(whole)  # a detached sparse tensor would be another one

@@ -1,0 +1,103 @@
+"""The benchmarks' own machinery: what is recorded, how it is shown, and what counts as a wrong sum."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from checks.bench import allreduce_worker, compare, kernels, page, plots
+from checks.bench.allreduce_worker import Run
+from checks.bench.backends import Array, Peer
+from checks.bench.records import Record, Samples, record, save
+
+
+def one(name: str, value: float = 1.0, **more: float) -> Record:
+    return Record(name=name, value=value, unit="MB/s per worker", conditions="here", more=more)
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    loaded: list[dict[str, Any]] = json.loads(path.read_text())
+    return loaded
+
+
+def test_pieces_of_a_table_add_up_in_one_file(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "records.json"
+    save([one("b", 1), one("a", 2)], "python -m checks.bench --only b", path)
+    save([one("b", 3)], "python -m checks.bench --only b --runs 7", path)
+    found = rows(path)
+    assert [(row["name"], row["value"]) for row in found] == [("a", 2), ("b", 3)]
+    assert found[1]["command"].endswith("--runs 7")
+    assert "numpy" in found[1]["machine"]
+
+
+def test_a_table_has_a_column_for_each_further_figure(tmp_path: Path) -> None:
+    save([one("x.1kB", 5, **{"x gloo": 1.5}), one("x.2kB", 6, **{"bus MB/s": 9})], "command", tmp_path / "records")
+    head, _, first, second = page.table(rows(tmp_path / "records"))
+    assert head == "| figure | median | spread | x gloo | bus MB/s |"
+    assert first.endswith("| 1.5 |  |")
+    assert second.endswith("|  | 9 |")
+
+
+def test_rows_are_in_the_order_of_their_numbers() -> None:
+    names = ["s.10MB.4workers.a", "s.4B.16workers.a", "s.1MB.4workers.a", "s.4B.2workers.a", "s.100kB.4workers.a"]
+    ordered = sorted(({"name": name} for name in names), key=page._place)
+    assert [row["name"].split(".")[1] for row in ordered] == ["4B", "4B", "100kB", "1MB", "10MB"]
+    assert ordered[0]["name"] == "s.4B.2workers.a"
+
+
+def test_ratios_say_how_many_times_better_we_are() -> None:
+    def runs(seconds: float) -> list[Run]:
+        return [Run(seconds=seconds, cpu_seconds=4 * seconds, own_bytes=100)] * 3
+
+    taken = {("256", 4): runs(1e-4), ("256", 10**6): runs(0.1), ("gloo", 4): runs(3e-4), ("gloo", 10**6): runs(0.05)}
+    found = {item.name: item for item in compare.records("p", 4, taken, "200mbit")}
+    small, large = found["p.4B.4workers.256"], found["p.1MB.4workers.256"]
+    assert small.unit == "us"
+    assert small.value == pytest.approx(100)
+    assert small.more["x gloo"] == pytest.approx(3)
+    assert large.value == pytest.approx(10)
+    assert large.more["x gloo"] == pytest.approx(0.5)
+    assert large.more["bus MB/s"] == pytest.approx(15)
+    assert large.more["share of line"] == pytest.approx(0.4)
+    assert large.more["CPU s/GB"] == pytest.approx(100)
+    assert "x gloo" not in found["p.1MB.4workers.gloo"].more
+
+
+def test_kernels_that_are_slow_beside_a_copy_are_named() -> None:
+    limit = kernels.LIMITS["pack"]
+    fine, slow = (record("kernels.pack", Samples(values=[limit * share]), "copies", "") for share in (0.99, 1.01))
+    assert kernels.exceeded([fine]) == []
+    assert kernels.exceeded([slow, fine]) == [f"kernels.pack: {slow.value:.1f} copies, at most {limit}"]
+
+
+def test_a_wrong_sum_ends_a_measurement() -> None:
+    def double(array: Array) -> None:
+        array *= 3  # what ranks 0 and 1 have together
+
+    peer = Peer(rank=0, workers=2, allreduce=double, barrier=lambda: None)
+    runs = allreduce_worker.measure(peer, 40_000, 2, 1e-5)
+    assert len(runs) == 2
+    assert all(run.seconds > 0 for run in runs)
+
+    def wrong(array: Array) -> None:
+        double(array)
+        array[-1] += np.float32(0.5)
+
+    with pytest.raises(AssertionError):
+        allreduce_worker.measure(Peer(rank=0, workers=2, allreduce=wrong, barrier=lambda: None), 40_000, 1, 1e-5)
+
+
+def test_plots_find_their_records() -> None:
+    found = plots._of([{"name": "allreduce.shm.100MB.16workers.2048"}, {"name": "loss.256"}], "allreduce.shm.100MB")
+    assert list(found) == [(16, "2048")]
+
+
+def test_the_median_lies_in_its_interval_19_times_of_20() -> None:
+    dice = np.random.default_rng(3)
+    intervals = [Samples(values=list(dice.exponential(size=101))).interval for _ in range(500)]
+    inside = sum(low <= np.log(2) <= high for low, high in intervals)
+    assert 0.93 * 500 <= inside <= 0.99 * 500

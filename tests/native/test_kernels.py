@@ -1,0 +1,266 @@
+"""The cache of compiled kernels: when it is out of date, damaged, full or held, and what kernels take and return."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.native import kernels, sources
+from switchsum.native.cache import CACHE_VARIABLE
+from switchsum.native.kernels import kernel, prepare
+
+SOURCES = Path(kernels.__file__).parent
+
+CALLEE = """
+from __future__ import annotations
+from switchsum.native.kernels import kernel, prepare
+from switchsum.host.constants import STEP
+
+@kernel
+def advance(value):
+    return value + STEP
+"""
+CALLER = """
+from __future__ import annotations
+from switchsum.native.kernels import kernel, prepare
+from switchsum.host.callee import advance
+
+@kernel
+def advance_twice(value):
+    return advance(advance(value))
+"""
+MAIN = """
+from switchsum.host.caller import advance_twice
+import sys
+print(advance_twice(1), advance_twice(1.5), "compiled" if "numba" in sys.modules else "loaded")
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a package with two kernels, one of which calls the other in another file."""
+    for package in ("", "protocol", "host", "switch"):
+        (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
+        (tmp_path / "switchsum" / package / "__init__.py").touch()
+    for name in ("kernels.py", "cache.py", "compiler.py", "compiling.py", "machinecode.py", "sources.py"):
+        shutil.copy(SOURCES / name, tmp_path / "switchsum" / "protocol")
+    host = tmp_path / "switchsum" / "host"
+    (host / "constants.py").write_text("STEP = 1\n")
+    (host / "callee.py").write_text(CALLEE)
+    (host / "caller.py").write_text(CALLER)
+    return tmp_path
+
+
+def start(tree: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(tree), CACHE_VARIABLE: str(tree / "cache")}
+    return subprocess.Popen([sys.executable, "-c", MAIN], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def run(tree: Path) -> str:
+    process = start(tree)
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    return output.strip()
+
+
+def test_a_kernel_is_compiled_once(tree: Path) -> None:
+    assert run(tree) == "3 3.5 compiled"
+    assert run(tree) == "3 3.5 loaded"
+
+
+def test_a_changed_callee_in_another_file_is_seen(tree: Path) -> None:
+    run(tree)
+    callee = tree / "switchsum" / "host" / "callee.py"
+    callee.write_text(CALLEE.replace("value + STEP", "value * 10"))
+    assert run(tree) == "100 150.0 compiled"
+
+
+def test_a_changed_constant_in_a_file_without_kernels_is_seen(tree: Path) -> None:
+    run(tree)
+    (tree / "switchsum" / "host" / "constants.py").write_text("STEP = 5\n")
+    assert run(tree) == "11 11.5 compiled"
+
+
+def test_a_file_that_no_kernel_uses_changes_nothing(tree: Path) -> None:
+    run(tree)
+    (tree / "switchsum" / "host" / "other.py").write_text("print('not a kernel')\n")
+    assert run(tree) == "3 3.5 loaded"
+
+
+def test_processes_that_start_together_agree(tree: Path) -> None:
+    processes = [start(tree) for _ in range(3)]
+    for process in processes:
+        output, _ = process.communicate()
+        assert output.startswith("3 3.5 ")
+    assert run(tree) == "3 3.5 loaded"
+
+
+def test_imports_of_all_forms_are_found() -> None:
+    text = """
+import switchsum.a.b
+from switchsum.c import d, e as f
+from switchsum.g import (
+    h,  # why
+    i,
+)
+from numpy import j
+"""
+    found = sources.imports(text)
+    assert found >= {"switchsum.a.b", "switchsum.c", "switchsum.c.d", "switchsum.c.e", "switchsum.g", "switchsum.g.h"}
+    assert "switchsum.g.i" in found
+    assert not any("numpy" in name or name.endswith(".j") for name in found)
+
+
+def test_the_digest_covers_kernels_and_what_they_import() -> None:
+    assert "switchsum.native.ring" in sources.module_sources()
+    assert len(sources.source_digest()) == 20
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("damage", ["flipped", "half"])
+def test_damaged_code_is_compiled_anew(tree: Path, damage: str) -> None:
+    run(tree)
+    files = list((tree / "cache").rglob("*.object"))
+    assert len(files) == 2
+    for path in files:
+        whole = path.read_bytes()
+        at = len(whole) // 2
+        flipped = whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]
+        path.write_bytes({"flipped": flipped, "empty": b"", "half": whole[:at], "junk": b"x" * 99}[damage])
+    assert run(tree) == "3 3.5 compiled"
+    assert run(tree) == "3 3.5 loaded"
+
+
+@pytest.mark.timeout(300)
+def test_a_process_that_was_stopped_while_it_compiles_holds_nobody_up(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tree)
+    [folder] = (tree / "cache" / "kernels").iterdir()
+    for path in folder.glob("*.object"):
+        path.unlink()
+    kernels_source = tree / "switchsum" / "protocol" / "compiling.py"
+    kernels_source.write_text(kernels_source.read_text().replace("STALE_S: Final = 10.0", "STALE_S: Final = 0.5"))
+    with (folder / "workers.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # and never touched
+        assert run(tree) == "3 3.5 compiled"
+    assert run(tree) == "3 3.5 loaded"
+
+
+@pytest.mark.timeout(300)
+def test_without_a_place_for_the_cache_kernels_are_compiled_each_time(tree: Path) -> None:
+    (tree / "cache").write_text("no directory")
+    (tree / "temporary").mkdir()
+    for _ in range(2):
+        environment = {**os.environ, "PYTHONPATH": str(tree), CACHE_VARIABLE: str(tree / "cache"), "TMPDIR": "/proc"}
+        code = "import tempfile\ntempfile._candidate_tempdir_list = lambda: ['/proc']\n" + MAIN
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "3 3.5 compiled"
+
+
+class Pair(NamedTuple):
+    """What kernels take as one argument."""
+
+    numbers: npt.NDArray[np.int64]
+    record: npt.NDArray[Any]
+
+
+RECORD = np.dtype([("one", "i8"), ("two", "f8")], align=True)
+
+
+@kernel
+def weigh(pair: Pair, factor: float, twice: bool, square: npt.NDArray[np.float32]) -> float:
+    pair.record[0].one += 1
+    total = factor * pair.numbers.sum() + pair.record[0].two + square[1, 0]
+    return float(2 * total if twice else total)
+
+
+@kernel
+def ends(numbers: npt.NDArray[np.int64]) -> tuple[int, bool]:
+    return numbers[0], numbers[0] < numbers[-1]
+
+
+@kernel
+def is_more(number: int, numbers: npt.NDArray[np.int32]) -> bool:
+    scratch = np.zeros(len(numbers), np.int32)
+    scratch[:] = numbers
+    return bool(number > scratch.sum())
+
+
+@kernel
+def fill(numbers: npt.NDArray[np.int64], value: int) -> None:
+    numbers[:] = value
+
+
+@pytest.mark.timeout(300)
+def test_kernels_take_numbers_arrays_and_tuples() -> None:
+    pair = Pair(np.arange(4), np.zeros(1, RECORD))
+    square = np.array([[1, 2], [3, 4]], np.float32)
+    assert weigh(pair, 2.0, True, square) == 2 * (12 + 3)
+    assert weigh(pair, np.float64(1.0), False, square) == 9
+    assert pair.record[0]["one"] == 2
+    assert is_more(7, np.arange(4, dtype=np.int32)) is True
+    assert is_more(6, np.arange(4, dtype=np.int32)) is False
+    entries: list[Any] = [weigh, is_more]
+    assert [len(entry.signatures) for entry in entries] == [1, 1]
+
+
+def test_kernels_return_several_integers_or_nothing() -> None:
+    assert ends(np.array([-3, 5])) == (-3, True)
+    numbers = np.zeros(3, np.int64)
+    assert fill(numbers, -1) is None
+    assert numbers.tolist() == [-1] * 3
+    empty = np.zeros(0, np.int64)
+    fill(empty, 1)
+
+
+@kernel
+def total(numbers: npt.NDArray[np.int64] | None, pair: Pair | None) -> int:
+    found = 0
+    if numbers is not None:
+        found += numbers.sum()
+    if pair is not None and len(pair.numbers) > 0:
+        found += pair.numbers[0]
+    return found
+
+
+@pytest.mark.timeout(300)
+def test_what_is_none_is_not_compiled() -> None:
+    pair = Pair(np.arange(3, 5), np.zeros(1, RECORD))
+    assert total(None, None) == 0  # `.sum()` of None would not compile
+    assert total(np.arange(4), None) == 6
+    assert total(None, pair) == 3
+    assert total(np.arange(4), pair) == 9
+
+
+def test_what_was_prepared_is_not_compiled_when_it_is_called() -> None:
+    numbers = np.full(3, 7)
+    prepare(fill, numbers, 0)
+    assert numbers.tolist() == [7] * 3
+    entry: Any = fill
+    before = dict(entry.signatures)
+    fill(numbers, 1)
+    assert entry.signatures == before
+
+
+def test_an_array_with_gaps_is_taken_too() -> None:
+    numbers = np.zeros(6, np.int64)
+    fill(numbers[::2], 4)
+    assert numbers.tolist() == [4, 0, 4, 0, 4, 0]
+
+
+def test_optimised_python_calls_outlined_kernels() -> None:
+    code = (
+        "from switchsum.native.kernels import *\nimport switchsum.host.engine.kernels as k\nprint(k.fill_nan(1, 0, 0))"
+    )
+    done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
