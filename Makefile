@@ -76,7 +76,6 @@ bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
-	$(BIN)/python tools/typing_links.py
 	$(BIN)/python -m mypy
 
 p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled
@@ -101,7 +100,7 @@ torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to c
 
 torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (ARGS=--quick: a minute's worth)
 	$(BIN)/python -m pip install --quiet expecttest
-	$(BIN)/python checks/torch_tests.py $(ARGS)
+	$(BIN)/python -m checks.torch_tests $(ARGS)
 
 clean: ## remove caches and build products (.venv stays)
 	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -122,7 +121,5 @@ define install
 	@echo "installing switchsum[$1] into $(VENV), what pip does not have from the network"
 	@# Without bytecode: Python makes it of what is imported, which is a fraction of what is installed.
 	$(BIN)/python -m pip install --quiet --no-compile --editable '.[$1]'
-	@# From the folder above it, `import switchsum` would be the clone itself, for want of a path that has a real package.
-	@$(BIN)/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/switchsum-src.pth", "w").write("$(CURDIR)/src\n")'
 	@touch $@
 endef

@@ -2,7 +2,7 @@
 
 They come with torch's wheel (`torch.testing._internal.distributed.distributed_test`) and know torch's own backends:
 they are told that this is gloo, and the group of that name is ours.  Each runs in four processes, or eight if it asks
-for them, on one switch for all; together they take a quarter of an hour.  `python checks/torch_tests.py test_broadcast
+for them, on one switch for all; together they take a quarter of an hour.  `python -m checks.torch_tests test_broadcast
 test_reduce_sum` runs some; only a run of all writes the page, or `--write`, which keeps what it says of the others.
 """
 

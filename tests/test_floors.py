@@ -11,29 +11,37 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-FLOORS = {"p4src", "protocol", "switch", "controller", "host"}
+FLOORS = {"p4src", "protocol", "native", "switch", "controller", "host"}
 ALLOWED = {
     "p4src": {"protocol"},
     "protocol": set(),
-    "switch": {"protocol"},
-    "controller": {"protocol"},
-    "host": {"protocol"},
+    "native": {"protocol"},
+    "switch": {"protocol", "native"},
+    "controller": {"protocol", "native"},
+    "host": {"protocol", "native"},
+}
+# Within the worker: what a folder may import of the others.
+ALLOWED_IN_HOST = {
+    "engine": set(),
+    "links": {"engine"},
+    "api": {"engine", "links"},
+    "compress": {"api"},
 }
 # Data about networks stands beside the floors: Mininet reads it under the system's Python, which has the standard
 # library and nothing of switchsum.
 DATA = ROOT / "mininet" / "topologies"
 # p4runtime's generated modules fail beside a protobuf newer than 3.20: its descriptors are read as bytes instead.
 NEVER = {"p4"}
-# The ground decides nothing by the clock and moves no bytes: whatever it needs is an argument.  The exception is what
-# the two ends of a link have in common, which never meet elsewhere.
-ALLOWED_IN_PROTOCOL = {
-    "sockets.py": {"socket", "threading"},  # where a server may listen; the mask of modes is the whole process's
-    "tls.py": {"grpc", "logging"},
-    "compiling.py": {"threading", "time"},  # who compiles says how it goes, and who waits does so for a while
+# The ground decides nothing by the clock, moves no bytes and compiles nothing: whatever it needs is an argument.  So it
+# also lacks what reaches the machine from native code: intrinsics, addresses, foreign functions, kernels.
+NOT_IN_PROTOCOL = {
+    *("asyncio", "ctypes", "cffi", "fcntl", "grpc", "logging", "mmap", "multiprocessing", "os", "resource", "select"),
+    *("signal", "socket", "subprocess", "tempfile", "threading", "time", "llvmlite", "numba"),
 }
-"""What both ends of every gRPC connection share is one file."""
-ENDS_OF_LINKS = {"batchsocket.py", "packetring.py", "packetsocket.py", "shm.py"}
-NOT_IN_PROTOCOL = {"asyncio", "grpc", "logging", "socket", "threading", "time"}
+NATIVE = {
+    *("kernel", "inner", "intrinsic", "external", "declare_intrinsic", "carray", "address_of", "njit", "cfunc"),
+    *("ctypes", "__array_interface__", "open", "syscall"),
+}
 
 
 def modules(floor: str) -> list[Path]:
@@ -113,11 +121,47 @@ def test_nobody_imports_generated_p4runtime_modules() -> None:
             assert not tops & NEVER, path
 
 
-def test_protocol_has_no_clock_and_no_io() -> None:
+def test_protocol_is_pure() -> None:
     for path in modules("protocol"):
-        tops = {name.partition(".")[0] for name in imported_names(path.read_text(), module_name(path))}
-        allowed = {"socket"} if path.name in ENDS_OF_LINKS else ALLOWED_IN_PROTOCOL.get(path.name, set())
-        assert not tops & NOT_IN_PROTOCOL - allowed, path
+        text = path.read_text()
+        tops = {name.partition(".")[0] for name in imported_names(text, module_name(path))}
+        assert not tops & NOT_IN_PROTOCOL, path
+        assert not native_calls(text), path
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("@kernel\ndef f(a): return a", {"kernel"}),
+        ("@intrinsic(prefer_literal=True)\ndef f(context): pass", {"intrinsic"}),
+        ("builder.module.declare_intrinsic('llvm.rint')", {"declare_intrinsic"}),
+        ("array.ctypes.data", {"ctypes"}),
+        ("array.__array_interface__['data']", {"__array_interface__"}),
+        ("open('/dev/null')", {"open"}),
+        ("path.open()", {"open"}),
+        ("path.read_bytes()", set()),
+    ],
+)
+def test_what_native_code_calls_is_seen(source: str, found: set[str]) -> None:
+    assert native_calls(source) == found
+
+
+def native_calls(source: str) -> set[str]:
+    """Return the names by which a module would reach the machine past its imports."""
+    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+    names |= {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    return names & NATIVE
+
+
+def test_the_worker_is_built_from_the_engine_up() -> None:
+    for folder, allowed in ALLOWED_IN_HOST.items():
+        for path in modules(f"host/{folder}"):
+            reached = {
+                name.split(".")[2]
+                for name in imported_names(path.read_text(), module_name(path))
+                if name.startswith("switchsum.host.")
+            }
+            assert reached <= allowed | {folder}, f"{path.relative_to(ROOT)} reaches for {reached}"
 
 
 @pytest.mark.parametrize(

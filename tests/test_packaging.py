@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,25 +24,27 @@ from .timing import patience
 ROOT = Path(__file__).resolve().parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-PACKAGE_DIR: dict[str, str] = SETUPTOOLS["package-dir"]
+PACKAGE = ROOT / "src" / "switchsum"
+LINKS = {path.name: path for path in sorted(PACKAGE.iterdir()) if path.is_symlink()}
+"""The parts of the package that are folders at the top, or lie in one."""
 
 
-def packages_on_disk() -> dict[str, Path]:
-    """Return package -> folder for every folder below a mapped one that holds Python modules."""
+def folders_on_disk() -> dict[str, Path]:
+    """Return package -> folder for every folder of the package, the linked ones followed."""
     found = {}
-    for package, folder in PACKAGE_DIR.items():
-        for directory in {path.parent for path in (ROOT / folder).rglob("*.py")}:
-            found[".".join([package, *directory.relative_to(ROOT / folder).parts])] = directory
+    for folder, _, files in os.walk(PACKAGE, followlinks=True):
+        if any(name.endswith(".py") for name in files):
+            found[".".join(("switchsum", *Path(folder).relative_to(PACKAGE).parts))] = Path(folder)
     return found
 
 
 def files_that_ship() -> set[str]:
     """Return the path in the wheel of every file on disk but notes and caches."""
     return {
-        "/".join([*package.split("."), *path.relative_to(ROOT / folder).parts])
-        for package, folder in PACKAGE_DIR.items()
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and path.suffix not in {".md", ".pyc"}
+        str(path.relative_to(PACKAGE.parent))
+        for folder, _, files in os.walk(PACKAGE, followlinks=True)
+        for path in map(Path(folder).joinpath, files)
+        if path.suffix not in {".md", ".pyc"}
     }
 
 
@@ -54,14 +58,31 @@ def data_files() -> dict[str, Path]:
     }
 
 
-def test_package_list_is_complete() -> None:
-    assert sorted(SETUPTOOLS["packages"]) == sorted(packages_on_disk())
+def test_links_are_in_git_and_lead_to_folders_of_this_clone() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "--stage", PACKAGE], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode == 0:
+        links = {line.rpartition("/")[2] for line in listed.stdout.splitlines() if line.startswith("120000")}
+        assert links == LINKS.keys()
+    assert LINKS.keys() >= {"protocol", "native", "switch", "controller", "host", "p4src", "topologies"}
+    for path in LINKS.values():
+        assert not os.path.isabs(os.readlink(path))
+        assert path.resolve().is_relative_to(ROOT)
 
 
 def test_every_package_has_an_init_file() -> None:
-    # Without one the wheel works and the editable install does not.
-    for package, folder in packages_on_disk().items():
+    # Without one the wheel lacks the folder and the editable install has it.
+    for package, folder in folders_on_disk().items():
         assert (folder / "__init__.py").is_file(), package
+
+
+def test_no_module_has_two_names() -> None:
+    # What is imported as `host.driver` beside `switchsum.host.driver` would exist twice.
+    floors = {path.resolve().name for path in LINKS.values()}
+    for folder in (*folders_on_disk().values(), ROOT / "tests", ROOT / "checks", ROOT / "examples"):
+        for path in folder.rglob("*.py"):
+            assert not third_party_imports(path) & (floors - {"topologies"}), path
 
 
 def test_mininet_folder_does_not_shadow_mininet() -> None:
@@ -81,7 +102,7 @@ def test_every_import_is_a_declared_dependency() -> None:
     ]
     declared_names = {re.split(r"[<>=!~\[; ]", line)[0].lower().replace("_", "-") for line in declared}
     distributions = importlib.metadata.packages_distributions()
-    for folder in packages_on_disk().values():
+    for folder in folders_on_disk().values():
         for path in folder.glob("*.py"):
             for top in third_party_imports(path):
                 names = {name.lower().replace("_", "-") for name in distributions.get(top, [top])}
@@ -108,8 +129,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     for path in data_files().values():
         (copy / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, copy / path.relative_to(ROOT))
-    for folder in PACKAGE_DIR.values():
-        shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    shutil.copytree(PACKAGE, copy / "src" / "switchsum", ignore=shutil.ignore_patterns("__pycache__"))
     build = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", build, str(copy)],
@@ -151,3 +171,13 @@ def test_wheel_carries_licence_and_command(wheel: zipfile.ZipFile) -> None:
     metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert b"Apache License" in wheel.read(metadata["licenses/LICENSE"])
     assert b"switchsum = switchsum.__main__:main" in wheel.read(metadata["entry_points.txt"])
+
+
+def test_editable_install_is_one_path() -> None:
+    # A finder of its own, as setuptools writes for folders that are mapped, is what editors do not follow.
+    distribution = importlib.metadata.distribution("switchsum")
+    if not json.loads(distribution.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"):
+        pytest.skip("switchsum is not installed editable")
+    paths = [str(file) for file in distribution.files or () if str(file).endswith(".pth")]
+    assert [Path(str(distribution.locate_file(path))).read_text().strip() for path in paths] == [str(ROOT / "src")]
+    assert not [str(file) for file in distribution.files or () if "finder" in str(file)]

@@ -56,7 +56,7 @@ def main() -> int:
     for line in lines:
         console.print(line, highlight=False)
     for part in parts:
-        run = import_module(f"bench.{part}").run
+        run = import_module(f"checks.bench.{part}").run
         records = run(choice) if inspect.signature(run).parameters else run()
         show(console, part, records)
         save(records, command)

@@ -1,4 +1,4 @@
-"""Any command on ranks around a bridge: `unshare --net -- python -m checks.bench.bridge WORKERS RATE MTU COMMAND...`."""
+"""A command on ranks around a bridge: `unshare --net -- python -m checks.bench.bridge WORKERS RATE MTU COMMAND...`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real gradients: `python -m checks.bench.gradients WORKERS VALUES` trains examples/gpt.py's model and keeps the last ones.
+"""Real gradients: `python -m checks.bench.gradients WORKERS VALUES` trains examples/gpt.py's model, keeps the last.
 
 The model is made so wide that it has at least so many parameters; each worker has its share of the text, all workers
 start each step from the same weights, and what is kept are the first `VALUES` values of each worker's own gradient,

@@ -1,4 +1,4 @@
-"""Sparse allreduces on slow links beside dense ones and others' sparse ones: `python -m checks.bench.sparse` (root, torch).
+"""Sparse allreduces on slow links beside dense ones and others': `python -m checks.bench.sparse` (root, torch).
 
 For each number of workers, rate and group of ways, one job under `switchsum run --links veth --rate` measures them.
 Rows are merged into checks/bench/results/sparse.json by what they were measured under, so that a part can be repeated;

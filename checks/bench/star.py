@@ -1,8 +1,8 @@
 """A star of limited links around a bridge, and one job of gloo, Open MPI or a TCP stream on it.
 
-`unshare --net -- python -m checks.bench.star PEER WORKERS RATE MTU BYTES,... RUNS FILE`: the links are those that `switchsum
-run --links veth` lays, but their offloads stay on, and the kernel's bridge stands in the middle.  With `unlimited` in
-place of a rate there are no links, and ranks meet on the loopback.
+`unshare --net -- python -m checks.bench.star PEER WORKERS RATE MTU BYTES,... RUNS FILE`: the links are those that
+`switchsum run --links veth` lays, but their offloads stay on, and the kernel's bridge stands in the middle.  With
+`unlimited` in place of a rate there are no links, and ranks meet on the loopback.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from types import ModuleType
 
 import numpy as np
 
-import switchsum.host
+import switchsum.host.engine
+import switchsum.host.links
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine import recovery
 from switchsum.host.engine.state import Record, State
@@ -25,7 +26,7 @@ from switchsum.native.kernels import inner, kept_in
 from switchsum.native.memory import Scalar
 
 _ENGINE = import_module("switchsum.host.engine.worker")
-_MODULES = ("recovery", "contribution", "machine", "shm_loop")
+_MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "links.shm_loop")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
 
 
@@ -78,12 +79,13 @@ class WithoutRecovery:
         finally:
             for name, module in ordinary.items():
                 sys.modules[f"switchsum.host.{name}"] = module
-                setattr(switchsum.host, name, module)
+                package, _, own = name.partition(".")
+                setattr(getattr(switchsum.host, package), own, module)
 
     @staticmethod
     def _load(name: str) -> ModuleType:
         module = import_module(f"switchsum.host.{name}")
-        if name == "recovery":
+        if name == "engine.recovery":
             for replaced, stub in _REPLACED.items():
                 setattr(module, replaced, stub)
         return module
@@ -98,8 +100,8 @@ class WithoutRecovery:
         """Have a communicator on a shared-memory link use these kernels; nothing may be in flight before or after."""
         driver, ordinary = communicator._driver, (communicator._driver._loop, _ENGINE.machine)
         assert isinstance(driver.transport, ShmTransport)
-        driver._loop = self._modules["shm_loop"].ShmLoop(driver.engine, driver.transport.end())
-        _ENGINE.machine = self._modules["machine"]  # type: ignore[attr-defined]
+        driver._loop = self._modules["links.shm_loop"].ShmLoop(driver.engine, driver.transport.end())
+        _ENGINE.machine = self._modules["engine.machine"]  # type: ignore[attr-defined]
         try:
             yield
         finally:

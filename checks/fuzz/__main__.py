@@ -1,4 +1,4 @@
-"""Run one target under atheris: `python -m checks.fuzz TARGET [libFuzzer's options]`, or all with `--seconds N` each."""
+"""Run one target under atheris: `python -m checks.fuzz TARGET [libFuzzer's options]`, or all, `--seconds N` each."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _fuzz(target: str, options: list[str]) -> None:
 
     guided = atheris.instrument_imports(include=["switchsum"], exclude=[REPLICAS])
     with nullcontext() if target in KERNELS else guided:
-        module = import_module(f"fuzz.{target}")
+        module = import_module(f"checks.fuzz.{target}")
     if target in KERNELS:
         for kind in (module.Target, module.ReferenceSwitch):
             for name, function in [item for item in vars(kind).items() if isinstance(item[1], FunctionType)]:

@@ -1,4 +1,4 @@
-"""Soak: `python -m checks.soak --seconds 1800 --frames 1e9`; prints what happened, and exits with 1 if anything was wrong."""
+"""Soak: `python -m checks.soak --seconds 1800 --frames 1e9`; says what happened, exits with 1 if anything was wrong."""
 
 from __future__ import annotations
 

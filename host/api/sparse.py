@@ -1,8 +1,8 @@
 """Sparse allreduces: all ranks agree on the union of their supports first, then add the values there.
 
-The union is an allreduce with "or" of one bit for each row (`switchsum.host.api.bitmap`), its blocks of zeros skipped as
-ever.  The sum is an ordinary one of the union's rows, side by side: no index travels, it is exact and in the same order
-everywhere, and its blocks hold values that belong together or not (OmniReduce's block fusion, SIGCOMM 2021).
+The union is an allreduce with "or" of one bit for each row (bitmap.py), its blocks of zeros skipped as ever.  The sum
+is an ordinary one of the union's rows, side by side: no index travels, it is exact and in the same order everywhere,
+and its blocks hold values that belong together or not (OmniReduce's block fusion, SIGCOMM 2021).
 
 Where nearly every row is in the union, all of them are added, empty or not: the rest is not worth the moving (SparCML's
 switch, SC 2019; with bits for indices, a sparse sum never takes more than 1/27 more bytes than the dense one).

@@ -1,6 +1,7 @@
 """Files that come with switchsum and are no modules: Mininet's custom file, the Wireshark dissector, the examples.
 
-In a clone they lie where the repository has them; a wheel puts them below `share/switchsum` of the environment.
+The dissector lies beside its module.  The others lie where the repository has them; a wheel puts them below
+`share/switchsum` of the environment.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from switchsum.protocol.errors import LocalError
 
 PLACES: Final = {
     "mininet": "mininet/custom.py",
-    "dissector": "src/switchsum/packets/switchsum.lua",
     "demo": "examples/digits.py",
 }
 """What users ask for by name, relative to the clone."""
+_DISSECTOR: Final = Path(__file__).with_name("packets") / "switchsum.lua"
 _CLONE: Final = Path(__file__).parents[2]
 
 
 def shipped(name: str) -> Path:
-    """Return the path of one of PLACES; raises LocalError when this installation does not have it."""
+    """Return the path of the dissector or of one of PLACES; raises LocalError if this installation has it not."""
+    if name == "dissector":
+        return _DISSECTOR
     place = PLACES[name]
     if (_CLONE / place).is_file():
         return _CLONE / place

@@ -16,7 +16,7 @@ from checks.fuzz.guard import PAGE, Guarded
 @pytest.mark.timeout(300)  # kernels and native code may have to be compiled first
 @pytest.mark.parametrize("name", TARGETS)
 def test_target_takes_seeds_and_noise(name: str) -> None:
-    module = import_module(f"fuzz.{name}")
+    module = import_module(f"checks.fuzz.{name}")
     target = module.Target()
     dice = random.Random(name)
     inputs = list(module.seeds())
@@ -27,7 +27,7 @@ def test_target_takes_seeds_and_noise(name: str) -> None:
 
 def test_a_byte_behind_the_guard_ends_the_process() -> None:
     script = (
-        "import ctypes; from fuzz.guard import Guarded; g = Guarded(100); view = g.place(b'x' * 100);"
+        "import ctypes; from checks.fuzz.guard import Guarded; g = Guarded(100); view = g.place(b'x' * 100);"
         "print(ctypes.string_at(view.ctypes.data, 100) == b'x' * 100, flush=True);"
         "ctypes.string_at(view.ctypes.data, 101)"
     )

@@ -31,7 +31,7 @@ from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
-HOST = str(Path(switchsum.host.api.calls.__file__).parent)
+HOST = str(Path(switchsum.host.api.calls.__file__).parents[1])
 LOOKED_AT = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "RESUME", "JUMP_BACKWARD", "PRECALL"}
 """After these, and hardly anywhere else, the interpreter runs signal handlers."""
 PUBLIC = {"call", "allreduce", "main"}

@@ -32,7 +32,7 @@ def advance(value):
 CALLER = """
 from __future__ import annotations
 from switchsum.native.kernels import kernel, prepare
-from switchsum.host.callee import advance
+from .callee import advance
 
 @kernel
 def advance_twice(value):
@@ -48,11 +48,11 @@ print(advance_twice(1), advance_twice(1.5), "compiled" if "numba" in sys.modules
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Return a package with two kernels, one of which calls the other in another file."""
-    for package in ("", "protocol", "host", "switch"):
+    for package in ("", "protocol", "native", "host", "switch"):
         (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
         (tmp_path / "switchsum" / package / "__init__.py").touch()
     for name in ("kernels.py", "cache.py", "compiler.py", "compiling.py", "machinecode.py", "sources.py"):
-        shutil.copy(SOURCES / name, tmp_path / "switchsum" / "protocol")
+        shutil.copy(SOURCES / name, tmp_path / "switchsum" / "native")
     host = tmp_path / "switchsum" / "host"
     (host / "constants.py").write_text("STEP = 1\n")
     (host / "callee.py").write_text(CALLEE)
@@ -112,11 +112,17 @@ from switchsum.g import (
     h,  # why
     i,
 )
+from . import k
+from .l import m
+from ..n.o import (
+    p,
+)
 from numpy import j
 """
-    found = sources.imports(text)
+    found = sources.imports("switchsum.x.y", text)
     assert found >= {"switchsum.a.b", "switchsum.c", "switchsum.c.d", "switchsum.c.e", "switchsum.g", "switchsum.g.h"}
     assert "switchsum.g.i" in found
+    assert found >= {"switchsum.x.y.k", "switchsum.x.y.l", "switchsum.x.y.l.m", "switchsum.x.n.o", "switchsum.x.n.o.p"}
     assert not any("numpy" in name or name.endswith(".j") for name in found)
 
 
@@ -148,7 +154,7 @@ def test_a_process_that_was_stopped_while_it_compiles_holds_nobody_up(
     [folder] = (tree / "cache" / "kernels").iterdir()
     for path in folder.glob("*.object"):
         path.unlink()
-    kernels_source = tree / "switchsum" / "protocol" / "compiling.py"
+    kernels_source = tree / "switchsum" / "native" / "compiling.py"
     kernels_source.write_text(kernels_source.read_text().replace("STALE_S: Final = 10.0", "STALE_S: Final = 0.5"))
     with (folder / "workers.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # and never touched

@@ -22,7 +22,7 @@ from switchsum.testing.rig import SWITCH, worker
 from ..timing import patience
 
 ROOT = Path(__file__).parent.parent.parent
-DISSECTOR = ROOT / "wireshark" / "switchsum.lua"
+DISSECTOR = ROOT / "src" / "switchsum" / "packets" / "switchsum.lua"
 TSHARK = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not on PATH")
 TRAINING = "import numpy as np, switchsum\nwith switchsum.connect() as c: c.allreduce(np.full(300, 7, np.int32))"
 

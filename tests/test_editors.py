@@ -1,0 +1,55 @@
+"""What editors see in a plain clone: pyright and jedi find every import of ours, with no generated folder or hook."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .timing import patience
+
+ROOT = Path(__file__).resolve().parent.parent
+OURS = {"switchsum", "tests", "checks", "topologies", "daemons"}
+needs_pyright = pytest.mark.skipif(importlib.util.find_spec("basedpyright") is None, reason="basedpyright is missing")
+
+
+def unresolved(*files: str) -> list[str]:
+    """Return the imports of ours that pyright does not find; without files, in everything that pyproject.toml names."""
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=patience(120))
+    report = json.loads(done.stdout)
+    assert report["summary"]["filesAnalyzed"] > 0
+    found = []
+    for finding in report["generalDiagnostics"]:
+        name = finding["message"].partition('"')[2].partition('"')[0]
+        if finding.get("rule") == "reportMissingImports" and (not name or name.split(".")[0] in {*OURS, ""}):
+            found.append(f"{finding['file']}: {finding['message']}")
+    return found
+
+
+@needs_pyright
+@pytest.mark.slow
+@pytest.mark.timeout(150)
+def test_pyright_finds_every_import_of_ours() -> None:
+    assert unresolved() == []
+
+
+@needs_pyright
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("file", ["host/links/driver.py", "switch/codegen/driver.py"])
+def test_pyright_finds_the_imports_of_a_file_that_an_editor_opens(file: str) -> None:
+    assert unresolved(file) == []
+
+
+def test_jedi_finds_what_an_opened_file_imports() -> None:
+    jedi = pytest.importorskip("jedi")
+    path = ROOT / "host" / "links" / "driver.py"
+    script = jedi.Script(path=path, project=jedi.Project(ROOT, added_sys_path=[str(ROOT / "src")]))
+    names = [name for name in script.get_names() if name.name != "Driver"]  # all others are imported
+    assert {"np", "Trace", "Engine", "ShmTransport"} <= {name.name for name in names}
+    places = {name.name: {place.module_path for place in name.goto(follow_imports=True)} - {path} for name in names}
+    assert [name for name, found in places.items() if not found] == []
