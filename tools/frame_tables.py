@@ -12,7 +12,7 @@ from switchsum.protocol import frame
 from switchsum.protocol.frame import FIELDS, Flag, HeaderField, Kind, LaneFormat, Operator, Reason
 
 ROOT = Path(__file__).parent.parent
-DISSECTOR = ROOT / "wireshark" / "switchsum.lua"
+DISSECTOR = ROOT / "src" / "switchsum" / "packets" / "switchsum.lua"
 PAGE = ROOT / "docs" / "wire.md"
 LUA_MARKS = ("-- Generated from protocol/frame.py by tools/frame_tables.py\n", "-- End of what is generated\n")
 PAGE_MARKS = (
