@@ -148,8 +148,10 @@ def test_what_native_code_calls_is_seen(source: str, found: set[str]) -> None:
 
 def native_calls(source: str) -> set[str]:
     """Return the names by which a module would reach the machine past its imports."""
-    names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-    names |= {node.attr for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute)}
+    nodes = list(ast.walk(ast.parse(source)))
+    called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    names = {node.id for node in nodes if isinstance(node, ast.Name)} - {"open"}  # a word, unless it is called
+    names |= called | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
     return names & NATIVE
 
 

@@ -37,12 +37,14 @@ def test_what_workers_run_is_compiled_beside_the_switch_where_it_was_not_before(
     assert command[-4:] == ["warm", "--workers", "--links", "udp"]
     store = open_store("kernels", source_digest())
     assert store is not None
-    assert store.store("host.machine.receive.0.object", b"code")
+    assert store.store("host.engine.machine.receive.0.object", b"code")
     compile_for_workers(started, Links.UDP)
     assert started.commands == [command]
 
 
-@pytest.mark.parametrize(("held", "name"), [("lock", "host.machine.receive"), ("workers.lock", "switch.loop._run")])
+@pytest.mark.parametrize(
+    ("held", "name"), [("lock", "host.engine.machine.receive"), ("workers.lock", "switch.loop._run")]
+)
 def test_who_compiles_for_switches_does_not_wait_for_who_compiles_for_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], held: str, name: str
 ) -> None:

@@ -130,7 +130,7 @@ def compile_for_workers(children: Children, links: Links) -> None:
 def lacks_workers_code() -> bool:
     """Return whether the cache has nothing of what workers run."""
     store = open_store("kernels", source_digest())
-    return store is not None and not store.has("host.machine.")
+    return store is not None and not store.has("host.engine.machine.")
 
 
 def _start_switch(
