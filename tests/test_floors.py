@@ -151,8 +151,12 @@ def native_calls(source: str) -> set[str]:
     nodes = list(ast.walk(ast.parse(source)))
     called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     names = {node.id for node in nodes if isinstance(node, ast.Name)} - {"open"}  # a word, unless it is called
-    names |= called | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    names |= called | {node.attr for node in nodes if isinstance(node, ast.Attribute) and not is_own(node)}
     return names & NATIVE
+
+
+def is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def test_the_worker_is_built_from_the_engine_up() -> None:
