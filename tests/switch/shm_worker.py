@@ -67,6 +67,12 @@ def echo(link: ShmTransport, total: int) -> None:
     assert link.malformed == 0
 
 
+def echo_later(link: ShmTransport, total: int) -> None:
+    """Echo once it is told to, so that it is still there when others join."""
+    sys.stdin.readline()
+    echo(link, total)
+
+
 def flood(link: ShmTransport, total: int) -> None:
     """Send `total` frames and read none of what comes back until told to."""
     zeros = np.zeros(WINDOW, np.int32)
@@ -118,7 +124,7 @@ def main() -> None:
     name, scene, total = sys.argv[1], sys.argv[2], int(sys.argv[3])
     link = ShmTransport(name, rows=ROWS, frame_bytes=FRAME, answer_rows=64)
     say(f"{link.port} {os.getpid()}")
-    {f.__name__: f for f in (echo, flood, lie, cheat, leave_a_child, stay)}[scene](link, total)
+    {f.__name__: f for f in (echo, echo_later, flood, lie, cheat, leave_a_child, stay)}[scene](link, total)
     link.close()
 
 

@@ -95,6 +95,13 @@ def lines(worker: subprocess.Popen[str]) -> list[str]:
     return worker.stdout.read().splitlines()[1:]
 
 
+def tell(worker: subprocess.Popen[str]) -> None:
+    """Have a worker go on that waits to be told."""
+    assert worker.stdin is not None
+    worker.stdin.write("\n")
+    worker.stdin.flush()
+
+
 def traces() -> tuple[list[str], int, int]:
     """Return what links may leave behind in this process: descriptors, mapped memory; and sockets of this machine."""
     descriptors = sorted(os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry))
@@ -121,8 +128,11 @@ def test_every_frame_comes_back_as_it_was(switch: Switch) -> None:
 
 
 def test_workers_that_come_and_go_get_their_own_ports(switch: Switch) -> None:
-    workers = [switch.worker("echo", 3000) for _ in range(3)]
+    workers = [switch.worker("echo_later", 3000) for _ in range(3)]
     staying = switch.worker("stay")
+    switch.joined(4)  # a port that is free again goes to the next worker
+    for worker in workers:
+        tell(worker)
     switch.run(ended(*workers))
     for worker in workers:
         lines(worker)
@@ -140,9 +150,7 @@ def test_a_full_ring_drops_and_counts(switch: Switch) -> None:
     total = 1000
     worker = switch.worker("flood", total)
     switch.run(lambda: switch.ports.statistics().get(1, {}).get("rx_frames") == total)
-    assert worker.stdin is not None
-    worker.stdin.write("\n")
-    worker.stdin.flush()
+    tell(worker)
     switch.run(ended(worker))
     assert lines(worker) == ["sent", "64"]
     counts = switch.ports.statistics()[1]
