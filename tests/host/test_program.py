@@ -10,6 +10,7 @@ import pytest
 from switchsum import p4src
 from switchsum.protocol.frame import (
     ETHERNET_BYTES,
+    FIELDS,
     IPV4_BYTES,
     NO_BLOCK,
     Flag,
@@ -21,7 +22,7 @@ from switchsum.protocol.frame import (
     padding_bytes,
     payload_bytes,
 )
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch, Replies
 from switchsum.protocol.wire import build_frame, internet_checksum, parse_frame, udp_checksum
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
@@ -204,3 +205,35 @@ def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int
         Reason.COMPLETED,
     }
     assert payload_bytes(lanes) <= (growth or UNLIMITED) or Reason.PADDING in seen
+
+
+class Listener(ReferenceSwitch):
+    """A switch that keeps the headers of all frames that it gets and sends."""
+
+    def __init__(self, *, lanes: int) -> None:
+        super().__init__(lanes=lanes)
+        self.heard: list[Header] = []
+
+    def process(self, port: int, frame: bytes) -> Replies:
+        replies = super().process(port, frame)
+        for each in (frame, *(reply for _, reply in replies)):
+            packet = parse_frame(each)
+            assert packet is not None
+            self.heard.append(packet.header)
+        return replies
+
+
+def test_a_field_has_its_default_where_the_table_says_that_it_means_nothing() -> None:
+    bad = Impairment(loss=0.1, duplication=0.1)
+    config = ClusterConfig(workers=3, window_slots=4)
+    switch = Listener(lanes=config.lanes)
+    cluster = Cluster(config, links=Link(up=bad, down=bad), switch=switch, seed=5)
+    random = np.random.default_rng(5)
+    for dtype in (np.float32, np.uint16, np.int32):
+        cluster.allreduce([(random.standard_normal(40 * config.lanes) * 1e4).astype(dtype) for _ in range(3)])
+    refused = Header(kind=Kind.CONTRIBUTION, job=config.job, epoch=config.epoch, slot=999, cookie=config.cookie(0))
+    switch.process(1, build_frame(config.address(0), SWITCH_ADDRESS, refused))
+    assert {header.kind for header in switch.heard} == {Kind.CONTRIBUTION, Kind.RESULT, Kind.HELD, Kind.REJECT}
+    for header in switch.heard:
+        for name, field in FIELDS.items():
+            assert header.kind in field.wire.kinds or getattr(header, name) == field.default, (name, header)
