@@ -29,8 +29,9 @@ from switchsum.protocol.errors import (
     UsageError,
     VersionMismatch,
 )
+from switchsum.protocol.frame import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, Flag, payload_bytes
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, Flag, Packet, payload_bytes
+from switchsum.protocol.wire import Packet
 
 from . import views
 from .config import Config

@@ -24,7 +24,8 @@ from switchsum.protocol.errors import (
     UsageError,
     WorldSizeMismatch,
 )
-from switchsum.protocol.wire import MAX_WORKERS, Address
+from switchsum.protocol.frame import MAX_WORKERS
+from switchsum.protocol.wire import Address
 
 from .machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
 from .slots import SlotRange, first_fit

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchsum.protocol.errors import SwitchLost
+from switchsum.protocol.frame import Header, Kind
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.protocol.wire import Address, Header, Kind, Packet, build_frame, parse_frame
+from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
 from .client import P4RuntimeClient, Pipeline
 from .plan import IDENTITY

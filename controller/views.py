@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from switchsum.protocol import rpc
-from switchsum.protocol.wire import Reason
+from switchsum.protocol.frame import Reason
 
 from .jobs import Job, Jobs
 from .machines import MemberState

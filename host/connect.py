@@ -10,7 +10,8 @@ from switchsum.native.batchsocket import receive_bytes
 from switchsum.native.sockets import controller_address
 from switchsum.native.trace import Trace
 from switchsum.protocol.errors import UsageError, VersionMismatch
-from switchsum.protocol.wire import FRAME_BYTES, LANE_BUILDS, format_ip, padding_bytes, payload_bytes
+from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
+from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator
 from .api.join import CALL_S, Membership

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.wire import FRAME_BYTES
+from switchsum.protocol.frame import FRAME_BYTES
 
 from .atomics import copy_bytes, load_acquire, store_release
 from .kernels import kernel

@@ -10,7 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, Address, lower_headers
+from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES
+from switchsum.protocol.wire import Address, lower_headers
 
 from .kernels import kernel
 from .rows import LEAD_BYTES

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import LOWER_BYTES
+from switchsum.protocol.frame import LOWER_BYTES
 
 from .atomics import copy_bytes, load_acquire, store_release
 from .batchsocket import MMSGHDR, Indices

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import ETHERNET_BYTES, Address
+from switchsum.protocol.frame import ETHERNET_BYTES
+from switchsum.protocol.wire import Address
 
 ETH_P_IP: Final = 0x0800
 ETH_P_ALL: Final = 0x0003

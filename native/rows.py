@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.wire import FRAME_BYTES
+from switchsum.protocol.frame import FRAME_BYTES
 
 CACHE_LINE: Final = 64
 LEAD_BYTES: Final = -FRAME_BYTES % CACHE_LINE

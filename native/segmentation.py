@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
+from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 
 from .atomics import copy_bytes, same_bytes
 from .batchsocket import MMSGHDR

@@ -2,7 +2,7 @@
 
 Local errors say that the caller or this machine did something wrong; remote errors say what another member, the
 switch or the controller did.  Bytes off the wire never raise: they are dropped and counted under a named reason
-(`switchsum.protocol.wire.Reason`).
+(`switchsum.protocol.frame.Reason`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from . import errors
-from .wire import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
+from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -35,7 +35,7 @@ class JoinRequest:
     wire_version: int = WIRE_VERSION
     """The wire version that the worker speaks."""
     wire_digest: str = WIRE_DIGEST
-    """`wire.WIRE_DIGEST` of the worker: two formats may claim one version."""
+    """`frame.WIRE_DIGEST` of the worker: two formats may claim one version."""
     package_version: str = ""
     """For the error text when wire versions differ."""
     receive_bytes: int = 0
@@ -280,7 +280,7 @@ class Empty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CounterInfo:
-    """One of the switch's counters, named after `wire.Reason`."""
+    """One of the switch's counters, named after `frame.Reason`."""
 
     reason: str
     packets: int

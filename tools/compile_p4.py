@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from switchsum.p4src import COMPILED, SOURCES, source_digest
-from switchsum.protocol.wire import LANE_BUILDS
+from switchsum.protocol.frame import LANE_BUILDS
 
 COMPILER = "p4c-bm2-ss"
 EXTERNS = ("register_read", "register_write", "count")

@@ -13,18 +13,9 @@ from checks.fuzz.guard import Guarded
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, NO_BLOCK, Flag, Kind, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
-from switchsum.protocol.wire import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    NO_BLOCK,
-    Flag,
-    Kind,
-    Packet,
-    build_frame,
-    parse_frame,
-    payload_bytes,
-)
+from switchsum.protocol.wire import Packet, build_frame, parse_frame
 from switchsum.testing.cluster import ClusterConfig
 
 LANES: Final = 8

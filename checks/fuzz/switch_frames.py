@@ -10,7 +10,7 @@ import numpy as np
 from checks.fuzz.choices import Choices, damage
 from checks.fuzz.guard import Guarded
 from switchsum.protocol import wire
-from switchsum.protocol.wire import Flag, Header, Kind
+from switchsum.protocol.frame import Flag, Header, Kind
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.encapsulations import encapsulations

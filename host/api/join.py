@@ -26,7 +26,8 @@ from switchsum.protocol.errors import (
     TransportError,
     WorkerLost,
 )
-from switchsum.protocol.wire import ETHERNET_BYTES, Address, Flag, Header, Kind, build_frame, payload_bytes
+from switchsum.protocol.frame import ETHERNET_BYTES, Flag, Header, Kind, payload_bytes
+from switchsum.protocol.wire import Address, build_frame
 
 from ..links.base import Indices, Transport
 from .lifeline import keep_to_this_process

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from switchsum.native.memory import address_of
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
-from switchsum.protocol.wire import LANE_BYTES
+from switchsum.protocol.frame import LANE_BYTES
 
 from ..engine.kernels import scan
 from ..engine.operation import Operation, check

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
-from switchsum.protocol.wire import LaneFormat, Operator
+from switchsum.protocol.frame import LaneFormat, Operator
 
 from . import integers
 from .kernels import BFLOAT16, FLOAT16, FLOAT32, NO_DTYPE

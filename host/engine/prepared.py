@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import NO_BLOCK, LaneFormat
+from switchsum.protocol.frame import NO_BLOCK, LaneFormat
 
 from .operation import Operation
 from .state import OPERATION

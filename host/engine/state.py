@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels import Outlined
-from switchsum.protocol.wire import LOWER_BYTES, LaneFormat
+from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
 from . import integers, kernels
 

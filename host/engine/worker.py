@@ -32,17 +32,9 @@ from switchsum.protocol.errors import (
     SwitchsumError,
     UsageError,
 )
+from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, MAX_WORKERS, Reason, padding_bytes, payload_bytes
 from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
-from switchsum.protocol.wire import (
-    FRAME_BYTES,
-    HEADER_BYTES,
-    MAX_WORKERS,
-    Address,
-    Reason,
-    lower_headers,
-    padding_bytes,
-    payload_bytes,
-)
+from switchsum.protocol.wire import Address, lower_headers
 
 from . import machine
 from .events import Event, Failed, Finished

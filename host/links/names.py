@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import AGGREGATION_PORT, Address
+from switchsum.protocol.frame import AGGREGATION_PORT
+from switchsum.protocol.wire import Address
 
 from .base import Transport
 from .packet import PacketTransport

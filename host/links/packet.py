@@ -26,7 +26,8 @@ from switchsum.native.packetsocket import (
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.native.segmentation import FrameSender, Sending, send_frames
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import ETHERNET_BYTES, Address, format_ip
+from switchsum.protocol.frame import ETHERNET_BYTES
+from switchsum.protocol.wire import Address, format_ip
 
 from .base import Frames, Indices, Received, milliseconds
 

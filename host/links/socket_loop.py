@@ -16,7 +16,7 @@ from switchsum.native.patience import Patience, new_patience, step_aside
 from switchsum.native.segmentation import MOST_PIECES, SUPER_BYTES
 from switchsum.native.system import monotonic, poll, watch
 from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
-from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, payload_bytes
+from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, payload_bytes
 
 from ..engine import machine
 from ..engine.state import Count, State

@@ -8,7 +8,8 @@ from typing import Final
 from switchsum.native.batchsocket import knows_segments, take_together
 from switchsum.native.encapsulation import made_up_mac, template
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import ETHERNET_BYTES, Address, parse_ip
+from switchsum.protocol.frame import ETHERNET_BYTES
+from switchsum.protocol.wire import Address, parse_ip
 
 from .sockets import SocketTransport
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from switchsum.native.compiling import together
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.wire import FRAME_BYTES, LANE_BYTES, Address
+from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
+from switchsum.protocol.wire import Address
 
 from ..engine import exact
 from ..engine.operation import Operation

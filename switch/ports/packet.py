@@ -20,7 +20,7 @@ from switchsum.native.batchsocket import grow_buffers
 from switchsum.native.packetring import PacketRing, forget_error
 from switchsum.native.packetsocket import interface_mtu, segments
 from switchsum.native.segmentation import VNET_BYTES, FrameSender
-from switchsum.protocol.wire import ETHERNET_BYTES
+from switchsum.protocol.frame import ETHERNET_BYTES
 
 from . import packet_kernels
 from .backlog import Backlog

@@ -27,7 +27,8 @@ from switchsum.native.ring import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, abando
 from switchsum.native.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
 from switchsum.native.sockets import listening_at
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import FRAME_BYTES, Address, parse_ip
+from switchsum.protocol.frame import FRAME_BYTES
+from switchsum.protocol.wire import Address, parse_ip
 
 from . import shm_kernels
 from .base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words

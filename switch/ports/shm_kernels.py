@@ -18,7 +18,7 @@ from switchsum.native.bodies import free_if_unread, put_body
 from switchsum.native.kernels import inner, kernel
 from switchsum.native.patience import Patience, give_way, look_until
 from switchsum.native.system import ring_bell
-from switchsum.protocol.wire import FRAME_BYTES
+from switchsum.protocol.frame import FRAME_BYTES
 
 from ..queues import PORTS
 from ..replicas import complete

@@ -16,7 +16,8 @@ from switchsum.native.batchsocket import Indices
 from switchsum.native.encapsulation import Bytes, made_up_mac, template, wrap
 from switchsum.native.kernels import inner, kernel
 from switchsum.native.rows import LEAD_BYTES
-from switchsum.protocol.wire import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES, Address
+from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
+from switchsum.protocol.wire import Address
 
 from .base import MAX_FRAME_BYTES, Addresses, Counter, Counters, Words
 

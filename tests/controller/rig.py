@@ -22,7 +22,8 @@ from switchsum.controller.service import Service
 from switchsum.controller.switch import Program
 from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import rpc, wire
-from switchsum.protocol.wire import Address, Flag, Header, Kind
+from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BYTES, Flag, Header, Kind, padding_bytes, payload_bytes
+from switchsum.protocol.wire import Address
 from switchsum.switch import daemon as embedded
 from switchsum.switch.ports.base import PortGroup, PortTable
 from switchsum.switch.ports.memory import MemoryPorts
@@ -31,7 +32,7 @@ from ..timing import patience
 
 LANES = 128
 PORTS = (1, 2, 3, 4)
-SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=wire.AGGREGATION_PORT)
+SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
 LONG_S = patience(10.0)
 """Longer than anything on loopback takes."""
 QUIET_S = patience(0.1)
@@ -269,13 +270,13 @@ class Worker:
         if kind is Kind.CONTRIBUTION:
             values = {"cookie": self.joined.cookie, **values}
         if kind is Kind.CONTRIBUTION and not payload:
-            payload = bytes(wire.padding_bytes(LANES, self.joined.growth_bytes))
+            payload = bytes(padding_bytes(LANES, self.joined.growth_bytes))
         return wire.build_frame(self.address, SWITCH, Header(kind=kind, **values), payload)
 
     def hello(self, *, whole: bool = True) -> None:
         """Show this member to the switch, in a frame that is as long as its contributions or a short one."""
         number, digest = rpc.nonce_fields(self.joined.nonce)
-        payload, flags = (bytes(wire.payload_bytes(LANES)), int(Flag.PAYLOAD)) if whole else (b"", 0)
+        payload, flags = (bytes(payload_bytes(LANES)), int(Flag.PAYLOAD)) if whole else (b"", 0)
         self.switch.send(self.port, self.frame(Kind.HELLO, payload, number=number, digest=digest, flags=flags))
 
     def ready(self, wait_s: float = LONG_S) -> rpc.ReadyReply:
@@ -286,7 +287,7 @@ class Worker:
 
     def contribute(self, number: int, value: int, slot: int = 0) -> None:
         """Send lanes that all have one value to one of the job's slots, counted from its first."""
-        payload = value.to_bytes(wire.LANE_BYTES, signed=True) * LANES
+        payload = value.to_bytes(LANE_BYTES, signed=True) * LANES
         fields = {"number": number, "slot": self.first_slot + slot, "flags": int(Flag.PAYLOAD)}
         self.switch.send(self.port, self.frame(Kind.CONTRIBUTION, payload, **fields))
 
@@ -322,5 +323,5 @@ def sum_of_round(workers: list[Worker], number: int, *, slot: int = 0, results: 
         worker.contribute(number, worker.rank + 1, slot)
     found = answers(switch, len(workers) if results is None else results)
     payloads = [packet.payload for packet in found if packet.header.kind == Kind.RESULT]
-    assert all(payload == payload[: wire.LANE_BYTES] * LANES for payload in payloads)
-    return [int.from_bytes(payload[: wire.LANE_BYTES], signed=True) for payload in payloads]
+    assert all(payload == payload[:LANE_BYTES] * LANES for payload in payloads)
+    return [int.from_bytes(payload[:LANE_BYTES], signed=True) for payload in payloads]

@@ -27,8 +27,8 @@ from switchsum.protocol.errors import (
     VersionMismatch,
     WorldSizeMismatch,
 )
+from switchsum.protocol.frame import WIRE_VERSION, Kind, Reason
 from switchsum.protocol.p4runtime import Code, Failure, P4RuntimeError
-from switchsum.protocol.wire import WIRE_VERSION, Kind, Reason
 
 from ..timing import patience
 from .conftest import Start

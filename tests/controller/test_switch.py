@@ -14,8 +14,9 @@ from switchsum.controller.slots import Cell
 from switchsum.controller.state import Change, Entry, Group, Replica, State, Write, diff
 from switchsum.controller.switch import BMV2_LIMITS, Limits, Switch
 from switchsum.protocol.errors import SwitchLost
+from switchsum.protocol.frame import Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.protocol.wire import Address, Header, Kind, Packet, Reason, build_frame
+from switchsum.protocol.wire import Address, Packet, build_frame
 
 from .rig import LANES, LONG_S, SWITCH, AnySwitch, Bmv2Switch, eventually, program
 

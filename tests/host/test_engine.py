@@ -23,8 +23,9 @@ from switchsum.protocol.errors import (
     SwitchLost,
     UsageError,
 )
+from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Reason
 from switchsum.protocol.slot_rules import ReferenceSwitch
-from switchsum.protocol.wire import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Packet, Reason, parse_frame
+from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum.host.engine import exact
-from switchsum.protocol.wire import LANE_BUILDS, MAX_WORKERS
+from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

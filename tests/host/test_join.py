@@ -30,8 +30,9 @@ from switchsum.protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
+from switchsum.protocol.frame import WIRE_VERSION, Kind
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
-from switchsum.protocol.wire import WIRE_VERSION, Kind, parse_frame
+from switchsum.protocol.wire import parse_frame
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalNetwork, LocalTransport
 

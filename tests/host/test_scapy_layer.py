@@ -14,23 +14,19 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from switchsum.host.links.scapy_layer import LANES, Aggregation
-from switchsum.protocol.frame import FIELDS
-from switchsum.protocol.wire import (
+from switchsum.protocol.frame import (
     AGGREGATION_PORT,
+    FIELDS,
     HEADER_BYTES,
     NO_BLOCK,
-    Address,
     Flag,
     Header,
     Kind,
     LaneFormat,
     Operator,
     Reason,
-    build_frame,
-    format_ip,
-    format_mac,
-    parse_frame,
 )
+from switchsum.protocol.wire import Address, build_frame, format_ip, format_mac, parse_frame
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 WORKER = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21334)

@@ -8,8 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from switchsum.host.engine.state import Count
+from switchsum.protocol.frame import Flag, Header, Kind, Reason, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
-from switchsum.protocol.wire import Address, Flag, Header, Kind, Reason, build_frame, payload_bytes
+from switchsum.protocol.wire import Address, build_frame
 from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.encapsulations import encapsulations

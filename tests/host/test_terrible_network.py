@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from switchsum.host.engine.state import Count
 from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.frame import Flag, Reason
 from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Tag
-from switchsum.protocol.wire import Flag, Packet, Reason
+from switchsum.protocol.wire import Packet
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
 

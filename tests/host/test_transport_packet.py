@@ -24,20 +24,17 @@ from switchsum.native.packetring import HEAD, SLOTS
 from switchsum.native.packetsocket import PACKET_VNET_HDR, SOL_PACKET, udp_filter
 from switchsum.native.segmentation import sum16
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import (
+from switchsum.protocol.frame import (
     AGGREGATION_PORT,
     FRAME_BYTES,
     LANE_BUILDS,
     LOWER_BYTES,
-    Address,
     Flag,
     Header,
     Kind,
-    build_frame,
-    parse_frame,
-    parse_ip,
     payload_bytes,
 )
+from switchsum.protocol.wire import Address, build_frame, parse_frame, parse_ip
 from switchsum.switch.ports.base import Counter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.ports.port_set import PortSet

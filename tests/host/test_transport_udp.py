@@ -13,18 +13,8 @@ from switchsum.host.links.names import open_transport
 from switchsum.host.links.udp import UdpTransport
 from switchsum.native.batchsocket import take_together
 from switchsum.protocol.errors import TransportError, UsageError
-from switchsum.protocol.wire import (
-    AGGREGATION_PORT,
-    FRAME_BYTES,
-    HEADER_BYTES,
-    LOWER_BYTES,
-    Address,
-    Flag,
-    Header,
-    Kind,
-    build_frame,
-    parse_frame,
-)
+from switchsum.protocol.frame import AGGREGATION_PORT, FRAME_BYTES, HEADER_BYTES, LOWER_BYTES, Flag, Header, Kind
+from switchsum.protocol.wire import Address, build_frame, parse_frame
 from switchsum.switch.ports.base import Batch, Counter, PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.udp import UdpPort

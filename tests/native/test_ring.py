@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchsum.native import ring
 from switchsum.native.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
 from switchsum.native.rows import CACHE_LINE, LEAD_BYTES, allocate_rows, row_stride
-from switchsum.protocol.wire import FRAME_BYTES
+from switchsum.protocol.frame import FRAME_BYTES
 
 FRAME = 100
 LAYOUT = OutboxLayout(rows=5, capacity=8, frame_bytes=FRAME)

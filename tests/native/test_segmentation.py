@@ -18,19 +18,18 @@ from switchsum.native.segmentation import (
     send_frames,
     sum16,
 )
-from switchsum.protocol.wire import (
+from switchsum.protocol.frame import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,
     FRAME_BYTES,
     LANE_BUILDS,
     LOWER_BYTES,
-    Address,
     Flag,
     Header,
     Kind,
-    build_frame,
     payload_bytes,
 )
+from switchsum.protocol.wire import Address, build_frame
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 WORKERS = [Address(mac=0x02_00_00_00_01_00 + n, ip=0x0A_00_01_00 + n, port=21000 + n) for n in range(2)]

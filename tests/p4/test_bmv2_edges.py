@@ -10,7 +10,7 @@ import signal
 import numpy as np
 import pytest
 
-from switchsum.protocol.wire import Kind, Reason
+from switchsum.protocol.frame import Kind, Reason
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
 

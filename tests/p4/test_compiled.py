@@ -8,7 +8,7 @@ import re
 import pytest
 
 from switchsum import p4src
-from switchsum.protocol.wire import LANE_BUILDS
+from switchsum.protocol.frame import LANE_BUILDS
 
 
 def test_the_compiled_builds_are_current() -> None:

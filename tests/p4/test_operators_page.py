@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.protocol.wire import LaneFormat
+from switchsum.protocol.frame import LaneFormat
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig

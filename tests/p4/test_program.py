@@ -10,7 +10,19 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.protocol import wire
-from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason
+from switchsum.protocol.frame import (
+    AGGREGATION_PORT,
+    FRAME_BYTES,
+    LOWER_BYTES,
+    NO_BLOCK,
+    WIRE_VERSION,
+    Flag,
+    Header,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+)
 from switchsum.testing.encapsulations import TAG, encapsulations
 from switchsum.testing.rig import (
     CPU_PORT,
@@ -317,7 +329,7 @@ def too_long(rig: Rig) -> bytes:
 
 
 def other_version(rig: Rig) -> bytes:
-    return rig.contribution(0, 1, some_lanes(rig), version=wire.WIRE_VERSION + 1)
+    return rig.contribution(0, 1, some_lanes(rig), version=WIRE_VERSION + 1)
 
 
 def a_result(rig: Rig) -> bytes:
@@ -337,14 +349,14 @@ def flag_without_payload(rig: Rig) -> bytes:
 
 
 def header_cut_short(rig: Rig) -> bytes:
-    return rig.contribution(0, 1)[: wire.LOWER_BYTES + 20]
+    return rig.contribution(0, 1)[: LOWER_BYTES + 20]
 
 
 def wrong_udp_checksum(rig: Rig) -> bytes:
     frame = wire.build_frame(
         worker(0), SWITCH, Header(kind=Kind.CONTRIBUTION, job=JOB, epoch=EPOCH, number=1), rig.padding, checksum=True
     )
-    return frame[:-1] + bytes([frame[-1] ^ 1]) if rig.padding else frame[: wire.FRAME_BYTES - 1] + b"\x55"
+    return frame[:-1] + bytes([frame[-1] ^ 1]) if rig.padding else frame[: FRAME_BYTES - 1] + b"\x55"
 
 
 def wrong_ip_checksum(rig: Rig) -> bytes:
@@ -477,7 +489,7 @@ def test_transit_frames_of_ours_pass_untouched(rig: Rig) -> None:
     )
     header = Header(kind=Kind.CONTRIBUTION, job=1, flags=0)
     for payload in (b"", rig.padding, b"odd"):
-        other = wire.Address(mac=worker(1).mac, ip=wire.parse_ip("10.9.9.9"), port=wire.AGGREGATION_PORT)
+        other = wire.Address(mac=worker(1).mac, ip=wire.parse_ip("10.9.9.9"), port=AGGREGATION_PORT)
         frame = wire.build_frame(worker(0), other, header, payload, checksum=True)
         assert rig.engine.process(1, frame) == [(2, frame)]
 
@@ -491,7 +503,7 @@ def test_nobody_else_may_bear_the_switchs_address(rig: Rig) -> None:
     assert rig.events(Reason.SPOOFED) == 2
 
 
-STRANGER = wire.Address(mac=0x02_00_00_00_09_09, ip=wire.parse_ip("10.0.0.99"), port=wire.AGGREGATION_PORT)
+STRANGER = wire.Address(mac=0x02_00_00_00_09_09, ip=wire.parse_ip("10.0.0.99"), port=AGGREGATION_PORT)
 
 
 def result_from(source: wire.Address) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from switchsum.protocol.wire import LANE_BUILDS, Reason
+from switchsum.protocol.frame import LANE_BUILDS, Reason
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, Rig, worker
 

@@ -9,7 +9,8 @@ import threading
 import numpy as np
 
 from switchsum.host.links.shm import ShmTransport
-from switchsum.protocol.wire import LOWER_BYTES, Address
+from switchsum.protocol.frame import LOWER_BYTES
+from switchsum.protocol.wire import Address
 from switchsum.switch import loop
 from switchsum.switch.pace import new_pace
 from switchsum.switch.ports.base import Batch, PortTable

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import Address, Header, Kind, build_frame
+from switchsum.protocol.frame import Header, Kind
+from switchsum.protocol.wire import Address, build_frame
 from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.memory import MemoryPorts

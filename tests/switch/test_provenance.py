@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum import p4src
-from switchsum.protocol.wire import LANE_BUILDS
+from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.switch import ir
 from switchsum.switch.errors import ProgramError
 from switchsum.switch.ir import Op

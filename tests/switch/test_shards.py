@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum import p4src
+from switchsum.protocol.frame import Kind
 from switchsum.protocol.p4runtime import Code, v1
-from switchsum.protocol.wire import Kind, parse_frame
+from switchsum.protocol.wire import parse_frame
 from switchsum.switch.batch import Output
 from switchsum.switch.codegen.engine import BatchFunction
 from switchsum.switch.codegen.sharded import Sharded

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from switchsum.protocol import wire
-from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator
+from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SWITCH, Rig, cookie, worker
 

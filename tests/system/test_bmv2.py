@@ -15,7 +15,7 @@ from switchsum import p4src
 from switchsum.launch import bmv2
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.protocol.errors import LocalError
-from switchsum.protocol.wire import LANE_BUILDS
+from switchsum.protocol.frame import LANE_BUILDS
 
 from ..timing import patience
 

@@ -21,7 +21,7 @@ import pytest
 from switchsum.cli import main
 from switchsum.cli.remote import persist
 from switchsum.protocol.errors import ControllerUnreachable
-from switchsum.protocol.wire import Reason
+from switchsum.protocol.frame import Reason
 
 from ..timing import patience
 from .daemons import run_here

@@ -15,7 +15,8 @@ import pytest
 
 from switchsum.launch import wires
 from switchsum.protocol import rpc
-from switchsum.protocol.wire import ETHERNET_BYTES, Address, Flag, Header, Kind, LaneFormat, Operator, build_frame
+from switchsum.protocol.frame import ETHERNET_BYTES, Flag, Header, Kind, LaneFormat, Operator
+from switchsum.protocol.wire import Address, build_frame
 from switchsum.testing.bmv2 import in_namespace
 from switchsum.testing.encapsulations import encapsulations
 

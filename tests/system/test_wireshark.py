@@ -15,8 +15,8 @@ import pytest
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
-from switchsum.protocol.frame import FIELDS
-from switchsum.protocol.wire import NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason, build_frame
+from switchsum.protocol.frame import FIELDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
+from switchsum.protocol.wire import build_frame
 from switchsum.testing.rig import SWITCH, worker
 
 from ..timing import patience

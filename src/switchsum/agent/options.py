@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import MAX_WORKERS
+from switchsum.protocol.frame import MAX_WORKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ from switchsum.host.links.names import open_transport
 from switchsum.launch.children import Children
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UnknownJob, UsageError
-from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
+from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum.protocol.wire import Address
 
 CALL_S = 5.0
 NOBODY = Address(mac=0, ip=0, port=0)

@@ -61,7 +61,7 @@ def print_version(wanted: bool) -> None:
     if wanted:
         from switchsum import p4src
         from switchsum.native.ring import LAYOUT_DIGEST
-        from switchsum.protocol.wire import WIRE_DIGEST, WIRE_VERSION
+        from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
         typer.echo(f"switchsum {switchsum.__version__}")
         typer.echo(f"wire {WIRE_VERSION} ({WIRE_DIGEST}), ring {LAYOUT_DIGEST}, program {p4src.compiled_digest()[:8]}")

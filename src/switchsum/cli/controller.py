@@ -11,7 +11,8 @@ from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
 from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address, parse_ip, parse_mac
+from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
+from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 
 def controller(

@@ -12,7 +12,7 @@ from switchsum.cli.output import JsonOption, print_json, print_records
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, persist
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import MAX_WORKERS
+from switchsum.protocol.frame import MAX_WORKERS
 
 app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
 

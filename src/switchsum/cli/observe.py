@@ -11,7 +11,7 @@ from switchsum.cli.output import JsonOption, print_records
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import NO_BLOCK, Flag
+from switchsum.protocol.frame import NO_BLOCK, Flag
 
 
 def slots(

@@ -12,7 +12,8 @@ import typer
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import AGGREGATION_PORT, LANE_BUILDS, Address
+from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
+from switchsum.protocol.wire import Address
 
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="All fields and lanes of every packet.")]
 PcapOption = Annotated[Path | None, typer.Option(help="Write the packets to this file as well.")]

@@ -57,7 +57,8 @@ def switch(
 ) -> None:
     """Run the embedded switch until interrupted; a controller gives it its program."""
     from switchsum.launch.ready import announce, report_progress
-    from switchsum.protocol.wire import AGGREGATION_PORT, Address
+    from switchsum.protocol.frame import AGGREGATION_PORT
+    from switchsum.protocol.wire import Address
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
 
     log_daemon(verbose=verbose)

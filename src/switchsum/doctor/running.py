@@ -11,7 +11,7 @@ from switchsum.doctor.finding import Finding, State
 from switchsum.launch.wires import ENTERED
 from switchsum.native.sockets import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.errors import LocalError
-from switchsum.protocol.wire import AGGREGATION_PORT
+from switchsum.protocol.frame import AGGREGATION_PORT
 
 PORTS: Final = {
     ("tcp", 9559): "switchsum switch --listen",

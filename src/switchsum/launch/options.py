@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
-from switchsum.protocol.wire import LANE_BUILDS, MAX_WORKERS
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}

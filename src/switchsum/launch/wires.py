@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.protocol.errors import LocalError
-from switchsum.protocol.wire import ETHERNET_BYTES, FRAME_BYTES, Address, format_ip, format_mac, payload_bytes
+from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
+from switchsum.protocol.wire import Address, format_ip, format_mac
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
 """Environment variable that is set in a launcher which has its own network namespace."""

@@ -16,7 +16,8 @@ from switchsum.host.links.base import Transport
 from switchsum.host.links.names import open_transport
 from switchsum.packets.craft import craft
 from switchsum.protocol import rpc
-from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
+from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum.protocol.wire import Address
 
 ROWS = 4
 

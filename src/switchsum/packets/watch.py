@@ -18,7 +18,7 @@ from switchsum.host.links.scapy_layer import Aggregation
 from switchsum.native.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
 from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.errors import LocalError, TransportError
-from switchsum.protocol.wire import AGGREGATION_PORT
+from switchsum.protocol.frame import AGGREGATION_PORT
 
 LONGEST_WAIT_S = 0.5
 

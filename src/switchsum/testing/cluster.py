@@ -14,8 +14,9 @@ from switchsum.host.engine.events import Event, Failed, Finished
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine, EngineConfig
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
-from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
+from switchsum.protocol.wire import Address
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.network import Link, Network, Pipeline
 

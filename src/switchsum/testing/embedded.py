@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switchsum import p4src
-from switchsum.protocol.wire import Reason
+from switchsum.protocol.frame import Reason
 from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact

@@ -15,8 +15,9 @@ from switchsum.host.links.base import Frames, Indices, Received
 from switchsum.host.links.driver import Driver
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import ReferenceSwitch
-from switchsum.protocol.wire import FRAME_BYTES, Address, payload_bytes
+from switchsum.protocol.wire import Address
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.network import Pipeline
 

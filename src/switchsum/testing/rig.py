@@ -9,9 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol import wire
-from switchsum.protocol.wire import Address, Flag, Header, Kind, Reason
+from switchsum.protocol.frame import (
+    AGGREGATION_PORT,
+    ETHERNET_BYTES,
+    IPV4_BYTES,
+    Flag,
+    Header,
+    Kind,
+    Reason,
+    padding_bytes,
+)
+from switchsum.protocol.wire import Address
 
-SWITCH = Address(mac=0x02_00_00_00_00_01, ip=wire.parse_ip("10.0.0.254"), port=wire.AGGREGATION_PORT)
+SWITCH = Address(mac=0x02_00_00_00_00_01, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
 JOB, EPOCH, TREE, GROUP, FLOOD_GROUP = 7, 3, 0, 1, 2
 FIRST_SLOT, SLOT_COUNT = 16, 8
 LIMITED_GROWTH = 512
@@ -58,7 +68,7 @@ class Rig:
         self.engine = engine
         self.workers = workers
         self.lanes = lanes
-        self.padding = bytes(wire.padding_bytes(lanes, growth_bytes))
+        self.padding = bytes(padding_bytes(lanes, growth_bytes))
         everybody = (1 << workers) - 1
         identity = (SWITCH.mac, SWITCH.ip, SWITCH.port, growth_bytes)
         engine.set_default("SwitchIngress.identity", "SwitchIngress.identify", identity)
@@ -91,7 +101,7 @@ class Rig:
         for port, answer in self.engine.process(rank + 1, frame):
             packet = wire.parse_frame(answer)
             assert packet is not None, answer.hex()
-            assert wire.internet_checksum(answer[wire.ETHERNET_BYTES : wire.ETHERNET_BYTES + wire.IPV4_BYTES]) == 0
+            assert wire.internet_checksum(answer[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0
             answers.setdefault(port, []).append(packet)
         return answers
 
