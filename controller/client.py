@@ -82,6 +82,8 @@ class P4RuntimeClient:
         self._timeout_s = timeout_s
         self._on_packet = on_packet
         self._on_end = on_end
+        # What the stream sends and what it answers cross threads by queues; `_connected` and `_ended` belong to its
+        # reader.
         self._channel = tls.open_channel(address, tls.P4RUNTIME, _CHANNEL_OPTIONS)
         self._outgoing: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._arbitrated: queue.SimpleQueue[Any] = queue.SimpleQueue()

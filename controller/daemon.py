@@ -112,6 +112,7 @@ class Controller:
             with self._changed:
                 if handle is not None:
                     handle()
+                # At least every TICK_S: silence is an event, too.
                 silent = self._jobs.tick(self._clock())
                 for job, member in silent:
                     log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
@@ -342,6 +343,7 @@ class Controller:
     def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> rpc.ReadyReply:
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
+        # Not before the switch has all entries: the member's first frame must find them.
         if incarnation is job.live and self._link.is_settled:
             return rpc.ReadyReply(
                 admitted=True,

@@ -224,6 +224,7 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
         },
         metadata=_pack(job=job.name, epoch=live.epoch),
     )
+    # The cookie is in both entries: admission compares it with the contribution's, and the result gets it.
     yield Entry(
         table=ADMISSION,
         match={
@@ -322,6 +323,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) ->
     }
     members = {}
     for entry in state.table(ADMISSION):
+        # Only entries of the recorded epoch count: others were about to be deleted, or just written.
         rank = _exact(entry, "rank")
         if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]) and rank in addresses:
             gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None

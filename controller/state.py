@@ -153,6 +153,7 @@ def diff(current: State, desired: State, gate: str) -> list[list[Write]]:
     switch that has been restarted does not know its own address, it refuses no member's frames, and when it learns the
     address it knows its members, too.
     """
+    # The names give the order of the steps; empty steps are left out at the end.
     steps: list[list[Write]] = [[] for _ in range(7)]
     close_gate, delete_entries, delete_groups, put_groups, put_entries, open_gate, put_defaults = steps
     for key, entry in current.entries.items():

@@ -226,6 +226,7 @@ class _InterpretedEngine:
         output.count = output.dropped = used = 0
         for index in range(count):
             length = int(lengths[index])
+            # As in native code: the frame runs only if there is room for all copies that `room` counts.
             frames, size = room(self._growth, self._state.copies(), length)
             if output.count + frames > len(output.ports) or used + size > len(output.arena):
                 return index

@@ -173,6 +173,7 @@ class Table:
         """Name and parameters of the default action."""
         self._initial_default = default
         self._lock = lock
+        # _rows finds an entry for the control plane, by match and priority; _by_value and _ranked find it for a packet.
         self._rows: dict[_Key, int] = {}
         self._entries: dict[int, Entry] = {}
         self._free: list[int] = []

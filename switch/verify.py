@@ -80,6 +80,7 @@ class _Checker:
             case ir.CopyHeader(target, source):
                 widths = [[program.fields[slot].width for slot in self._header(of).slots] for of in (target, source)]
                 _require(widths[0] == widths[1], "headers of different types")
+            # Extract and Advance move the cursor, and what a Require has checked is measured from the cursor.
             case ir.Extract(header):
                 _require(self._parsing, "Extract outside the parser")
                 self._header(header)

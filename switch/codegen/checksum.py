@@ -76,6 +76,7 @@ class Checksum:
                     self._add_group(terms)
         if value.payload:
             self._add_payload()
+        # The bit string is filled up with zeros to whole words, which is one more rotation.
         total = self._folded(self._numbers)
         swapped = rotate(build, self._folded(self._words), constant(64, 8))
         total = fold(build, build.add(total, swapped))
@@ -84,6 +85,7 @@ class Checksum:
 
     def _terms(self, parts: Sequence[ir.Expr]) -> list[_Term]:
         """Compute values that are side by side in the bit string."""
+        # `rest` shrinks from the width of the whole group to 0: what follows a part decides by how much it is rotated.
         terms = []
         rest = sum(part.width for part in parts)
         for run in _runs(self._emit.program, self._emit.layout, parts):
@@ -254,6 +256,7 @@ def _write_range(unit: Unit, function: ll.Function) -> None:
     def loop(
         name: str, step: str, after: str, came: str, first: Value, start: Value, width: int
     ) -> tuple[Value, Value]:
+        # `name` tests whether a step of `width` bytes is left, `step` adds it, `after` follows.
         build.position_at_end(blocks[name])
         offset, total = build.phi(I64), build.phi(first.type)
         offset.add_incoming(start, blocks[came])
@@ -276,6 +279,7 @@ def _write_range(unit: Unit, function: ll.Function) -> None:
         return offset, total
 
     offset, vectors = loop("vectors", "vector", "rest", "entry", none, constant(64, 0), 64)
+    # The 16 lanes of the sum become one number; then whole words are added, then a last odd byte.
     build.position_at_end(blocks["rest"])
     longer = ll.VectorType(I64, 16)
     name = "llvm.vector.reduce.add.v16i64"

@@ -75,6 +75,7 @@ def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -
 
 def _copy_wide(emit: Emitter, hot: Value, target: Value, segment: Wide) -> None:
     """Copy wide fields from where their pointers lead."""
+    # A kernel with one input and one output is a copy by vectors of a known size.
     copy = kernel(emit.unit, Shape(segment.size, (("memory",),), (0,)))
     pointers = emit.at(hot, emit.layout.pointers[segment.slots[0]])
     if len(segment.slots) < LOOPED_FIELDS:

@@ -228,6 +228,7 @@ class Driver:
         context, addresses, lengths, ports, count, now, found = function.args
         batch, cursor = emit.stack(I64, BATCH_WORDS, 8), emit.stack(I64)
         around.set_word(emit, batch, NOW, now)
+        # It uses the memory of the first packet: the frames run only after all shards have been found.
         hot = emit.context_word(context, LEVELS)
         before = build.block
         head, body, done = (function.append_basic_block(name) for name in ("head", "body", "done"))
@@ -259,6 +260,7 @@ class Driver:
             around.set(emit, packet.hot, names.ingress_port, around.word(emit, packet.batch, PORT))
             around.set(emit, packet.hot, names.ingress_timestamp, around.word(emit, packet.batch, NOW))
 
+        # `waited` is null for a packet from a port; a program that never lets a packet wait needs no test.
         if not (around.features.resubmits or around.features.recirculates):
             from_port()
             return

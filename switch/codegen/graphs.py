@@ -103,6 +103,7 @@ class GraphEmitter:
         for number, block in enumerate(self._graph):
             self._number = number
             build.position_at_end(self._blocks[number])
+            # Delayed values end with their block: another block may be reached in several ways.
             self._values.wide = WideFields(self._emit, self._fields, self._values.integer)
             live = live_before(self._program, block, self._live_out[number], self._at_end)
             for statement, after in zip(block.statements, live[1:], strict=True):

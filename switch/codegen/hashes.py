@@ -165,6 +165,7 @@ def _crc(unit: Unit, algorithm: str) -> ll.Function:
         return unit.module.globals[name]
 
     def step(build: ll.IRBuilder, state: Value, loaded: Value) -> Value:
+        # One step of the table method: eight bits of the CRC and a byte of data choose what is added to the rest.
         byte = build.zext(loaded, kind)
         if reflected:
             which = build.and_(build.xor(state, byte), constant(width, 0xFF))

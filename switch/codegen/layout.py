@@ -84,6 +84,7 @@ class Layout:
         headers = [index for index, header in enumerate(program.headers) if not header.metadata]
         self.valid = {header: self._take(1, 1) for header in headers}
         """Offset in hot memory of each header's validity."""
+        # Metadata first, with the alignment that it needs; then headers, each from a multiple of 8 bytes on.
         everywhere = set().union(*self.local.values())
         for header in program.headers:
             for slot in header.slots if header.metadata else ():
@@ -121,6 +122,8 @@ class Layout:
     def _segment(self, header: ir.HeaderInfo) -> list[Segment]:
         """Cut a header into runs of narrow bytes and runs of wide fields, and place them in memory."""
         program = self._program
+        # Fields join the segment before them if they are of its kind.  A narrow segment has whole bytes: fields that
+        # share a byte are in one segment, since a wide field begins at a byte (`is_wide`).
         made: list[Segment] = []
         for slot in header.slots:
             field = program.fields[slot]

@@ -50,6 +50,7 @@ class Sharded(Native):
         head[shards.FIND], head[shards.FOUND] = library.address(SHARDS), self._found.ctypes.data
         head[shards.LINES] = self.lines.ctypes.data
         head[shards.PATIENCE :].view(np.float64)[:] = new_patience()
+        # From here on this engine's "code" is the function that divides a batch, and its "context" are the words above.
         self._code = shards.run_batch.address
         self._run = BatchFunction(self._code)
         self._context_address = head.ctypes.data

@@ -101,6 +101,7 @@ class WideFields:
             case ir.Select(_, condition, then, other):
                 test = Node(size, ("condition",), self._integer_of(condition))
                 return self._made(size, ("select", test, self.node(then), self.node(other)))
+            # Operations with a carry cannot be delayed: they are computed at once, into temporary memory.
             case ir.Binary(_, Op.ADD | Op.SUB as op, left, right) if size > LOOP_BYTES and size % LIMB_BYTES == 0:
                 target = self._temporary(size)
                 function = carry_function(self._emit.unit, op is Op.SUB, size)
@@ -152,6 +153,7 @@ class WideFields:
 
     def differ(self, left: ir.Expr, right: ir.Expr) -> Value:
         """Return whether two values of equal width differ, as a bit."""
+        # A comparison with 0 needs no exclusive or.
         a, b = self.node(left), self.node(right)
         is_zero = b.form[0] == "constant" and not b.form[2]
         difference = a if is_zero else self._made(a.size, ("xor", a, b))

@@ -74,6 +74,7 @@ class ActionLowering:
         return self._blocks[start, exited]
 
     def _fill(self, number: int, start: int, exited: bool) -> None:
+        # A block ends at a jump, at an exit, or before a position to which another primitive jumps.
         statements: list[ir.Statement] = []
         for position in range(start, len(self._action.primitives)):
             if position in self._targets and position > start:
@@ -207,6 +208,7 @@ def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towar
         raise scope.refuse(f"shifting {stack} by {count}")
     members = scope.symbols.stack(stack.name)
     size, by = len(members), min(count.value, len(members))
+    # Members are copied in the order in which none is overwritten before it has been copied.
     after = scope.symbols.field(scope.symbols.next_slot(stack.name))
     limit = ir.Const(32, size - by if towards_end else by)
     within = ir.Compare(Relation.LE, *((after, limit) if towards_end else (limit, after)))

@@ -62,6 +62,7 @@ class ControlLowering:
         names = [table.name for table in control.tables] + [branch.name for branch in control.conditionals]
         nodes = {name: builder.new(name) for name in names}
 
+        # p4c gives nodes in any order: all get their blocks first, so that each can name those that follow.
         def block(name: str | None) -> int:
             if name is not None and name not in nodes:
                 raise refusal(f"no BMv2 program: {control.name} has no node {name}", None)

@@ -173,6 +173,7 @@ def _bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
             return 0, 1
         case model.FieldName() | model.StackField() | model.Argument() | model.Peek():
             leaf = _leaf(scope, operand)
+            # A field may have every value of its width.
             half = 1 << (leaf.width - 1)
             if isinstance(leaf, ir.Field) and scope.symbols.signed(leaf.slot):
                 return -half, half - 1
@@ -247,6 +248,7 @@ def _leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
             members = symbols.stack(stack)
             names = [symbols.headers[member].name for member in members]
             values = [symbols.field(symbols.slot(name, field)) for name in names]
+            # `stack.last` is the member before the next one.
             last = ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
             return choose(last, values)
     raise scope.refuse(f"{operand} in an expression")
@@ -392,9 +394,11 @@ def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple
             return a[0] - b[1], a[1] - b[0]
         case "?":
             return min(a[0], b[0]), max(a[1], b[1])
+        # Signs may be mixed: the extremes of a product are among the four products of bounds.
         case "*":
             products = [x * y for x in a for y in b]
             return min(products), max(products)
+        # All bits up to the highest of both may be 1.
         case "|" | "^":
             size = max(a[1].bit_length(), b[1].bit_length(), (~a[0]).bit_length(), (~b[0]).bit_length())
             return (0 if a[0] >= 0 and b[0] >= 0 else -(1 << size)), _mask(size)
@@ -407,6 +411,7 @@ def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple
         case ">>":
             largest = min(b[1], MAX_EXACT_BITS)
             return min(a[0] >> b[0], a[0] >> largest), max(a[1] >> b[0], a[1] >> largest)
+        # Operands of a division are unsigned (`_operation`); a division by 0 gives 0.
         case "/":
             return 0, max(a[1], 0)
         case "%":

@@ -30,6 +30,7 @@ def hash_of(scope: Scope, name: str) -> ir.Hash:
                 payload = True
             case _:
                 raise scope.refuse(f"{operand} in calculation {name}")
+    # v1model has the payload in checksums only (`verify_checksum_with_payload`).
     if payload and calculation.algorithm != "csum16":
         raise scope.refuse(f"hash algorithm {calculation.algorithm} over the payload")
     return ir.Hash(WIDTHS[calculation.algorithm], calculation.algorithm, tuple(inputs), payload)

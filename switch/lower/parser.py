@@ -56,6 +56,7 @@ class ParserLowering:
         statements: list[ir.Statement] = []
         for operation in state.operations:
             scope = Scope(self._symbols, (), operation.source or state.source)
+            # An operation that may branch ends the block; what follows goes into a new one.
             match operation.operation, operation.operands:
                 case "extract", (model.Named("header", name),):
                     statements.append(ir.Extract(self._symbols.header(name)))

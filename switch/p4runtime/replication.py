@@ -88,6 +88,7 @@ class ReplicationEngine:
             clones.delete(session)
             form = Form()
         else:
+            # The form is kept beside the switch's own object: reads give back what the client wrote.
             if message.class_of_service:
                 raise invalid("the switch has one class of service, 0")
             if message.packet_length_bytes < 0:

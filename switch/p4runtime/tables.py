@@ -155,6 +155,7 @@ class TableEntries:
         action, params = decode_action(schema, message.action, as_default=False)
         entry = Entry(match=key, priority=message.priority, action=action, params=params)
         counts = decode_counts(message.counter_data)
+        # Everything that can be refused is decoded before the insert, except that meters check their rates themselves.
         schema.table.insert(entry)
         if message.HasField("meter_config"):
             try:
@@ -195,6 +196,7 @@ class TableEntries:
         old = table.get(key, priority)
         if old.is_const:
             raise ReadOnly(f"this entry of table {schema.name} is const")
+        # The entry's counts and rates end with it; they are kept here in case that the write is taken back.
         counts = table.direct_counter(old) if table.spec.has_counters else None
         rates = table.direct_meter(old) if table.meter else None
         table.delete(key, priority)

@@ -117,6 +117,7 @@ def _may(value: ir.Expr, bits: _Bits) -> int:
             return _may(left, bits) | _may(right, bits)
         case ir.Select(_, _, then, other):
             return _may(then, bits) | _may(other, bits)
+        # The multiplier has a 1 at the start of each copy.
         case ir.Repeat(width, inner):
             word = _may(inner, bits)
             return word * (((1 << width) - 1) // ((1 << inner.width) - 1))

@@ -177,6 +177,7 @@ def _step(program: ir.Program, statement: ir.Statement, known: Known) -> None:
     match statement:
         case ir.Assign(slot, value):
             known[slot] = _bits(value, known)
+        # Fields of an invalid header may be read; nothing is said of them here, although they keep their values.
         case ir.SetInvalid(header):
             for slot in program.headers[header].slots:
                 known.pop(slot, None)
@@ -238,6 +239,7 @@ def _binary(op: Op, left: Bits, right: ir.Expr, known: Mapping[int, Bits]) -> Bi
             return (*zeros[:amount], *left)[:width]
         case Op.SHR if amount is not None:
             return (*left[amount:], *zeros)[:width]
+        # A multiplication by a power of two is a shift.
         case Op.MUL if amount is not None and amount.bit_count() == 1:
             return (*zeros[: amount.bit_length() - 1], *left)[:width]
     return (UNKNOWN,) * width

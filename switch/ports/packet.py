@@ -70,6 +70,7 @@ class PacketPorts(PortGroup):
         self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def _open(self, number: int, interface: str) -> None:
+        # A slot of the ring is as long as a frame of the interface's MTU with a tag.
         longest, index = interface_mtu(interface) + ETHERNET_BYTES, len(self._ports)
         ring = PacketRing(
             interface,

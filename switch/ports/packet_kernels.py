@@ -133,6 +133,7 @@ def transmit(
             if ports[i] == port:
                 places[count], starts[count], sizes[count] = i, np.int64(addresses[i]), lengths[i]
                 count += 1
+        # A port with a backlog is left to Python: frames must not overtake those that wait.
         sent = 0
         if count > 0 and links[port, IS_BLOCKED] == 0:
             refused = sending.refused[0]

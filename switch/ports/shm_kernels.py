@@ -72,6 +72,7 @@ def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
 def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
     """Append frames of all workers, in turns, to the columns of a batch of `count` frames; return the new count."""
     rows, row_lengths, bodies = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32), np.empty(_TURN, np.int64)
+    # Round after round over all workers, until none has a frame left or the batch is full.
     progress = True
     while progress:
         progress = False

@@ -49,6 +49,7 @@ class UdpPort(PortGroup):
         except TransportError:
             self._socket.close()
             raise
+        # Several workers share this socket's buffer; and equal datagrams of one worker may come as one super-datagram.
         grow_buffers(self._socket)
         take_together(self._socket)
         self.owned[self.number] = True
