@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from switchsum.protocol.wire import Address
 
-from .switch import Limits, Program
+from .switch import Build, Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The configuration of a controller."""
 
-    program: Program
+    program: Build
     switch_address: str
     """Address of the switch's P4Runtime server, host:port or unix:path."""
     address: Address

@@ -35,8 +35,8 @@ from switchsum.protocol.wire import Packet
 
 from . import views
 from .config import Config
+from .connection import SwitchConnection
 from .jobs import Former, Job, Jobs
-from .link import Link
 from .machines import Incarnation, Member, MemberState
 from .plan import Identity, Loss, Settings, plan, rebuild, window_slots
 from .switch import Switch
@@ -70,7 +70,7 @@ class Controller:
         self._stopping = False
         self._waiting = 0
         self._attending = 0
-        self._link = Link(config.switch_address, self._make_switch)
+        self._connection = SwitchConnection(config.switch_address, self._make_switch)
         self._forget()
 
     def _make_switch(self) -> Switch:
@@ -93,7 +93,9 @@ class Controller:
         draw_nonce, draw_cookie, draw_epoch = (partial(secrets.randbits, bits) for bits in (64, 64, 16))
         self._jobs = Jobs(config.program.total_slots, draw_nonce, draw_cookie, draw_epoch)
         self._settings = Settings(
-            identity=Identity(address=config.address, growth_bytes=self._config.limits(self._link.limits).growth_bytes),
+            identity=Identity(
+                address=config.address, growth_bytes=self._config.limits(self._connection.limits).growth_bytes
+            ),
             stations=dict(config.stations),
             flood_ports=config.flood_ports,
         )
@@ -103,10 +105,12 @@ class Controller:
     def run(self, on_connected: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop` is called; `on_connected` is called each time that a switch was connected and updated."""
         while not self._stopping:
-            if not self._link.is_up and self._connect():
+            if not self._connection.is_up and self._connect():
                 on_connected()
             try:
-                handle: Callable[[], None] | None = self._events.get(timeout=TICK_S if self._link.is_up else RETRY_S)
+                handle: Callable[[], None] | None = self._events.get(
+                    timeout=TICK_S if self._connection.is_up else RETRY_S
+                )
             except queue.Empty:
                 handle = None
             with self._changed:
@@ -119,10 +123,10 @@ class Controller:
                 ended = self._jobs.end_ephemeral()
                 for job in ended:
                     log.info("job %s: nobody is in it any more, and it ends", job.name)
-                if silent or ended or handle is not None or not self._link.is_settled:
+                if silent or ended or handle is not None or not self._connection.is_settled:
                     self._settle()
         with self._changed:
-            self._link.close()
+            self._connection.close()
 
     def stop(self) -> None:
         """Make `run` return; the entries stay on the switch."""
@@ -132,37 +136,37 @@ class Controller:
     def _connect(self) -> bool:
         """Try to connect with the switch and bring it up to date; return whether that worked."""
         try:
-            switch, was_loaded = self._link.open()
+            switch, was_loaded = self._connection.open()
         except P4RuntimeError as error:
-            self._link.note(error)
+            self._connection.note(error)
             if error.code is Code.ALREADY_EXISTS:
                 with self._changed:
-                    self._link.is_ousted = True
+                    self._connection.is_ousted = True
                     self._disown()
             return False
         with self._changed:
             self._disown()
             try:
                 # Only a controller that has just been started believes the switch.  Later its own jobs are the truth.
-                self._link.attach(switch)
+                self._connection.attach(switch)
                 if self._is_fresh:
-                    for problem in rebuild(self._link.current, self._jobs, self._settings, self._clock()):
+                    for problem in rebuild(self._connection.current, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
                     self._jobs.remember(self._former)
                 self._is_fresh = False
                 self._settings.loads += was_loaded
-                limits = self._config.limits(self._link.limits)
+                limits = self._config.limits(self._connection.limits)
                 self._settings.identity = Identity(address=self._config.address, growth_bytes=limits.growth_bytes)
                 self._synchronise()
             except RemoteError as error:
-                self._link.note(error)
-                self._link.detach(error)
+                self._connection.note(error)
+                self._connection.detach(error)
                 return False
             names = ", ".join(job.name for job in self._jobs) or "none"
             verb = "loaded" if was_loaded else "found"
             log.info(
                 "switch %s: program of %d lanes %s, jobs: %s",
-                self._link.address,
+                self._connection.address,
                 self._config.program.lanes,
                 verb,
                 names,
@@ -172,7 +176,7 @@ class Controller:
 
     def _lose_switch(self, switch: Switch, error: P4RuntimeError) -> None:
         """Handle the end of the connection to the switch."""
-        self._link.detach(error, switch)
+        self._connection.detach(error, switch)
         self._disown()
 
     def _disown(self) -> None:
@@ -181,14 +185,14 @@ class Controller:
         That client may have written what members take for sums.  The jobs are forgotten, and found again on the switch
         when the controller is primary again.
         """
-        if not self._link.is_ousted:
+        if not self._connection.is_ousted:
             return
-        self._link.is_ousted = False
+        self._connection.is_ousted = False
         if self._is_fresh:
             return
         error = SwitchLost(
-            f"another P4Runtime client has become primary of the switch {self._link.address}, and can write there what "
-            "passes for sums: connect again when the controller has the switch back"
+            f"another P4Runtime client has become primary of the switch {self._connection.address}, and can write "
+            "there what passes for sums: connect again when the controller has the switch back"
         )
         log.error("%d jobs end: %s", len(list(self._jobs)), error)
         former = self._jobs.disown(error)
@@ -210,18 +214,18 @@ class Controller:
 
     def _synchronise(self) -> None:
         """Write the difference between the plan and the switch; raises RemoteError."""
-        self._link.put(plan(self._jobs, self._settings))
+        self._connection.put(plan(self._jobs, self._settings))
 
     def _settle(self) -> None:
         """Bring the switch up to date and admit complete incarnations; errors are logged, and `run` tries again."""
         try:
-            if self._link.is_up:
+            if self._connection.is_up:
                 self._synchronise()
                 for job in list(self._jobs):
                     if job.is_complete:
                         self._admit(job)
         except RemoteError as error:
-            self._link.note(error)
+            self._connection.note(error)
         self._changed.notify_all()
 
     def _admit(self, job: Job) -> None:
@@ -229,10 +233,10 @@ class Controller:
         try:
             # Slots are read and cleared while no entry lets any frame into them: the old members are shut out, the new
             # ones not admitted yet.
-            self._jobs.admit(job, self._link.hand_over(job.slots))
+            self._jobs.admit(job, self._connection.hand_over(job.slots))
             self._synchronise()
         except RemoteError as error:
-            if self._link.is_up:  # otherwise it is done when the switch is back
+            if self._connection.is_up:  # otherwise it is done when the switch is back
                 self._jobs.refuse(job, error)
             raise
         if job.live is not None:
@@ -240,8 +244,8 @@ class Controller:
 
     def _need_switch(self) -> None:
         """Wait for the switch for a short while if it is away; raises SwitchLost."""
-        self._changed.wait_for(lambda: self._link.is_up, SWITCH_WAIT_S)
-        self._link.need()
+        self._changed.wait_for(lambda: self._connection.is_up, SWITCH_WAIT_S)
+        self._connection.need()
 
     def _need_jobs(self) -> None:
         """Wait for the switch for a short while if its jobs have not been read yet; raises SwitchLost."""
@@ -270,7 +274,7 @@ class Controller:
                 window_bytes=request.window_bytes,
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
-            growth_bytes = self._config.limits(self._link.limits).growth_bytes
+            growth_bytes = self._config.limits(self._connection.limits).growth_bytes
             return rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
@@ -344,7 +348,7 @@ class Controller:
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
         # Not before the switch has all entries: the member's first frame must find them.
-        if incarnation is job.live and self._link.is_settled:
+        if incarnation is job.live and self._connection.is_settled:
             return rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
@@ -353,7 +357,7 @@ class Controller:
                 first_number=incarnation.first_number,
                 window_slots=window_slots(
                     job,
-                    self._config.limits(self._link.limits).port_frames,
+                    self._config.limits(self._connection.limits).port_frames,
                     FRAME_BYTES + payload_bytes(self._config.program.lanes),
                 ),
                 loads=self._settings.loads,
@@ -459,7 +463,7 @@ class Controller:
                 self._jobs.remove(job.name)
                 self._settle()
                 raise
-            return views.job_info(job, self._clock(), is_up=self._link.is_up)
+            return views.job_info(job, self._clock(), is_up=self._connection.is_up)
 
     def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
         """Change the size of a job; its members have to join again.  Raises UsageError if `force` is needed."""
@@ -469,11 +473,11 @@ class Controller:
             self._need_switch()
             job = self._jobs.find(request.job)
             if request.workers in (None, job.workers) and request.slots in (None, job.slots.count):
-                return views.job_info(job, self._clock(), is_up=self._link.is_up)
+                return views.job_info(job, self._clock(), is_up=self._connection.is_up)
             _refuse_to_end(job, force=request.force)
             job = self._jobs.resize(request.job, workers=request.workers, slots=request.slots)
             self._settle()
-            return views.job_info(job, self._clock(), is_up=self._link.is_up)
+            return views.job_info(job, self._clock(), is_up=self._connection.is_up)
 
     def remove_job(self, request: rpc.RemoveJobRequest) -> rpc.Empty:
         """Remove a job, and end its memberships.  Raises UsageError if `force` is needed."""
@@ -488,13 +492,15 @@ class Controller:
         """Describe a job."""
         with self._changed:
             self._need_jobs()
-            return views.job_info(self._jobs.find(request.job), self._clock(), is_up=self._link.is_up)
+            return views.job_info(self._jobs.find(request.job), self._clock(), is_up=self._connection.is_up)
 
     def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
         """Describe all jobs."""
         with self._changed:
             self._need_jobs()
-            return rpc.JobList(jobs=[views.job_info(job, self._clock(), is_up=self._link.is_up) for job in self._jobs])
+            return rpc.JobList(
+                jobs=[views.job_info(job, self._clock(), is_up=self._connection.is_up) for job in self._jobs]
+            )
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
         """Read the cells of slots from the switch."""
@@ -502,13 +508,13 @@ class Controller:
             self._need_switch()
             jobs = list(self._jobs) if request.job is None else [self._jobs.find(request.job)]
             slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
-            return views.slot_list(self._link.query(slots), self._jobs)
+            return views.slot_list(self._connection.query(slots), self._jobs)
 
     def statistics(self, _: rpc.Empty) -> rpc.Statistics:
         """Read the switch's counters."""
         with self._changed:
             self._need_switch()
-            return views.statistics(self._link.count_events())
+            return views.statistics(self._connection.count_events())
 
     def ports(self, _: rpc.Empty) -> rpc.PortList:
         """Describe all ports of which something is known."""

@@ -1,7 +1,7 @@
 """The plan: from the jobs to the table entries and groups of the switch; and back, after the controller was restarted.
 
 `plan` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It makes
-the plan of all jobs, compares it with what the switch has (`state.diff`), and writes the difference.
+the plan of all jobs, compares it with what the switch has (`entries.diff`), and writes the difference.
 
 `rebuild` is its inverse, as far as admitted members go: a controller that starts beside a switch with running jobs
 reads its entries, rebuilds the jobs and finds nothing to write.  So the controller can be killed at any time, and keeps
@@ -35,10 +35,10 @@ from typing import Any, Final
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
 
+from .entries import Entry, Group, Replica, SwitchState
 from .jobs import Job, Jobs, new_incarnation
 from .machines import Incarnation, IncarnationState, Member, MemberState
 from .slots import SlotRange
-from .state import Entry, Group, Replica, State
 
 IDENTITY: Final = "SwitchIngress.identity"
 ADMISSION: Final = "SwitchIngress.admission.admission"
@@ -95,9 +95,9 @@ class Settings:
     """How often the switch was given its program; each time it has forgotten all rounds."""
 
 
-def plan(jobs: Jobs, settings: Settings) -> State:
+def plan(jobs: Jobs, settings: Settings) -> SwitchState:
     """Return all entries and groups that the switch should have."""
-    return State.of([*_plan_switch(jobs, settings), *(item for job in jobs for item in _plan_job(job))])
+    return SwitchState.of([*_plan_switch(jobs, settings), *(item for job in jobs for item in _plan_job(job))])
 
 
 def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
@@ -256,7 +256,7 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
     )
 
 
-def rebuild(state: State, jobs: Jobs, settings: Settings, now: float) -> list[str]:
+def rebuild(state: SwitchState, jobs: Jobs, settings: Settings, now: float) -> list[str]:
     """Restore jobs and drop simulator from the entries of the switch; return the entries that made no sense.
 
     If entries of some members of an incarnation are missing, the controller was stopped while it wrote or removed them.
@@ -297,7 +297,7 @@ def _rebuild_loss(entry: Entry, settings: Settings) -> None:
         )
 
 
-def _rebuild_job(entry: Entry, state: State, now: float) -> Job:
+def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
     record = json.loads(entry.metadata)
     job = Job(
         name=str(record["job"]),
@@ -314,7 +314,7 @@ def _rebuild_job(entry: Entry, state: State, now: float) -> Job:
     return job
 
 
-def _rebuild_live(job: Job, record: dict[str, Any], state: State, now: float) -> Incarnation | None:
+def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: float) -> Incarnation | None:
     """Return the incarnation that a job's record names, if the switch has the entries of all its members."""
     addresses = {
         entry.match["rank"]: entry.params["mac"]

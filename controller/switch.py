@@ -20,10 +20,10 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
 from .client import P4RuntimeClient, Pipeline
+from .entries import Change, Entry, Group, SwitchState, Write
 from .plan import IDENTITY
 from .schema import Schema, decode_group, encode_group
 from .slots import Cell
-from .state import Change, Entry, Group, State, Write
 
 CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
 """Register array with one value for each cell; a slot has two cells."""
@@ -38,7 +38,7 @@ QUERY_ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Build:
     """One build of the P4 program, compiled for a number of lanes."""
 
     lanes: int
@@ -88,7 +88,7 @@ class Switch:
 
     def __init__(
         self,
-        program: Program,
+        program: Build,
         address: str,
         *,
         device_id: int = 0,
@@ -148,12 +148,12 @@ class Switch:
             raise
         return Limits()
 
-    def read_state(self) -> State:
+    def read_state(self) -> SwitchState:
         """Read all table entries, the switch's identity and all multicast groups."""
         wanted = [self._schema.wildcard(table) for table in self._schema.tables]
         wanted.append(self._schema.wildcard(IDENTITY, is_default=True))
         entries = [self._schema.decode_entry(entity.table_entry) for entity in self._client.read(wanted)]
-        return State.of([*entries, *(decode_group(message) for message in self._read_groups())])
+        return SwitchState.of([*entries, *(decode_group(message) for message in self._read_groups())])
 
     def write(self, steps: Sequence[Sequence[Write]]) -> None:
         """Carry out writes, one step after the other.

@@ -33,7 +33,7 @@ class Output:
         self.lengths: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
         """Bytes of each frame."""
         self.heads: npt.NDArray[np.uint32] = np.zeros(frames, np.uint32)
-        """Bytes of each frame's head.  Of a frame that is not whole, only these are written; see `Entry`."""
+        """Bytes of each frame's head.  Of a frame that is not whole, only these are written; see `CodeEntry`."""
         self.bodies: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
         """Address of the body of a frame that is not whole, within another frame of the batch; 0: the frame is
         whole."""
@@ -48,7 +48,7 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CodeEntry:
     """The native code of a program and its constant arguments, for kernels that call it."""
 
     arguments: npt.NDArray[np.int64]

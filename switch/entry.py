@@ -11,7 +11,7 @@ from switchsum.native.kernels import inner
 from switchsum.native.memory import call
 
 ENTRY_WORDS: Final = 11
-"""Words of `Entry.arguments`."""
+"""Words of `CodeEntry.arguments`."""
 
 
 @inner

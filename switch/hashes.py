@@ -1,6 +1,6 @@
 """The hash algorithms of v1model (`HashAlgorithm`), over bytes, as BMv2's calculations.cpp computes them.
 
-These are the definitions; `codegen/checksum.py` and `codegen/hashes.py` compute the same in native code.
+These are the definitions; `codegen/checksum.py` and `codegen/hashing.py` compute the same in native code.
 """
 
 from __future__ import annotations

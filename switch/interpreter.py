@@ -14,7 +14,7 @@ import numpy as np
 from . import ir
 from .hashes import HASHES
 from .ir import Op, Relation
-from .state import State
+from .state import ProgramState
 
 
 class _EndOfGraph(Exception):
@@ -49,7 +49,7 @@ class Packet:
 class Interpreter:
     """Runs a program on one packet after the other."""
 
-    def __init__(self, program: ir.Program, state: State) -> None:
+    def __init__(self, program: ir.Program, state: ProgramState) -> None:
         self._program = program
         self._tables = [state.tables[table.spec.name] for table in program.tables]
         self._actions = [

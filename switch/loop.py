@@ -25,7 +25,7 @@ from switchsum.native.patience import Patience, new_patience, note_wait
 from switchsum.native.system import READY, Watched, monotonic, poll, silence_bell, watch
 from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
 
-from .batch import Entry, Output
+from .batch import CodeEntry, Output
 from .entry import ENTRY_WORDS, call_program
 from .pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from .ports import packet_kernels, shm_kernels, udp_kernels
@@ -76,8 +76,8 @@ class _Columns(NamedTuple):
     ports: Words
 
 
-class _Program(NamedTuple):
-    """The call of the program and the columns of its output; see `Entry` and `Output`."""
+class _Call(NamedTuple):
+    """The call of the program and the columns of its output; see `CodeEntry` and `Output`."""
 
     entry: npt.NDArray[np.int64]
     result: npt.NDArray[np.uint64]
@@ -114,7 +114,7 @@ class Loop:
     def warm_up(self, output: Output) -> None:
         """Compile the kernel before there is a program; the caller makes a descriptor readable, so that it returns."""
         no_room = Batch(0)  # frames may have arrived already, and there is no program to run them
-        self.run(Entry(np.zeros(ENTRY_WORDS, np.int64), np.zeros(2, np.uint64)), no_room, output)
+        self.run(CodeEntry(np.zeros(ENTRY_WORDS, np.int64), np.zeros(2, np.uint64)), no_room, output)
         prepare(complete, 0, output.addresses, output.lengths, output.heads, output.bodies)
 
     @property
@@ -122,7 +122,7 @@ class Loop:
         """Whether frames wait for an interface; Python sends these, and the loop must not run meanwhile."""
         return self._packet is not None and self._packet.is_blocked
 
-    def run(self, entry: Entry, batch: Batch, output: Output) -> int:
+    def run(self, entry: CodeEntry, batch: Batch, output: Output) -> int:
         """Move frames by way of `batch` and `output`; return DONE, UNSENT or HELD.
 
         Unless it returns DONE, `batch` has frames of which the first `ran` have been run.
@@ -136,7 +136,7 @@ class Loop:
             None if udp is None else udp.words,
             self._counters,
             _Columns(batch.addresses, batch.lengths, batch.ports),
-            _Program(
+            _Call(
                 *(entry.arguments, entry.result, output.ports, output.addresses, output.lengths),
                 *(output.heads, output.bodies),
             ),
@@ -171,7 +171,7 @@ def _run(  # what is None is not compiled: memory alone takes a fifth of the tim
     udp: UdpWords | None,
     counters: Counters,
     batch: _Columns,
-    program: _Program,
+    program: _Call,
     watching: _Watching,
     patience: Patience,
     pace: Pace,

@@ -311,7 +311,7 @@ class Array:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Bmv2Program:
     """All parts of the JSON that this switch uses."""
 
     name: str

@@ -17,7 +17,7 @@ from switchsum.native.cache import open_store
 from switchsum.protocol.errors import UsageError
 
 from . import ir
-from .batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, Entry, Output
+from .batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, CodeEntry, Output
 from .errors import ProgramError, StateError
 from .lock import StateLock
 from .lower import lower
@@ -26,7 +26,7 @@ from .passes.analysis import assigned
 from .passes.provenance import Sharding
 from .queues import Queues
 from .reader import read_program
-from .state import CloneSessions, Counter, Multicast, Register, State
+from .state import CloneSessions, Counter, Multicast, ProgramState, Register
 from .tables import Table
 from .traffic import InterpretedSwitch
 from .v1model import DROP_PORT, PASSES
@@ -51,7 +51,7 @@ class Engine(Protocol):
         """Run frames, and stop if `output` may have no room for the copies of the next one; return how many ran."""
         ...
 
-    def entry(self, output: Output) -> Entry | None:
+    def entry(self, output: Output) -> CodeEntry | None:
         """Return how a kernel calls this engine with `output`; None if it cannot."""
         ...
 
@@ -59,7 +59,7 @@ class Engine(Protocol):
 class Pipeline:
     """A loaded program, its state, and the engine that runs it."""
 
-    def __init__(self, program: ir.Program, state: State, engine: Engine) -> None:
+    def __init__(self, program: ir.Program, state: ProgramState, engine: Engine) -> None:
         self.state = state
         self.lock: StateLock = state.lock
         self.tables: dict[str, Table] = dict(state.tables)
@@ -152,7 +152,7 @@ class Pipeline:
             raise UsageError(f"an output for frames of {lengths[0]} bytes needs {frames} rows and {size} bytes")
         return done
 
-    def entry(self, output: Output) -> Entry | None:
+    def entry(self, output: Output) -> CodeEntry | None:
         """Return how a kernel runs batches into `output` while the caller holds `lock`; None if it cannot."""
         return self._engine.entry(output)
 
@@ -174,7 +174,7 @@ def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:
     return copies, copies * (frame_bytes + growth_bytes + FRAME_ALIGN)
 
 
-def make_state(program: ir.Program, queues: Queues | None = None) -> State:
+def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramState:
     """Return the initial state of a program; raises ProgramError if an entry that it declares is impossible."""
     lock = StateLock()
     tables = {}
@@ -186,7 +186,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> State:
             except StateError as error:
                 raise ProgramError(f"no BMv2 program: {error}") from None
         tables[info.spec.name] = table
-    return State(
+    return ProgramState(
         lock=lock,
         tables=tables,
         counters={counter.name: Counter(counter.name, counter.size, lock) for counter in program.counters},
@@ -208,7 +208,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> State:
 class _InterpretedEngine:
     """Runs the interpreter behind the interface of an engine."""
 
-    def __init__(self, program: ir.Program, state: State) -> None:
+    def __init__(self, program: ir.Program, state: ProgramState) -> None:
         self._switch = InterpretedSwitch(program, state)
         self._state = state
         self._growth = sum(program.headers[header].width // 8 for header in program.deparser)

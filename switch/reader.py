@@ -111,7 +111,7 @@ class _Node:
         )
 
 
-def read_program(text: str | bytes) -> model.Program:
+def read_program(text: str | bytes) -> model.Bmv2Program:
     """Return the program that the text of a BMv2 JSON file describes; raises ProgramError."""
     try:
         root = _Node(json.loads(text), "root")
@@ -124,7 +124,7 @@ def read_program(text: str | bytes) -> model.Program:
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
     actions = root.list("actions", _action)
-    return model.Program(
+    return model.Bmv2Program(
         name=root.text_or_none("program") or "",
         headers=tuple(headers.values()),
         stacks=root.list("header_stacks", lambda node: _stack(node, headers)),

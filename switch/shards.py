@@ -51,7 +51,7 @@ ENTRY: Final = 24
 LINE_WORDS: Final = 40
 """Words of a line.  TURN is the number of the last part that the caller has posted, DONE that of the last one that the
 helper has run; behind each stand an eventfd and 1 if the other thread sleeps on it.  Then the part: number of frames,
-time, bytes of the output that are left, addresses of the columns.  Then its `Entry`, and behind it the result."""
+time, bytes of the output that are left, addresses of the columns.  Then its `CodeEntry`, and behind it the result."""
 RESULT: Final = ENTRY + ENTRY_WORDS
 _ARENA, _ARENA_BYTES, _MADE, _ROWS = ENTRY + 2, ENTRY + 3, ENTRY + 4, ENTRY + 9
 """Words of the entry that a part has of its own: memory for frames and its size, first of five columns, their rows."""

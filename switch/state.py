@@ -230,7 +230,7 @@ def _check_number(what: str, number: int, largest: int) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class State:
+class ProgramState:
     """The state of one loaded program."""
 
     lock: StateLock
@@ -244,7 +244,7 @@ class State:
     clones: CloneSessions
     queues: Queues = field(default_factory=Queues)
     random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
-    """State of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
+    """ProgramState of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
 
     def copies(self) -> int:
         """Return how many frames one frame may become, if none is recirculated and no clone is cloned again."""

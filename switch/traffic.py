@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from . import ir
 from .errors import EntryMissing
 from .interpreter import Interpreter, Packet
-from .state import Replica, State
+from .state import ProgramState, Replica
 from .v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
@@ -46,7 +46,7 @@ from .v1model import (
     RESUBMITTED,
 )
 
-Output = tuple[int, bytes]
+_SentFrame = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class _Arrival:
 class InterpretedSwitch:
     """Runs frames through a program one after the other."""
 
-    def __init__(self, program: ir.Program, state: State) -> None:
+    def __init__(self, program: ir.Program, state: ProgramState) -> None:
         self._program = program
         self._names = program.intrinsics
         self._state = state
         self._interpreter = Interpreter(program, state)
 
-    def process(self, port: int, frame: bytes, now_us: int) -> list[Output]:
+    def process(self, port: int, frame: bytes, now_us: int) -> list[_SentFrame]:
         """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""
         self._interpreter.now_us = now_us
         return _Passage(self._program, self._state, self._interpreter, port, now_us).run(frame)
@@ -76,7 +76,9 @@ class InterpretedSwitch:
 class _Passage:
     """One frame and all packets that the switch makes of it."""
 
-    def __init__(self, program: ir.Program, state: State, interpreter: Interpreter, port: int, now_us: int) -> None:
+    def __init__(
+        self, program: ir.Program, state: ProgramState, interpreter: Interpreter, port: int, now_us: int
+    ) -> None:
         self._program = program
         self._names = program.intrinsics
         self._state = state
@@ -84,9 +86,9 @@ class _Passage:
         self._port = port
         self._now_us = now_us
         self._waiting: deque[_Arrival] = deque()
-        self._outputs: list[Output] = []
+        self._outputs: list[_SentFrame] = []
 
-    def run(self, frame: bytes) -> list[Output]:
+    def run(self, frame: bytes) -> list[_SentFrame]:
         names = self._names
         metadata = {names.ingress_port: self._port, names.ingress_timestamp: self._now_us, names.instance_type: NORMAL}
         self._waiting.append(_Arrival(frame, metadata))

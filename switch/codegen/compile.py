@@ -16,7 +16,7 @@ from switchsum.native.compiling import compiling
 from .. import ir
 from ..passes import gather_tests, narrow_repeated, split_carries
 from ..passes.provenance import Sharding, prove
-from ..state import State
+from ..state import ProgramState
 from ..verify import verify
 from .cache import keep, key_of, load
 from .driver import ENTRY, SHARDS, Driver
@@ -28,7 +28,12 @@ from .sharded import Sharded
 
 
 def compile_program(
-    program: ir.Program, state: State, *, cache: Store | None, debug: bool = False, sharding: Sharding | None = None
+    program: ir.Program,
+    state: ProgramState,
+    *,
+    cache: Store | None,
+    debug: bool = False,
+    sharding: Sharding | None = None,
 ) -> Native:
     """Compile a program, or take its code from `cache`, and connect it with its state.
 

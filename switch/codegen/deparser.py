@@ -14,8 +14,8 @@ import llvmlite.ir as ll
 from .. import ir
 from ..passes.analysis import written
 from .emitter import I64, POINTER, Emitter, Unit, Value, constant
-from .kernels import Shape, kernel
 from .layout import Narrow, Wide
+from .vectors import Shape, kernel
 
 LOOPED_FIELDS = 8
 """Fewest wide fields of equal width, side by side, that one loop copies; fewer are copied one after the other."""

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import ir
-from ..batch import Entry, Output
+from ..batch import CodeEntry, Output
 from ..passes.analysis import assigned
 from ..replicas import complete
-from ..state import State
+from ..state import ProgramState
 from ..v1model import MAX_CLONE_DEPTH
 from .driver import ENTRY
 from .layout import (
@@ -62,7 +62,7 @@ BatchFunction = ctypes.CFUNCTYPE(
 class Native:
     """Runs a program as machine code, which works on the state's arrays themselves."""
 
-    def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library) -> None:
+    def __init__(self, program: ir.Program, layout: Layout, state: ProgramState, library: Library) -> None:
         """Connect the code in `library` with `state`."""
         self._library = library
         self._code = library.address(ENTRY)
@@ -101,11 +101,11 @@ class Native:
         complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
         return done
 
-    def entry(self, output: Output) -> Entry:
+    def entry(self, output: Output) -> CodeEntry:
         """Return how a kernel runs batches into `output`; valid as long as the caller holds the pipeline's lock."""
         self._prepare(output)
         words = (self._code, self._context_address, *self._output_arguments, self._result_address)
-        return Entry(np.array(words, np.uint64).view(np.int64), self._result)
+        return CodeEntry(np.array(words, np.uint64).view(np.int64), self._result)
 
     def _prepare(self, output: Output) -> None:
         # Tables whose order of rows the control plane has changed since the last batch.

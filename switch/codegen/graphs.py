@@ -53,7 +53,7 @@ from .layout import (
     table_word,
 )
 from .lookups import Lookup, row_address
-from .meters import colour_of
+from .metering import colour_of
 from .values import Values
 from .wide import WideFields
 
@@ -346,7 +346,7 @@ class GraphEmitter:
                 self._emit.build.atomic_rmw("add", place, amount, "monotonic")
 
     def _random(self, statement: ir.Random) -> None:
-        # xorshift64*, as `State.next_random`.  The number is scaled to the range in 136 bits, so that nothing
+        # xorshift64*, as `ProgramState.next_random`.  The number is scaled to the range in 136 bits, so that nothing
         # overflows; an empty range leaves the generator and the field as they are.
         emit, build = self._emit, self._emit.build
         low, high = self._values.integer(statement.low), self._values.integer(statement.high)

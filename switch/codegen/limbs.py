@@ -1,6 +1,6 @@
 """Loops over the 64-bit words (limbs) of wide values: additions and subtractions with carry, shifts to the right.
 
-`kernels.py` computes lanes, between which nothing is carried.  When a whole field of 2,048 bits is added as one number,
+`vectors.py` computes lanes, between which nothing is carried.  When a whole field of 2,048 bits is added as one number,
 a carry runs through all of it, from the last word in memory to the first.  LLVM's own integers of that width would be
 straight-line code for each such operation.
 """

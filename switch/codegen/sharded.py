@@ -18,7 +18,7 @@ from switchsum.native.patience import new_patience
 
 from .. import ir, shards
 from ..batch import Output
-from ..state import RANDOM_FACTOR, State
+from ..state import RANDOM_FACTOR, ProgramState
 from .driver import SHARDS
 from .engine import BatchFunction, Native
 from .layout import ALIGN, COPIES, FIRST_ARRAY, RANDOM, SHARD, SHARD_MASK, Layout
@@ -30,7 +30,7 @@ _SEED_MASK: Final = (1 << 64) - 1
 class Sharded(Native):
     """Runs a program that was compiled for shards on one thread for each; the threads end with this object."""
 
-    def __init__(self, program: ir.Program, layout: Layout, state: State, library: Library, count: int) -> None:
+    def __init__(self, program: ir.Program, layout: Layout, state: ProgramState, library: Library, count: int) -> None:
         """Connect the code in `library` with `state`, for `count` shards, a power of two."""
         super().__init__(program, layout, state, library)
         self._contexts = np.tile(self._context, (count, 1))

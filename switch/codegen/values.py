@@ -17,7 +17,7 @@ from ..ir import Op, Relation
 from ..passes.analysis import is_wide
 from .division import division_function
 from .emitter import POINTER, Emitter, Fields, Value, constant, integer
-from .hashes import HashEmitter
+from .hashing import HashEmitter
 from .layout import RowLayout, words
 from .wide import WideFields, is_wide_value
 

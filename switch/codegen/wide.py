@@ -11,7 +11,7 @@ computed when it must be:
 - when it is written to a register (`write`) or its bytes are needed (`address`, `integer`, `slice`);
 - when the block ends and the field is live (`finish`).
 
-All values that are due at the same time and have the same size share one kernel (`kernels.py`), so that an input is
+All values that are due at the same time and have the same size share one kernel (`vectors.py`), so that an input is
 loaded once for all of them.  A field that is not live is never computed.  A value that is other memory as it is, such
 as a header in the frame or a register's cell, is not copied at all: the field's pointer is set to it.
 
@@ -39,9 +39,9 @@ from ..passes.analysis import is_wide
 from ..passes.repeat import PERIODS, period_of
 from ..state import WIDE_BITS
 from .emitter import BYTE, Emitter, Fields, Value
-from .kernels import Shape, kernel
 from .layout import ALIGN, ZEROS
 from .limbs import LIMB_BYTES, LOOP_BYTES, carry_function, shift_function
+from .vectors import Shape, kernel
 
 Region = tuple[str, int]
 """Memory whose content may change: ("register", number), a field's storage ("field", slot), or a temporary's."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .. import ir, model
 from ..ir import Op, Relation
+from .calculations import hash_of
 from .expressions import (
     FALSE,
     Scope,
@@ -22,7 +23,6 @@ from .expressions import (
     unsigned,
 )
 from .graph import GraphBuilder
-from .hashes import hash_of
 from .symbols import Symbols
 
 # v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.

@@ -9,10 +9,10 @@ from .. import ir, model
 from ..ir import Op, Relation
 from ..model import refusal
 from ..v1model import DROP_PORT, PASSES
+from .calculations import hash_of
 from .controls import ControlLowering
 from .expressions import Scope, resize, truth
 from .graph import GraphBuilder
-from .hashes import hash_of
 from .parser import ParserLowering
 from .symbols import Symbols
 
@@ -20,7 +20,7 @@ MAX_BLOCKS: Final = 8192
 """Most blocks of one graph.  LLVM takes some seconds for this many, and more than twice as long for twice as many."""
 
 
-def lower(program: model.Program, drop_port: int = DROP_PORT, queues: int = 1, passes: int = PASSES) -> ir.Program:
+def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 1, passes: int = PASSES) -> ir.Program:
     """Return the IR of a program; raises ProgramError if it uses a feature that is not supported."""
     symbols = Symbols(program, drop_port)
     controls = ControlLowering(symbols, program.actions)

@@ -53,7 +53,7 @@ _STANDARD = {
 class Symbols:
     """The indices of all that has a name; a name that is missing or not supported raises ProgramError."""
 
-    def __init__(self, program: model.Program, drop_port: int) -> None:
+    def __init__(self, program: model.Bmv2Program, drop_port: int) -> None:
         if program.unions:
             raise ProgramError(f"header unions are not supported ({', '.join(program.unions)})")
         if program.externs:

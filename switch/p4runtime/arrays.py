@@ -13,7 +13,7 @@ from switchsum.protocol.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
 from .schema import Schema, lookup
-from .tables import MODIFY, Undo, decode_counts, encode_counts, refuse_meter_counts
+from .table_entries import MODIFY, Undo, decode_counts, encode_counts, refuse_meter_counts
 from .translate import decode_rates, decode_register, encode_rates, encode_register
 
 Array = TypeVar("Array")

@@ -12,9 +12,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from switchsum.protocol.p4runtime import Code, v1
 
-from ..state import State
+from ..state import ProgramState
 from .device_config import program_of
-from .program import Program
+from .entities import Entities
 from .refusal import Refused, invalid, refusals
 
 Action = v1.SetForwardingPipelineConfigRequest
@@ -25,7 +25,7 @@ class HasState(Protocol):
     """A loaded pipeline, as far as the server needs it."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> ProgramState:
         """The tables, counters, registers and groups of its program."""
 
 
@@ -42,8 +42,8 @@ class Device(Generic[Pipeline]):
     def __init__(self, load: Callable[[bytes], Pipeline]) -> None:
         self._load = load
         """Turns a BMv2 JSON into a pipeline; raises ProgramError."""
-        self._saved: tuple[Program, Pipeline] | None = None
-        self._committed: tuple[Program, Pipeline] | None = None
+        self._saved: tuple[Entities, Pipeline] | None = None
+        self._committed: tuple[Entities, Pipeline] | None = None
 
     @property
     def pipeline(self) -> Pipeline | None:
@@ -51,19 +51,19 @@ class Device(Generic[Pipeline]):
         return self._committed[1] if self._committed else None
 
     @property
-    def committed(self) -> Program | None:
+    def committed(self) -> Entities | None:
         """The program of the committed pipeline."""
         return self._committed[0] if self._committed else None
 
     @property
-    def current(self) -> Program:
+    def current(self) -> Entities:
         """The program to which reads and writes go; raises Refused if there is none yet."""
         newest = self._saved or self._committed
         if newest is None:
             raise Refused(Code.FAILED_PRECONDITION, "no forwarding pipeline config has been set")
         return newest[0]
 
-    def prepare(self, action: int, config: Any) -> tuple[Program, Pipeline] | None:
+    def prepare(self, action: int, config: Any) -> tuple[Entities, Pipeline] | None:
         """Do the slow part of setting a config, which changes nothing; raises Refused if it cannot be realized."""
         given = bool(config.p4_device_config) or config.HasField("p4info")
         if action == Action.COMMIT:
@@ -79,9 +79,9 @@ class Device(Generic[Pipeline]):
             raise invalid("no action is given")
         with refusals():
             pipeline = self._load(program_of(config.p4_device_config))
-        return Program(config, pipeline.state), pipeline
+        return Entities(config, pipeline.state), pipeline
 
-    def apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:
+    def apply(self, action: int, config: Any, prepared: tuple[Entities, Pipeline] | None) -> None:
         """Do the quick part, with the result of `prepare`; raises Refused if it needs a saved config and there is none.
 
         No packet goes through the old program meanwhile.
@@ -89,7 +89,7 @@ class Device(Generic[Pipeline]):
         with self._committed[1].state.lock if self._committed else nullcontext():
             self._apply(action, config, prepared)
 
-    def _apply(self, action: int, config: Any, prepared: tuple[Program, Pipeline] | None) -> None:
+    def _apply(self, action: int, config: Any, prepared: tuple[Entities, Pipeline] | None) -> None:
         if action == Action.VERIFY_AND_SAVE:
             self._saved = prepared
         elif action == Action.VERIFY_AND_COMMIT:
@@ -116,7 +116,7 @@ class Device(Generic[Pipeline]):
             answer.p4_device_config = config.p4_device_config
         return answer
 
-    def _require_same(self, config: Any) -> Program:
+    def _require_same(self, config: Any) -> Entities:
         """Return the committed program; raises Refused if a config differs from its own in more than the cookie."""
         program = self.committed
         if program is None or (config.p4info, config.p4_device_config) != (

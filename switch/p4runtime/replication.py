@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from switchsum.protocol.p4runtime import Code, encode_uint, v1
 
 from ..errors import EntryExists, EntryMissing
-from ..state import CloneSession, Replica, State
+from ..state import CloneSession, ProgramState, Replica
 from .refusal import Refused, invalid
-from .tables import DELETE, INSERT, Undo
+from .table_entries import DELETE, INSERT, Undo
 from .translate import decode_value
 
 PORT_BITS = 9
@@ -30,7 +30,7 @@ class Form:
 class ReplicationEngine:
     """The replication engine of one program; every method is called under the program's lock."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: ProgramState) -> None:
         self._multicast = state.multicast
         self._clones = state.clones
         self._forms: dict[tuple[str, int], Form] = {}

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from switchsum.protocol.p4runtime import config
 
 from ..meters import Meter, MeterUnit
-from ..state import Counter, Register, State
+from ..state import Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
 from .packet_io import ControllerHeader
@@ -129,7 +129,7 @@ def lookup(what: str, by_id: Mapping[int, Found], identifier: int) -> Found:
     return by_id[identifier]
 
 
-def bind(p4info: Any, state: State) -> Schema:
+def bind(p4info: Any, state: ProgramState) -> Schema:
     """Check a P4Info against a program, and return the objects by id; raises Refused where the two differ."""
     _refuse_unsupported(p4info)
     actions = {action.preamble.id: action for action in p4info.actions}

@@ -19,7 +19,7 @@ from switchsum.controller.config import Config
 from switchsum.controller.daemon import Controller
 from switchsum.controller.rpc_client import ControllerClient
 from switchsum.controller.service import Service
-from switchsum.controller.switch import Program
+from switchsum.controller.switch import Build
 from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import rpc, wire
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BYTES, Flag, Header, Kind, padding_bytes, payload_bytes
@@ -39,10 +39,10 @@ QUIET_S = patience(0.1)
 """After such a pause nothing more is on its way."""
 
 
-def program(lanes: int = LANES) -> Program:
+def program(lanes: int = LANES) -> Build:
     """Return a lane build as the controller takes it."""
     compiled = p4src.load(lanes)
-    return Program(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+    return Build(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
 
 
 class AnySwitch(Protocol):

@@ -12,8 +12,8 @@ import pytest
 from switchsum.controller import daemon as module
 from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.config import Config
-from switchsum.controller.state import State, Write
-from switchsum.controller.switch import Program, Switch
+from switchsum.controller.entries import SwitchState, Write
+from switchsum.controller.switch import Build, Switch
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     ControllerUnreachable,
@@ -207,7 +207,7 @@ def test_nobody_is_sent_away_by_a_controller_that_knows_nothing_yet(
     first.stop()
     read_state = Switch.read_state
 
-    def read_slowly(self: Switch) -> State:
+    def read_slowly(self: Switch) -> SwitchState:
         time.sleep(0.5)
         return read_state(self)
 
@@ -488,7 +488,7 @@ def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
         assert second.connected.wait(LONG_S)
         second.client.remove_job(rpc.RemoveJobRequest(job="a"))
         create(second, "b")
-        eventually(lambda: not first.controller._link.is_up)
+        eventually(lambda: not first.controller._connection.is_up)
         with pytest.raises(SwitchLost, match=f"controller {1 << 20} is primary"):
             first.client.list_jobs()
     finally:
@@ -503,7 +503,7 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
     assert sum_of_round(workers, workers[0].ready().first_number) == [3, 3]
     stranger = P4RuntimeClient(switch.address, election_id=1 << 100)
     stranger.connect()
-    eventually(lambda: not running.controller._link.is_up)
+    eventually(lambda: not running.controller._connection.is_up)
     asked = time.monotonic()
     for worker in workers:
         with pytest.raises(SwitchLost, match="another P4Runtime client has become primary"):
@@ -512,7 +512,7 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
     running.client.leave(workers[0].request)
 
     stranger.close()  # the place is vacant: the controller takes it again, and nobody goes on as if nothing had been
-    eventually(lambda: running.controller._link.is_up)
+    eventually(lambda: running.controller._connection.is_up)
     with pytest.raises(SwitchLost, match="another P4Runtime client"):
         running.client.heartbeat(workers[1].request)
     job = show(running)
@@ -533,13 +533,13 @@ def test_a_primary_that_came_and_went_between_two_looks_is_noticed_by_a_write(sw
         stranger.connect()
         stranger.close()
         with pytest.raises(SwitchLost):
-            running.controller._link.put(State())
+            running.controller._connection.put(SwitchState())
     with pytest.raises(SwitchLost, match="another P4Runtime client"):
         running.client.heartbeat(workers[0].request)
 
 
 def test_a_program_without_the_controllers_tables_is_refused_at_once() -> None:
-    wrong = Program(lanes=128, device_config=b"{}", p4info="tables { preamble { id: 1 name: 't' } }")
+    wrong = Build(lanes=128, device_config=b"{}", p4info="tables { preamble { id: 1 name: 't' } }")
     for p4info in (wrong.p4info, "no p4info"):
         with pytest.raises(UsageError):
             module.Controller(

@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from switchsum import p4src
+from switchsum.controller.entries import Entry, Group, Replica, SwitchState, apply, diff
 from switchsum.controller.jobs import Job, Jobs
 from switchsum.controller.machines import IncarnationState, MemberState
 from switchsum.controller.plan import (
@@ -30,7 +31,6 @@ from switchsum.controller.plan import (
     window_slots,
 )
 from switchsum.controller.schema import Schema, decode_group, encode_group
-from switchsum.controller.state import Entry, Group, Replica, State, apply, diff
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 from switchsum.protocol.p4runtime import parse_p4info
 from switchsum.protocol.wire import Address
@@ -61,13 +61,13 @@ def running_job(jobs: Jobs, name: str = "a", workers: int = 2, ports: list[int] 
     return job
 
 
-def rebuilt(state: State, now: float = 0.0) -> tuple[Jobs, Settings]:
+def rebuilt(state: SwitchState, now: float = 0.0) -> tuple[Jobs, Settings]:
     jobs, settings = make_jobs(), make_settings()
     assert rebuild(state, jobs, settings, now) == []
     return jobs, settings
 
 
-def find(state: State, table: str, **match: int) -> Entry:
+def find(state: SwitchState, table: str, **match: int) -> Entry:
     [entry] = [entry for entry in state.table(table) if match.items() <= entry.match.items()]
     return entry
 
@@ -172,7 +172,7 @@ def test_the_program_takes_every_entry_and_gives_it_back() -> None:
         decode_group(encode_group(group).packet_replication_engine_entry.multicast_group_entry)
         for group in state.groups.values()
     ]
-    assert State.of([*entries, *groups]) == state
+    assert SwitchState.of([*entries, *groups]) == state
 
 
 @pytest.mark.parametrize("table", [ADMISSION, RESULT_ADDRESS])
@@ -220,7 +220,7 @@ def test_the_least_record_is_a_job() -> None:
     entry = Entry(
         table=RESULT_ADDRESS, match={"job": 9, "rank": RECORD_RANK}, action="SwitchEgress.drop", metadata=record()
     )
-    jobs, _ = rebuilt(State.of([entry]))
+    jobs, _ = rebuilt(SwitchState.of([entry]))
     assert [(job.name, job.number) for job in jobs] == [("a", 9)]
 
 
@@ -254,7 +254,7 @@ def test_entries_of_somebody_else_are_reported_and_removed(metadata: bytes) -> N
         ),
         Entry(table="SwitchIngress.ingress_loss.probability", match={"port": 1}, action="x", metadata=metadata),
     ]
-    state = State.of(foreign)
+    state = SwitchState.of(foreign)
     jobs, settings = make_jobs(), make_settings()
     assert len(rebuild(state, jobs, settings, 0.0)) == 2
     assert not list(jobs)
@@ -267,7 +267,9 @@ def test_jobs_that_clash_are_not_both_rebuilt() -> None:
     running_job(jobs)
     other.last_number = 5
     other.create("b", workers=1, slots=2, timeout_s=5.0)
-    both = State.of([*plan(jobs, make_settings()).entries.values(), *plan(other, make_settings()).entries.values()])
+    both = SwitchState.of(
+        [*plan(jobs, make_settings()).entries.values(), *plan(other, make_settings()).entries.values()]
+    )
     again, settings = make_jobs(), make_settings()
     [problem] = rebuild(both, again, settings, 0.0)
     assert "clashes with ['a']" in problem
@@ -366,7 +368,7 @@ class ControllerLife(RuleBasedStateMachine):
     def start(self) -> None:
         self.jobs, self.settings = make_jobs(), make_settings()
         self.nonces = list(range(1000, 1003))  # some that will be drawn, some that may not
-        self.switch = State()
+        self.switch = SwitchState()
         self.now = 0.0
         self.epochs: dict[str, int] = {}
         self.jobs.create("a", workers=3, slots=4, timeout_s=3.0)

@@ -7,11 +7,11 @@ import pytest
 
 from switchsum.controller import switch as module
 from switchsum.controller.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
-from switchsum.controller.link import Link
+from switchsum.controller.connection import SwitchConnection
+from switchsum.controller.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
 from switchsum.controller.plan import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.slots import Cell
-from switchsum.controller.state import Change, Entry, Group, Replica, State, Write, diff
 from switchsum.controller.switch import BMV2_LIMITS, Limits, Switch
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import Header, Kind, Reason
@@ -37,7 +37,7 @@ BROADCAST = Entry(
     params={"group": FLOOD_GROUP},
 )
 RECORD = Entry(table=RESULT_ADDRESS, match={"job": 1, "rank": 0xFFFF}, action="SwitchEgress.drop", metadata=b'{"a":1}')
-STATE = State.of([IDENTIFIED, FLOODED, BROADCAST, RECORD])
+STATE = SwitchState.of([IDENTIFIED, FLOODED, BROADCAST, RECORD])
 FRAME = b"\xff" * 6 + bytes.fromhex("020000000009") + b"\x12\x34" + bytes(60)
 
 
@@ -80,7 +80,7 @@ def test_another_program_takes_the_place_of_the_first_and_leaves_nothing_of_it(s
 
 def test_what_is_written_is_what_is_read(switch: AnySwitch) -> None:
     connected, _ = connect(switch)
-    other = State.of(
+    other = SwitchState.of(
         [
             IDENTIFIED,
             Group(group=FLOOD_GROUP, replicas=frozenset({Replica(port=3, instance=5), Replica(port=3, instance=6)})),
@@ -281,7 +281,7 @@ def test_hellos_are_handed_on_with_their_port(switch: AnySwitch) -> None:
 
 
 def test_a_switch_that_is_not_there_is_named_once_and_in_plain_words(caplog: pytest.LogCaptureFixture) -> None:
-    link = Link("127.0.0.1:9", lambda: pytest.fail("nobody is to connect"))
+    link = SwitchConnection("127.0.0.1:9", lambda: pytest.fail("nobody is to connect"))
     text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"
     for _ in range(2):
         link.note(P4RuntimeError("StreamChannel", Code.UNAVAILABLE, text))

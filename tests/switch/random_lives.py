@@ -16,7 +16,7 @@ import numpy as np
 from switchsum.switch import ir
 from switchsum.switch.ir import Op, Relation
 from switchsum.switch.passes.analysis import GRAPHS
-from switchsum.switch.state import State
+from switchsum.switch.state import ProgramState
 from switchsum.switch.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
 from switchsum.switch.v1model import EGRESS_CLONE, NORMAL
 
@@ -64,7 +64,7 @@ class RandomLives:
         )
         self.program = replace(program, passes=PASSES)
 
-    def set_up(self, state: State) -> None:
+    def set_up(self, state: ProgramState) -> None:
         """Make the groups, sessions and entries that programs use."""
         state.multicast.set(GROUP, [(1, 4), (2, 5)])
         state.clones.set(ONE_CLONE, [(3, 21)])

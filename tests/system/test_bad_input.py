@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli.app import look_where_administrators_do
-from switchsum.doctor import State
+from switchsum.doctor import Verdict
 from switchsum.doctor.bmv2 import check_bmv2
 from switchsum.doctor.running import check_namespaces, check_ports, left_behind
 from switchsum.launch.children import OURSELVES, Children
@@ -53,7 +53,7 @@ def test_a_bmv2_that_will_not_do(fault: str, tmp_path: Path, monkeypatch: pytest
     script(tmp_path / "simple_switch_grpc", text)
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = check_bmv2()
-    assert finding.state is State.LIMITED
+    assert finding.state is Verdict.LIMITED
     assert found in finding.found
     assert "p4lang" in finding.remedy
 
@@ -63,7 +63,7 @@ def test_a_bmv2_that_is_missing_or_only_there_without_grpc(tmp_path: Path, monke
     assert check_bmv2().found == "simple_switch_grpc is not on PATH"
     script(tmp_path / "simple_switch", "echo 1.15.0")
     finding = check_bmv2()
-    assert finding.state is State.MISSING
+    assert finding.state is Verdict.MISSING
     assert "simple_switch has no P4Runtime" in finding.found
 
 
@@ -96,7 +96,7 @@ def test_a_good_one_is_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     script(tmp_path / "simple_switch_grpc", text)
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = check_bmv2()
-    assert (finding.state, finding.found) == (State.OK, f"1.15.0-fd5b1f0 ({tmp_path}/simple_switch_grpc)")
+    assert (finding.state, finding.found) == (Verdict.OK, f"1.15.0-fd5b1f0 ({tmp_path}/simple_switch_grpc)")
 
 
 @pytest.mark.root
@@ -131,10 +131,10 @@ def test_a_port_that_is_taken(busy: int) -> None:
     said = one_line("switch", "--listen", "127.0.0.1:0", "--udp", f"127.0.0.1:{busy}")
     assert f"`ss -lnup sport = :{busy}`" in said
     finding = check_ports({("tcp", busy): "a", ("udp", busy): "b"})
-    assert finding.state is State.LIMITED
+    assert finding.state is Verdict.LIMITED
     assert f"{busy}/tcp in use (a), {busy}/udp in use (b)" in finding.found
     assert f"sport = :{busy}" in finding.remedy
-    assert check_ports({}).state is State.OK
+    assert check_ports({}).state is Verdict.OK
 
 
 def test_an_address_of_another_machine() -> None:
@@ -172,7 +172,7 @@ def test_what_a_killed_launcher_left_in_its_namespaces_is_found() -> None:
         # Its parent is this process, which is no launcher, so nobody will ever end it.
         assert eventually(lambda: process.pid in left_behind(Path("/proc")))
         finding = check_namespaces()
-        assert finding.state is State.LIMITED
+        assert finding.state is Verdict.LIMITED
         assert str(process.pid) in finding.remedy
     finally:
         process.send_signal(signal.SIGKILL)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import switchsum
 from switchsum.cli import app
-from switchsum.doctor import State, examine, namespaces, python, shell, system
+from switchsum.doctor import Verdict, examine, namespaces, python, shell, system
 from switchsum.doctor.finding import Finding
 from switchsum.topologies import Leftovers
 
@@ -38,7 +38,7 @@ def test_version() -> None:
 
 def test_this_machine_has_the_essentials() -> None:
     findings = examine()
-    assert [finding.name for finding in findings if finding.essential and finding.state is not State.OK] == []
+    assert [finding.name for finding in findings if finding.essential and finding.state is not Verdict.OK] == []
     assert len({finding.name for finding in findings}) == len(findings)
 
 
@@ -70,7 +70,7 @@ def test_version_of_a_program_is_found_in_what_it_prints(tmp_path: Path, monkeyp
     write_program(tmp_path / "p4c-bm2-ss", "echo 1.15.0-0f4c5f1c")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     finding = check_program("p4c-bm2-ss")
-    assert finding.state is State.OK
+    assert finding.state is Verdict.OK
     assert finding.found.startswith("1.15.0-0f4c5f1c ")
 
 
@@ -78,7 +78,7 @@ def test_broken_program_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: 
     write_program(tmp_path / "p4c-bm2-ss", "echo 'cannot open shared object file' >&2; exit 127")
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = check_program("p4c-bm2-ss")
-    assert finding.state is State.LIMITED
+    assert finding.state is Verdict.LIMITED
     assert "shared object" in finding.found
 
 
@@ -112,15 +112,15 @@ def test_refused_namespace_is_explained(
 def test_what_a_mininet_has_left_is_reported_with_the_command_that_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "find_leftovers", lambda: Leftovers(interfaces=("s1-eth2",), processes=(4711,)))
     finding = system.check_leftovers()
-    assert finding.state is State.LIMITED
+    assert finding.state is Verdict.LIMITED
     assert finding.found == "s1-eth2 and process 4711"
     assert finding.remedy == "sudo kill -9 4711; sudo ip link delete s1-eth2"
 
 
 @pytest.mark.root
 def test_root_can_make_limited_veth_links() -> None:
-    assert namespaces.check_veth().state is State.OK
-    assert namespaces.check_rate().state is State.OK
+    assert namespaces.check_veth().state is Verdict.OK
+    assert namespaces.check_rate().state is Verdict.OK
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def no_shell_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("no_shell_environment")
 def test_shell_is_found_in_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "has_module", lambda name: False)
-    assert shell.check_shell().state is State.MISSING
+    assert shell.check_shell().state is Verdict.MISSING
     environment = shell.shell_environment()
     assert str(environment) in shell.check_shell().remedy
     package = environment / "lib/python3.11/site-packages/p4runtime_sh"
@@ -142,15 +142,15 @@ def test_shell_is_found_in_its_own_environment(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("protobuf", "state"), [("3.20.3", State.OK), ("3.21.0", State.LIMITED), ("7.36.2", State.LIMITED)]
+    ("protobuf", "state"), [("3.20.3", Verdict.OK), ("3.21.0", Verdict.LIMITED), ("7.36.2", Verdict.LIMITED)]
 )
 @pytest.mark.usefixtures("no_shell_environment")
-def test_shell_conflicts_with_a_newer_protobuf(protobuf: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_conflicts_with_a_newer_protobuf(protobuf: str, state: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "has_module", lambda name: True)
     monkeypatch.setattr(shell, "version_of", lambda name: protobuf)
     finding = shell.check_shell()
     assert finding.state is state
-    assert bool(finding.remedy) == (state is State.LIMITED)
+    assert bool(finding.remedy) == (state is Verdict.LIMITED)
 
 
 def test_shell_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ def controller(
     from switchsum.controller.config import Config
     from switchsum.controller.daemon import Controller
     from switchsum.controller.service import Service
-    from switchsum.controller.switch import Program
+    from switchsum.controller.switch import Build
     from switchsum.launch.ready import announce
 
     log_daemon(verbose=verbose)
@@ -57,7 +57,7 @@ def controller(
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
     compiled = p4src.load(lanes)
-    program = Program(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+    program = Build(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
     config = Config(
         program=program,
         switch_address=switch,

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from switchsum.cli.output import JsonOption, print_json
-from switchsum.doctor import Finding, State, examine
+from switchsum.doctor import Finding, Verdict, examine
 
-STYLES = {State.OK: "green", State.LIMITED: "yellow", State.MISSING: "yellow"}
+STYLES = {Verdict.OK: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "yellow"}
 
 
 def doctor(as_json: JsonOption = False) -> None:
@@ -26,7 +26,7 @@ def doctor(as_json: JsonOption = False) -> None:
         print_json([asdict(finding) for finding in findings])
     else:
         print_findings(findings)
-    if any(finding.essential and finding.state is not State.OK for finding in findings):
+    if any(finding.essential and finding.state is not Verdict.OK for finding in findings):
         raise typer.Exit(1)
 
 
@@ -35,7 +35,7 @@ def print_findings(findings: Sequence[Finding]) -> None:
     console = Console()
     table = Table("check", "state", "found", "needed for", title="switchsum doctor", title_justify="left")
     for finding in findings:
-        fatal = finding.essential and finding.state is not State.OK
+        fatal = finding.essential and finding.state is not Verdict.OK
         style = "red" if fatal else STYLES[finding.state]
         table.add_row(finding.name, f"[{style}]{finding.state}[/]", escape(finding.found), escape(finding.purpose))
     console.print(table)

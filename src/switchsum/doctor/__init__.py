@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from switchsum.doctor.examine import examine
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 from switchsum.doctor.shell import find_shell_python
 
-__all__ = ["Finding", "State", "examine", "find_shell_python"]
+__all__ = ["Finding", "Verdict", "examine", "find_shell_python"]

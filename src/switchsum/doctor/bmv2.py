@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 from switchsum.doctor.system import BMV2_HELP, p4lang_install, run_probe
 from switchsum.launch.bmv2 import PROGRAM, find
 from switchsum.protocol.errors import LocalError
@@ -17,9 +17,9 @@ def check_bmv2() -> Finding:
     try:
         path = find("bmv2")
     except LocalError as error:
-        state = State.LIMITED if shutil.which(PROGRAM) else State.MISSING
+        state = Verdict.LIMITED if shutil.which(PROGRAM) else Verdict.MISSING
         found = str(error).partition(": install")[0]
         return Finding(name=PROGRAM, state=state, found=found, purpose=purpose, remedy=p4lang_install(BMV2_HELP))
     version = re.search(r"\d+\.\d[\w.+-]*", run_probe([path, "--version"])[1])
     found = f"{version[0]} ({path})" if version else path
-    return Finding(name=PROGRAM, state=State.OK, found=found, purpose=purpose)
+    return Finding(name=PROGRAM, state=Verdict.OK, found=found, purpose=purpose)

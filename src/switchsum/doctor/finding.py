@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 
 
-class State(enum.StrEnum):
+class Verdict(enum.StrEnum):
     """The result of a check."""
 
     OK = "ok"
@@ -21,7 +21,7 @@ class Finding:
 
     name: str
     """The thing that was checked, in a word or two."""
-    state: State
+    state: Verdict
     """Whether it is good enough."""
     found: str
     """What was found: a version, a count, or the reason of a failure."""

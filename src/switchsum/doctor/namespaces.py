@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 from switchsum.doctor.system import read_setting, run_probe
 
 VETH = "ip link add swsum0 type veth peer name swsum1"
@@ -29,15 +29,15 @@ def probe_namespace(name: str, purpose: str, script: str, needed: list[str]) -> 
     absent = [program for program in needed if shutil.which(program) is None]
     if absent:
         found, remedy = f"no {', '.join(absent)} on PATH", "sudo apt install iproute2 util-linux"
-        return Finding(name=name, state=State.MISSING, found=found, purpose=purpose, remedy=remedy)
+        return Finding(name=name, state=Verdict.MISSING, found=found, purpose=purpose, remedy=remedy)
     as_root = os.geteuid() == 0
     user = [] if as_root else ["--user", "--map-root-user"]
     code, output = run_probe(["unshare", *user, "--net", "sh", "-c", script])
     if code == 0:
         found = "as root" if as_root else "in a user namespace"
-        return Finding(name=name, state=State.OK, found=found, purpose=purpose)
+        return Finding(name=name, state=Verdict.OK, found=found, purpose=purpose)
     reason, remedy = explain_refusal(output, as_root=as_root)
-    return Finding(name=name, state=State.MISSING, found=reason, purpose=purpose, remedy=remedy)
+    return Finding(name=name, state=Verdict.MISSING, found=reason, purpose=purpose, remedy=remedy)
 
 
 def explain_refusal(output: str, *, as_root: bool, proc_sys: Path = PROC_SYS) -> tuple[str, str]:

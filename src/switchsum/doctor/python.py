@@ -9,7 +9,7 @@ import platform
 import shlex
 import sys
 
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 
 OLDEST_PYTHON = (3, 11)
 TORCH_SERIES = ("2.13.", "2.14.", "2.15.")
@@ -41,7 +41,7 @@ def check_interpreter() -> Finding:
     will_do = sys.version_info >= OLDEST_PYTHON
     return Finding(
         name="Python",
-        state=State.OK if will_do else State.MISSING,
+        state=Verdict.OK if will_do else Verdict.MISSING,
         found=f"{platform.python_version()}, {platform.machine()}",
         purpose="everything",
         remedy="" if will_do else f"sudo apt install python{oldest}",
@@ -63,7 +63,7 @@ def check_packages() -> Finding:
     versions = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "numba", "grpcio", "protobuf"))
     return Finding(
         name="packages",
-        state=State.MISSING if problems else State.OK,
+        state=Verdict.MISSING if problems else Verdict.OK,
         found="; ".join(problems.values()) or versions,
         purpose="everything",
         remedy=pip_install("--upgrade", *problems) if problems else "",
@@ -84,13 +84,13 @@ def check_compiler() -> Finding:
     except Exception as error:  # a broken LLVM may raise anything; the text is the finding
         return Finding(
             name=name,
-            state=State.MISSING,
+            state=Verdict.MISSING,
             found=str(error),
             purpose=purpose,
             remedy=pip_install("--force-reinstall", "llvmlite"),
             essential=True,
         )
-    return Finding(name=name, state=State.OK, found=f"{version} for {processor}", purpose=purpose, essential=True)
+    return Finding(name=name, state=Verdict.OK, found=f"{version} for {processor}", purpose=purpose, essential=True)
 
 
 def check_scikit_learn() -> Finding:
@@ -98,7 +98,7 @@ def check_scikit_learn() -> Finding:
     version = version_of("scikit-learn")
     return Finding(
         name="scikit-learn",
-        state=State.OK if version else State.MISSING,
+        state=Verdict.OK if version else Verdict.MISSING,
         found=version or "not installed",
         purpose="the demo's data (make demo)",
         remedy="" if version else pip_install("scikit-learn"),
@@ -111,7 +111,7 @@ def check_torch() -> Finding:
     will_do = version.startswith(TORCH_SERIES)
     return Finding(
         name="PyTorch",
-        state=State.OK if will_do else State.LIMITED if version else State.MISSING,
+        state=Verdict.OK if will_do else Verdict.LIMITED if version else Verdict.MISSING,
         found=version or "not installed",
         purpose="training with torch 2.13 to 2.15, comparison with gloo",
         remedy="" if will_do else pip_install("torch>=2.13,<2.16"),

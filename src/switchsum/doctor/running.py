@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 from switchsum.launch.wires import ENTERED
 from switchsum.native.sockets import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.errors import LocalError
@@ -27,7 +27,7 @@ def check_ports(ports: dict[tuple[str, int], str] = PORTS) -> Finding:
     tests = " or ".join(f"sport = :{port}" for _, port in taken)
     return Finding(
         name="default ports",
-        state=State.LIMITED if taken else State.OK,
+        state=Verdict.LIMITED if taken else Verdict.OK,
         found=found or "free",
         purpose="switch and controller that other machines reach",
         remedy=f"sudo ss -lntup '( {tests} )'  # says by whom" if taken else "",
@@ -37,16 +37,16 @@ def check_ports(ports: dict[tuple[str, int], str] = PORTS) -> Finding:
 def check_sockets() -> Finding:
     """Check whether there is a directory for sockets of switch and controller that only this user can enter."""
     try:
-        found, state = f"{runtime_directory()}, for this user alone", State.OK
+        found, state = f"{runtime_directory()}, for this user alone", Verdict.OK
     except LocalError as error:
-        found, state = str(error).partition("; " + RUNTIME_VARIABLE)[0], State.MISSING
+        found, state = str(error).partition("; " + RUNTIME_VARIABLE)[0], Verdict.MISSING
     return Finding(
         name="directory of sockets",
         state=state,
         found=found,
         purpose="switch and controller started by hand find each other",
         remedy=""
-        if state is State.OK
+        if state is Verdict.OK
         else f"export {RUNTIME_VARIABLE}=$HOME/.switchsum; mkdir -m 700 $HOME/.switchsum",
     )
 
@@ -67,7 +67,7 @@ def check_namespaces(processes: Path = Path("/proc")) -> Finding:
     left = left_behind(processes)
     return Finding(
         name="left-over namespaces",
-        state=State.LIMITED if left else State.OK,
+        state=Verdict.LIMITED if left else Verdict.OK,
         found=f"held by process {', '.join(map(str, left))}, whose launcher is gone" if left else "none of ours",
         purpose="--links veth leaves nothing behind",
         remedy=f"kill -9 {' '.join(map(str, left))}" if left else "",

@@ -11,7 +11,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 from switchsum.doctor.python import has_module, version_of
 
 FIRST_PROTOBUF_THAT_FAILS = (3, 21)
@@ -47,12 +47,12 @@ def check_shell() -> Finding:
     name, purpose = "p4runtime-shell", "switchsum shell"
     python = find_shell_python()
     if python is not None:
-        return Finding(name=name, state=State.OK, found=f"runs under {python}", purpose=purpose)
+        return Finding(name=name, state=Verdict.OK, found=f"runs under {python}", purpose=purpose)
     environment = shell_environment()
     here = has_module("p4runtime_sh")
     return Finding(
         name=name,
-        state=State.LIMITED if here else State.MISSING,
+        state=Verdict.LIMITED if here else Verdict.MISSING,
         found=f"conflicts with protobuf {version_of('protobuf')}" if here else "not installed",
         purpose=purpose,
         remedy=f"python3 -m venv {shlex.quote(str(environment))} && "

@@ -13,7 +13,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from switchsum.doctor.finding import Finding, State
+from switchsum.doctor.finding import Finding, Verdict
 from switchsum.topologies import find_leftovers
 
 PROBE_TIMEOUT_S = 10.0
@@ -29,7 +29,7 @@ def check_cores() -> Finding:
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     return Finding(
         name="cores",
-        state=State.OK if allowed > 1 else State.LIMITED,
+        state=Verdict.OK if allowed > 1 else Verdict.LIMITED,
         found=f"{allowed} of {present}",
         purpose="switch and workers side by side",
         remedy=f"taskset --pid --cpu-list 0-{present - 1} $$" if allowed == 1 < present else "",
@@ -50,9 +50,9 @@ def check_shared_memory() -> Finding:
             "ulimit -n 4096" if error.errno == errno.EMFILE else "free -m; uname -r  # wants memory, and Linux 3.17"
         )
         return Finding(
-            name=name, state=State.MISSING, found=f"memfd: {error}", purpose=purpose, remedy=remedy, essential=True
+            name=name, state=Verdict.MISSING, found=f"memfd: {error}", purpose=purpose, remedy=remedy, essential=True
         )
-    return Finding(name=name, state=State.OK, found="memfd", purpose=purpose, essential=True)
+    return Finding(name=name, state=Verdict.OK, found="memfd", purpose=purpose, essential=True)
 
 
 def check_raw_sockets() -> Finding:
@@ -62,12 +62,14 @@ def check_raw_sockets() -> Finding:
         socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close()
     except OSError as error:
         program = shutil.which("switchsum") or f"{sys.executable} -m switchsum"
-        return Finding(name=name, state=State.MISSING, found=str(error), purpose=purpose, remedy=f"sudo {program} ...")
-    return Finding(name=name, state=State.OK, found="CAP_NET_RAW", purpose=purpose)
+        return Finding(
+            name=name, state=Verdict.MISSING, found=str(error), purpose=purpose, remedy=f"sudo {program} ..."
+        )
+    return Finding(name=name, state=Verdict.OK, found="CAP_NET_RAW", purpose=purpose)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class Tool:
     """A program to look for on PATH."""
 
     name: str
@@ -101,22 +103,22 @@ def p4lang_install(page: str) -> str:
     )
 
 
-def programs() -> list[Program]:
+def programs() -> list[Tool]:
     """Return the programs that switchsum can use; it comes without them."""
     return [
-        Program(name="ip", version="-V", purpose="--links veth", remedy="sudo apt install iproute2"),
-        Program(name="tc", version="-V", purpose="--rate", remedy="sudo apt install iproute2"),
-        Program(
+        Tool(name="ip", version="-V", purpose="--links veth", remedy="sudo apt install iproute2"),
+        Tool(name="tc", version="-V", purpose="--rate", remedy="sudo apt install iproute2"),
+        Tool(
             name="ethtool",
             version="--version",
             purpose="checksum and receive offload of veth links",
             remedy="sudo apt install ethtool",
         ),
-        Program(
+        Tool(
             name="tcpdump", version="--version", purpose="capture filters of scapy", remedy="sudo apt install tcpdump"
         ),
-        Program(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install(P4C_HELP)),
-        Program(
+        Tool(name="p4c-bm2-ss", version="--version", purpose="make p4", remedy=p4lang_install(P4C_HELP)),
+        Tool(
             name="mn",
             version="--version",
             purpose="make mininet",
@@ -125,13 +127,13 @@ def programs() -> list[Program]:
     ]
 
 
-def check_program(program: Program) -> Finding:
+def check_program(program: Tool) -> Finding:
     """Look for a program on PATH and ask for its version."""
     path = shutil.which(program.name)
     if path is None:
         return Finding(
             name=program.name,
-            state=State.MISSING,
+            state=Verdict.MISSING,
             found="not on PATH",
             purpose=program.purpose,
             remedy=program.remedy,
@@ -141,13 +143,13 @@ def check_program(program: Program) -> Finding:
     if code != 0 and version is None:
         return Finding(
             name=program.name,
-            state=State.LIMITED,
+            state=Verdict.LIMITED,
             found=f"{path} fails: {output.strip()[-200:]}",
             purpose=program.purpose,
             remedy=program.remedy,
         )
     found = f"{version[0]} ({path})" if version else path
-    return Finding(name=program.name, state=State.OK, found=found, purpose=program.purpose)
+    return Finding(name=program.name, state=Verdict.OK, found=found, purpose=program.purpose)
 
 
 def run_probe(command: list[str]) -> tuple[int, str]:
@@ -173,8 +175,8 @@ def check_leftovers() -> Finding:
     name, purpose = "left-over Mininet", "make mininet, which makes interfaces of the same names"
     left = find_leftovers()
     if left:
-        return Finding(name=name, state=State.LIMITED, found=str(left), purpose=purpose, remedy=left.remedy)
-    return Finding(name=name, state=State.OK, found="nothing of Mininet's", purpose=purpose)
+        return Finding(name=name, state=Verdict.LIMITED, found=str(left), purpose=purpose, remedy=left.remedy)
+    return Finding(name=name, state=Verdict.OK, found="nothing of Mininet's", purpose=purpose)
 
 
 def read_setting(name: str, root: Path = Path("/proc/sys")) -> str:

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from switchsum import p4src
 from switchsum.controller.client import P4RuntimeClient, Pipeline
+from switchsum.controller.entries import Entry, Group, Replica
 from switchsum.controller.schema import Schema, encode_group
-from switchsum.controller.state import Entry, Group, Replica
 from switchsum.launch.bmv2 import AS_STARTED, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths

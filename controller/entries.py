@@ -88,14 +88,14 @@ class Group:
 
 
 @dataclass(slots=True)
-class State:
+class SwitchState:
     """Table entries and multicast groups of a switch."""
 
     entries: dict[EntryKey, Entry] = field(default_factory=dict)
     groups: dict[int, Group] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, items: Iterable[Entry | Group]) -> State:
+    def of(cls, items: Iterable[Entry | Group]) -> SwitchState:
         """Collect items; a later one takes the place of an earlier one with the same key."""
         state = cls()
         for item in items:
@@ -142,7 +142,7 @@ class Write:
     """The item to write; of a DELETE only its key is used."""
 
 
-def diff(current: State, desired: State, gate: str) -> list[list[Write]]:
+def diff(current: SwitchState, desired: SwitchState, gate: str) -> list[list[Write]]:
     """Return the writes that change `current` into `desired`, in steps that must be carried out one after the other.
 
     Packets run between any two writes, and must never meet half of a change.  `gate` is the table without whose entry a
@@ -173,14 +173,14 @@ def diff(current: State, desired: State, gate: str) -> list[list[Write]]:
     return [step for step in steps if step]
 
 
-def _putting(current: State, item: Entry | Group) -> Change:
+def _putting(current: SwitchState, item: Entry | Group) -> Change:
     exists = current.has(item) or (isinstance(item, Entry) and item.is_default)
     return Change.MODIFY if exists else Change.INSERT
 
 
-def apply(steps: Sequence[Sequence[Write]], state: State) -> State:
+def apply(steps: Sequence[Sequence[Write]], state: SwitchState) -> SwitchState:
     """Return the state after the writes; raises ValueError for a write that a switch would refuse."""
-    after = State(dict(state.entries), dict(state.groups))
+    after = SwitchState(dict(state.entries), dict(state.groups))
     for write in (write for step in steps for write in step):
         # P4Runtime refuses to insert what exists, and to modify or delete what does not.
         exists = after.has(write.item) or (isinstance(write.item, Entry) and write.item.is_default)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.controller.state import (
+from switchsum.controller.entries import (
     Between,
     Change,
     Entry,
@@ -15,7 +15,7 @@ from switchsum.controller.state import (
     Match,
     Prefix,
     Replica,
-    State,
+    SwitchState,
     Write,
     apply,
     diff,
@@ -45,19 +45,19 @@ groups = st.builds(
     Group, group=st.integers(1, 3), replicas=st.frozensets(st.builds(Replica, port=small, instance=small), max_size=3)
 )
 states = st.builds(
-    lambda default, items: State.of([default, *items]), defaults, st.lists(entries | groups, max_size=12)
+    lambda default, items: SwitchState.of([default, *items]), defaults, st.lists(entries | groups, max_size=12)
 )
 
 
 @given(states, states)
-def test_the_diff_makes_one_state_of_the_other(current: State, desired: State) -> None:
+def test_the_diff_makes_one_state_of_the_other(current: SwitchState, desired: SwitchState) -> None:
     steps = diff(current, desired, GATE)
     assert apply(steps, current) == desired
     assert diff(desired, desired, GATE) == []
 
 
 @given(states, states)
-def test_the_gate_is_closed_first_and_opened_last_but_for_defaults(current: State, desired: State) -> None:
+def test_the_gate_is_closed_first_and_opened_last_but_for_defaults(current: SwitchState, desired: SwitchState) -> None:
     steps = diff(current, desired, GATE)
     defaults = [[isinstance(write.item, Entry) and write.item.is_default for write in step] for step in steps]
     assert all(all(kinds) or not any(kinds) for kinds in defaults), "defaults have a step to themselves"
@@ -75,7 +75,7 @@ def test_the_gate_is_closed_first_and_opened_last_but_for_defaults(current: Stat
 
 
 @given(states, states)
-def test_room_is_made_before_it_is_taken(current: State, desired: State) -> None:
+def test_room_is_made_before_it_is_taken(current: SwitchState, desired: SwitchState) -> None:
     changes = [write.change for step in diff(current, desired, GATE) for write in step]
     deletes = [index for index, change in enumerate(changes) if change is Change.DELETE]
     assert deletes == list(range(len(deletes)))
@@ -84,7 +84,7 @@ def test_room_is_made_before_it_is_taken(current: State, desired: State) -> None
 def test_a_group_is_there_before_entries_that_name_it_and_goes_after_them() -> None:
     group = Group(group=1, replicas=frozenset())
     entry = Entry(table="members", match={"port": 1}, action="admit", params={"group": 1})
-    there, empty = State.of([group, entry]), State()
+    there, empty = SwitchState.of([group, entry]), SwitchState()
     assert [write.item for step in diff(empty, there, GATE) for write in step] == [group, entry]
     assert [write.item for step in diff(there, empty, GATE) for write in step] == [entry, group]
 
@@ -92,12 +92,12 @@ def test_a_group_is_there_before_entries_that_name_it_and_goes_after_them() -> N
 @pytest.mark.parametrize("change", Change)
 def test_apply_refuses_what_a_switch_would_refuse(change: Change) -> None:
     entry = Entry(table="members", action="admit")
-    state = State.of([entry]) if change is Change.INSERT else State()
+    state = SwitchState.of([entry]) if change is Change.INSERT else SwitchState()
     with pytest.raises(ValueError, match=str(change)):
         apply([[Write(change=change, item=entry)]], state)
 
 
 def test_a_default_action_is_only_ever_modified() -> None:
     default = Entry(table="identity", action="a", is_default=True)
-    assert diff(State(), State.of([default]), GATE) == [[Write(change=Change.MODIFY, item=default)]]
-    assert diff(State.of([default]), State(), GATE) == []
+    assert diff(SwitchState(), SwitchState.of([default]), GATE) == [[Write(change=Change.MODIFY, item=default)]]
+    assert diff(SwitchState.of([default]), SwitchState(), GATE) == []

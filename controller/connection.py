@@ -14,9 +14,9 @@ from typing import Final
 from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
+from .entries import SwitchState, diff
 from .plan import ADMISSION
 from .slots import Cell, SlotRange, plan_numbers
-from .state import State, diff
 from .switch import Limits, Switch
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ OUSTED_CODES: Final = frozenset({Code.ALREADY_EXISTS, Code.PERMISSION_DENIED})
 """Codes that mean that another client has become primary."""
 
 
-class Link:
+class SwitchConnection:
     """The connection to a switch that may be away.
 
     `open` may take long and changes nothing here, so that it needs no lock; all other methods need one.  Methods that
@@ -40,7 +40,7 @@ class Link:
         self.address = address
         self._make_switch = make_switch
         self._switch: Switch | None = None
-        self.current = State()
+        self.current = SwitchState()
         """The entries and groups that are on the switch."""
         self.limits = Limits()
         """The limits of the switch."""
@@ -100,7 +100,7 @@ class Link:
             raise SwitchLost(f"the controller has no switch at {self.address}: {self._trouble or 'not connected yet'}")
         return self._switch
 
-    def put(self, desired: State) -> None:
+    def put(self, desired: SwitchState) -> None:
         """Write the difference between the desired state and the switch's."""
         switch = self.need()
         if steps := diff(self.current, desired, ADMISSION):

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from switchsum.protocol.p4runtime import Code, Outcome, v1
 
-from ..state import State
+from ..state import ProgramState
 from .arrays import Counters, Meters, Registers
 from .refusal import Refused, invalid, refusals
 from .replication import ReplicationEngine
 from .schema import bind
-from .tables import DELETE, INSERT, MODIFY, TableEntries, Undo
-from .value_sets import ValueSets
+from .table_entries import DELETE, INSERT, MODIFY, TableEntries, Undo
+from .value_set_entries import ValueSets
 
 Writer = Callable[[int, Any], Undo]
 Reader = Callable[[Any], Iterator[Any]]
@@ -22,10 +22,10 @@ _PROFILES: Final = ("action_profile_member", "action_profile_group")
 _ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this atomic batch failed")
 
 
-class Program:
+class Entities:
     """The entities of one loaded program."""
 
-    def __init__(self, config: Any, state: State) -> None:
+    def __init__(self, config: Any, state: ProgramState) -> None:
         self.config = config
         """The ForwardingPipelineConfig from which it was loaded."""
         self.state = state
