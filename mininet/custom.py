@@ -57,6 +57,9 @@ BUCKET = {"use_tbf": True, "latency_ms": 1000}
 OFFLOADS = ("tx", "tso", "gso", "gro")
 
 
+compilers: dict[str, subprocess.Popen[bytes]] = {}
+
+
 class Survey:
     """The network around a switch, as a `Topology` and as Mininet's objects."""
 
@@ -185,7 +188,11 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
             assert running is not None
             assert controller is not None
             while not controller.is_ready(wait_s=0.1):
+                before = running.progress
                 running.is_ready(wait_s=0.0)  # reads what the switch says while it compiles, which sets `heard_s`
+                if running.progress != before:
+                    info(f"\n{switch.name} is {running.progress}")
+                    compile_for_hosts(switch.folder)
                 broken = [daemon for daemon in (running, controller) if daemon.has_ended()]
                 heard_s = max(began_s, running.heard_s, controller.heard_s)
                 if broken or time.monotonic() > heard_s + READY_S:
@@ -230,6 +237,16 @@ class Bmv2Switch(SwitchsumSwitch):
         """Return the command of BMv2, with a free port for its Thrift server, which cannot be turned off."""
         # BMv2's threads wake each other for every packet; those of a batch process do not interrupt the running one.
         return ["chrt", "--batch", "0", "simple_switch_grpc", "--thrift-port", str(free_port())]
+
+
+def compile_for_hosts(folder: Path) -> None:
+    """Have what hosts run compiled while switches compile, which they do not where that was done before."""
+    if "hosts" not in compilers:
+        command = ["setpriv", "--pdeathsig", "KILL", "--", str(BIN / "switchsum"), "warm", "--workers"]
+        with (folder / "hosts.log").open("ab") as output:
+            compilers["hosts"] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
 
 
 def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import json
 import os
 import select
 import shutil
@@ -29,6 +30,8 @@ class Daemon:
         self.said = b""
         self.heard_s = time.monotonic()
         """Time when it was started, or when it last said that it compiles."""
+        self.progress = ""
+        """What it has last said of that."""
         self.ready, writing = os.pipe()
         with log.open("ab") as output:
             self.process = subprocess.Popen(
@@ -51,6 +54,7 @@ class Daemon:
         progress = [line for line in lines if b'"progress"' in line]  # src/switchsum/launch/ready.py
         if progress:
             self.heard_s = time.monotonic()
+            self.progress = str(json.loads(progress[-1])["progress"])
         return len(lines) > len(progress)
 
     def has_ended(self) -> bool:

@@ -97,6 +97,18 @@ def test_a_star_from_mininets_prompt(mn: Mn, switch: str) -> None:
     assert "3 workers agree" in done.stdout, done.stdout
 
 
+@pytest.mark.timeout(1800)
+def test_from_an_empty_cache_mininet_shows_what_it_waits_for(
+    mn: Mn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHSUM_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setitem(globals(), "DEADLINE_S", patience(600))
+    done = mn("--switch", "switchsum", "--topo", "star,2", "--test", WORKER)
+    assert done.returncode == 0, done.stdout
+    assert "s1 is compiling" in done.stdout.partition("s1 adds")[0], done.stdout
+    assert "2 workers agree" in done.stdout
+
+
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_job_adds_across_two_spines(mn: Mn, switch: str) -> None:
     script = "s1 switchsum stats --json </dev/null\n"

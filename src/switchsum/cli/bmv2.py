@@ -11,8 +11,10 @@ from switchsum.protocol.errors import SwitchsumError
 
 def main() -> None:
     """Run the switch; entry of the console script.  A SwitchsumError is printed as one line."""
+    from switchsum.launch.ready import report_progress
     from switchsum.switch.command_line import run
 
+    report_progress()  # to Mininet, whose patience would end
     try:
         run(sys.argv[1:])
     except SwitchsumError as error:
