@@ -36,8 +36,8 @@ CLOSE_S: Final = 0.5
 
 _CHANNEL_OPTIONS: Final = (
     *CHANNEL_OPTIONS,
-    ("grpc.enable_http_proxy", 0),  # an environment made for the web must not divert loopback
-    ("grpc.use_local_subchannel_pool", 1),  # a new connection does not inherit the back-off of a failed one
+    ("grpc.enable_http_proxy", 0),  # http_proxy in the environment must not divert connections on the loopback
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection must not wait for the backoff of a failed one
 )
 
 

@@ -1,4 +1,7 @@
-"""A caller of the controller's gRPC methods, for people's tools and the launcher."""
+"""A client of the controller's gRPC methods, for the command line and the launcher.
+
+Workers have a client of their own in the host's floor, since floors do not import each other.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,15 @@ Reply = TypeVar("Reply")
 
 AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 OPTIONS: Final = (
-    ("grpc.enable_http_proxy", 0),  # an environment made for the web must not divert loopback
-    ("grpc.use_local_subchannel_pool", 1),  # a new client does not inherit the back-off of another one
+    ("grpc.enable_http_proxy", 0),  # http_proxy in the environment must not divert connections on the loopback
+    ("grpc.use_local_subchannel_pool", 1),  # a new client must not wait for the backoff of another one
 )
 
 
 class ControllerClient:
     """A connection to a controller, usable in a `with` block.
 
-    Each method sends one message and returns the reply; it raises the error that the controller raised, or
+    Each method sends one message and returns the reply.  It raises the error that the controller has raised, or
     ControllerUnreachable.
     """
 
@@ -41,7 +44,7 @@ class ControllerClient:
         self.close()
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
     def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
@@ -53,7 +56,7 @@ class ControllerClient:
         return self._call("Ready", request, rpc.ReadyReply, wait_s=request.wait_s)
 
     def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
-        """Ask that the job goes on without those that are lost."""
+        """Ask that the job continues without the members that are lost."""
         return self._call("Reform", request, rpc.ReformReply, wait_s=request.wait_s)
 
     def leave(self, request: rpc.MemberRequest) -> None:
@@ -65,7 +68,7 @@ class ControllerClient:
         return self._call("Heartbeat", request, rpc.HeartbeatReply)
 
     def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
-        """Tell what a member has issued, and hear what the others have."""
+        """Tell the operation that a member has issued; return those of all members."""
         return self._call("Compare", request, rpc.CompareReply, wait_s=request.wait_s)
 
     def create_job(self, request: rpc.CreateJobRequest) -> rpc.JobInfo:
@@ -73,7 +76,7 @@ class ControllerClient:
         return self._call("CreateJob", request, rpc.JobInfo)
 
     def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
-        """Change a job's size; its members join again."""
+        """Change the size of a job; its members have to join again."""
         return self._call("ResizeJob", request, rpc.JobInfo)
 
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
@@ -81,15 +84,15 @@ class ControllerClient:
         return self._call("ShowJob", request, rpc.JobInfo)
 
     def remove_job(self, request: rpc.RemoveJobRequest) -> None:
-        """Forget a job."""
+        """Remove a job."""
         self._call("RemoveJob", request, rpc.Empty)
 
     def list_jobs(self) -> rpc.JobList:
-        """Describe every job."""
+        """Describe all jobs."""
         return self._call("ListJobs", rpc.Empty(), rpc.JobList)
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
-        """Read slots from the switch."""
+        """Read the cells of slots from the switch."""
         return self._call("Slots", request, rpc.SlotList)
 
     def statistics(self) -> rpc.Statistics:
@@ -97,7 +100,7 @@ class ControllerClient:
         return self._call("Statistics", rpc.Empty(), rpc.Statistics)
 
     def ports(self) -> rpc.PortList:
-        """Describe every port that something is known of."""
+        """Describe all ports of which something is known."""
         return self._call("Ports", rpc.Empty(), rpc.PortList)
 
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
@@ -105,7 +108,7 @@ class ControllerClient:
         return self._call("SetLoss", request, rpc.PortList)
 
     def info(self) -> rpc.ControllerInfo:
-        """Ask who the controller is."""
+        """Describe the controller."""
         return self._call("Info", rpc.Empty(), rpc.ControllerInfo)
 
     def _call(self, method: str, request: Any, reply: type[Reply], *, wait_s: float = 0.0) -> Reply:

@@ -164,8 +164,10 @@ class Loop:
         self._packet.hold(ports, np.zeros(len(held), np.uint32), output.addresses[held], output.lengths[held])
 
 
+# A kind of port that a switch does not have is None, for which numba compiles no code: a loop over shared memory alone
+# compiles in a fifth of the time of all three.
 @kernel
-def _run(  # what is None is not compiled: memory alone takes a fifth of the time that all three take
+def _run(
     shm: ShmWords | None,
     packet: PacketWords | None,
     udp: UdpWords | None,
@@ -266,7 +268,7 @@ def _collect(
 
 @inner
 def _release(shm: ShmWords | None) -> None:
-    """Let the workers have their rows back."""
+    """Give the workers their rows back."""
     if shm is not None:
         shm_kernels.release_all(shm)
 

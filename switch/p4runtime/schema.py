@@ -79,7 +79,7 @@ class TableSchema:
         return self.table.spec.name
 
     def action_named(self, name: str) -> ActionSchema | None:
-        """Return an action by P4 name; None for one that P4Info does not show."""
+        """Return an action by P4 name; None for an action that P4Info does not list."""
         return next((action for action in self.actions.values() if action.spec.name == name), None)
 
 

@@ -52,15 +52,15 @@ def stats(
 
 
 def ports(controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
-    """List the switch's ports: who is behind them, and their simulated loss."""
+    """List the switch's ports: the members behind each, and its simulated loss."""
     with connect(controller) as client:
         _print_ports(client.ports(), as_json=as_json)
 
 
 def drop_probability(
     probability: Annotated[float | None, typer.Argument(help="0 to 1, on arrival and again on departure.")] = None,
-    ingress: Annotated[float | None, typer.Option(help="Only, or else, on arrival.")] = None,
-    egress: Annotated[float | None, typer.Option(help="Only, or else, on departure.")] = None,
+    ingress: Annotated[float | None, typer.Option(help="Probability on arrival, instead of the argument.")] = None,
+    egress: Annotated[float | None, typer.Option(help="Probability on departure, instead of the argument.")] = None,
     port: Annotated[int | None, typer.Option(help="At this port; without it at every port that has members.")] = None,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,

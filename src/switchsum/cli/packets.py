@@ -24,7 +24,7 @@ def send(
         list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="Header fields: kind=hello slot=3 flags=repeat.")
     ] = None,
     values: Annotated[str | None, typer.Option(help="Lanes, 1,-2,3, repeated until the payload is full.")] = None,
-    job: Annotated[str | None, typer.Option(help="Join this job first; without it nobody knows the sender.")] = None,
+    job: Annotated[str | None, typer.Option(help="Join this job first; else the switch refuses the sender.")] = None,
     rank: Annotated[int, typer.Option(help="Rank to join as.")] = 0,
     link: Annotated[
         str, typer.Option(envvar="SWITCHSUM_LINK", help="udp:HOST, packet:INTERFACE, scapy:INTERFACE or shm:NAME.")

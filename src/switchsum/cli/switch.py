@@ -43,7 +43,7 @@ def switch(
     engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE,
     shards: Annotated[int, typer.Option(help="Cores to share frames out to: 1, 2, 4 and so on.")] = 1,
     shard_by: Annotated[
-        str | None, typer.Option(metavar="HEADER.FIELD", help="Whose low bits say which core has a frame: agg.slot.")
+        str | None, typer.Option(metavar="HEADER.FIELD", help="Field whose low bits choose a frame's core: agg.slot.")
     ] = None,
     pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None,
     max_passes: Annotated[

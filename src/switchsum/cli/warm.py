@@ -47,7 +47,7 @@ def warm(
 
 
 def _warm_workers(links: list[Links]) -> None:
-    """Compile what workers run before they have a link."""
+    """Compile the kernels of workers, without a link."""
     from switchsum.host.links.warm import warm_up
 
     for link in links:

@@ -34,7 +34,7 @@ class Child:
     """Its name in messages and in front of its output."""
     process: subprocess.Popen[bytes]
     may_end: bool = False
-    """Whether the job goes on when it has ended, however it did."""
+    """The job continues when this child has ended, with any exit code."""
     pumps: list[threading.Thread] = field(default_factory=list)
     """Threads that copy its output."""
 

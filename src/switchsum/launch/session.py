@@ -121,14 +121,14 @@ def daemon(
 
 
 def compile_for_workers(children: Children, links: Links) -> None:
-    """Have what workers run compiled while the switch compiles its own, where that was not done before."""
+    """Compile the kernels of the workers while the switch compiles its own, if the cache does not have them."""
     if lacks_workers_code():
         command = [*OURSELVES, "warm", "--workers", "--links", links]
         children.start("workers' code", command, prefix=True, may_end=True)
 
 
 def lacks_workers_code() -> bool:
-    """Return whether the cache has nothing of what workers run."""
+    """Return whether the cache has no kernel of the workers."""
     store = open_store("kernels", source_digest())
     return store is not None and not store.has("host.engine.machine.")
 
