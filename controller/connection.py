@@ -7,11 +7,13 @@ that only differences are written, and turns P4Runtime's errors into the errors 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final
 
 from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
+from switchsum.protocol.frame import Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
 from .entries import SwitchState, diff
@@ -20,6 +22,17 @@ from .slots import Cell, SlotRange, plan_numbers
 from .switch import Limits, Switch
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCounts:
+    """What the switch has counted for each member."""
+
+    frames: Mapping[tuple[str, int, int], tuple[int, int]]
+    """Packets and bytes by table, job number and rank."""
+    reasons: Mapping[tuple[int, int], Mapping[Reason, int]]
+    """Packets by multicast group and rank."""
+
 
 CONNECTION_CODES: Final = frozenset(
     {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION}
@@ -131,6 +144,17 @@ class SwitchConnection:
         """Return packets and bytes by reason."""
         with self._explained():
             return self.need().count_events()
+
+    def count_members(self, groups: Mapping[int, int]) -> MemberCounts:
+        """Return what each member has sent and was sent, given the ranks of each multicast group."""
+        with self._explained():
+            switch = self.need()
+            return MemberCounts(frames=switch.count_frames(), reasons=switch.count_reasons(groups))
+
+    def clear_counts(self, group: int, ranks: int) -> None:
+        """Begin to count a group's frames from 0."""
+        with self._explained():
+            self.need().clear_reasons(group, ranks)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -233,7 +233,9 @@ class Controller:
         try:
             # Slots are read and cleared while no entry lets any frame into them: the old members are shut out, the new
             # ones not admitted yet.
-            self._jobs.admit(job, self._connection.hand_over(job.slots))
+            first_number = self._connection.hand_over(job.slots)
+            self._connection.clear_counts(job.group, job.workers)
+            self._jobs.admit(job, first_number)
             self._synchronise()
         except RemoteError as error:
             if self._connection.is_up:  # otherwise it is done when the switch is back
@@ -514,7 +516,9 @@ class Controller:
         """Read the switch's counters."""
         with self._changed:
             self._need_switch()
-            return views.statistics(self._connection.count_events())
+            live = [job for job in self._jobs if job.live is not None]
+            counts = self._connection.count_members({job.group: job.workers for job in live})
+            return views.statistics(self._connection.count_events(), live, counts)
 
     def ports(self, _: rpc.Empty) -> rpc.PortList:
         """Describe all ports of which something is known."""

@@ -70,6 +70,7 @@ class Schema:
         self._actions = {action.preamble.name: action for action in p4info.actions}
         self._params = {name: Fields(f"action {name}", action.params) for name, action in self._actions.items()}
         self._counters = {counter.preamble.name: counter.preamble.id for counter in p4info.counters}
+        self._counter_sizes = {counter.preamble.name: int(counter.size) for counter in p4info.counters}
         self._registers = {register.preamble.name: register for register in p4info.registers}
         self._packets = {
             header.preamble.name: Fields(header.preamble.name, header.metadata)
@@ -86,6 +87,10 @@ class Schema:
     def register_size(self, name: str) -> int:
         """Return how many cells a register array has."""
         return int(_find(self._registers, name, "register").size)
+
+    def counter_size(self, name: str) -> int:
+        """Return how many cells a counter has."""
+        return int(_find(self._counter_sizes, name, "counter"))
 
     def encode_entry(self, entry: Entry) -> Any:
         """Write a p4.v1.TableEntry."""
@@ -136,6 +141,22 @@ class Schema:
     def counter_cells(self, name: str) -> Any:
         """Write the p4.v1.Entity that reads all cells of a counter."""
         return v1.Entity(counter_entry=v1.CounterEntry(counter_id=_find(self._counters, name, "counter")))
+
+    def counter_cell(self, name: str, index: int) -> Any:
+        """Write the p4.v1.Entity of one cell of a counter, which holds 0."""
+        number = _find(self._counters, name, "counter")
+        return v1.Entity(counter_entry=v1.CounterEntry(counter_id=number, index=v1.Index(index=index), data={}))
+
+    def direct_counters(self, table: str) -> Any:
+        """Write the p4.v1.Entity that reads the direct counters of all entries of a table."""
+        number = _find(self._tables, table, "table").preamble.id
+        return v1.Entity(direct_counter_entry=v1.DirectCounterEntry(table_entry=v1.TableEntry(table_id=number)))
+
+    def decode_counted(self, message: Any) -> tuple[str, dict[str, Match]]:
+        """Return table and match of the entry that a p4.v1.DirectCounterEntry is of."""
+        entry = message.table_entry
+        table = _find(self._table_names, entry.table_id, "table")
+        return table, dict(_decode_match(self._keys[table], field) for field in entry.match)
 
     def register_cell(self, name: str, index: int) -> Any:
         """Write the p4.v1.Entity that reads one cell of a register array."""

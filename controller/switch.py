@@ -10,24 +10,31 @@ from __future__ import annotations
 import hashlib
 import queue
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.frame import Header, Kind
+from switchsum.protocol.frame import MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
 from .client import P4RuntimeClient, Pipeline
 from .entries import Change, Entry, Group, SwitchState, Write
-from .plan import IDENTITY
+from .plan import ADMISSION, IDENTITY, RESULT_ADDRESS
 from .schema import Schema, decode_group, encode_group
 from .slots import Cell
 
 CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
 """Register array with one value for each cell; a slot has two cells."""
 COUNTERS: Final = ("SwitchIngress.reply.events", "SwitchEgress.events")
+MEMBER_EVENTS: Final = "SwitchIngress.reply.member_events"
+"""Counter by multicast group, rank and reason."""
+MEMBER_REASONS: Final = (
+    *(Reason.CONTRIBUTED, Reason.OVERFLOW, Reason.MISMATCH, Reason.HELD, Reason.REPEATED, Reason.STALE),
+    *(Reason.OPERATOR, Reason.FORMAT, Reason.SLOT, Reason.PADDING, Reason.COOKIE),
+)
+"""What may become of a contribution that has a member's address."""
 CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
 """Source address of query frames; answers go to the CPU port, whatever their address."""
 
@@ -186,6 +193,42 @@ class Switch:
             packets, octets = totals.get(cell.index.index, (0, 0))
             totals[cell.index.index] = packets + cell.data.packet_count, octets + cell.data.byte_count
         return totals
+
+    def count_frames(self) -> dict[tuple[str, int, int], tuple[int, int]]:
+        """Return packets and bytes by table (ADMISSION: what came, RESULT_ADDRESS: what went), job number and rank."""
+        counts = {}
+        for entity in self._client.read([self._schema.direct_counters(name) for name in (ADMISSION, RESULT_ADDRESS)]):
+            table, match = self._schema.decode_counted(entity.direct_counter_entry)
+            data = entity.direct_counter_entry.data
+            if isinstance(job := match.get("job"), int) and isinstance(rank := match.get("rank"), int):
+                counts[table, job, rank] = data.packet_count, data.byte_count
+        return counts
+
+    def count_reasons(self, groups: Mapping[int, int]) -> dict[tuple[int, int], dict[Reason, int]]:
+        """Return packets by reason for each group and rank, given each group's ranks; groups beyond the last lack."""
+        cells = dict(self._member_cells(groups))
+        found: dict[tuple[int, int], dict[Reason, int]] = {}
+        if not cells:
+            return found
+        for entity in self._client.read([self._schema.counter_cell(MEMBER_EVENTS, index) for index in cells]):
+            group, rank, reason = cells[entity.counter_entry.index.index]
+            found.setdefault((group, rank), {})[reason] = entity.counter_entry.data.packet_count
+        return found
+
+    def clear_reasons(self, group: int, ranks: int) -> None:
+        """Begin to count a group's frames from 0."""
+        cells = [self._schema.counter_cell(MEMBER_EVENTS, index) for index, _ in self._member_cells({group: ranks})]
+        if cells:
+            self._client.write([_update(Change.MODIFY, cell) for cell in cells])
+
+    def _member_cells(self, groups: Mapping[int, int]) -> Iterator[tuple[int, tuple[int, int, Reason]]]:
+        """Yield index, and group, rank and reason, of the cells that may be counted in."""
+        size = self._schema.counter_size(MEMBER_EVENTS)
+        for group, ranks in groups.items():
+            for rank in range(ranks):
+                first = (group * MAX_WORKERS + rank) * REASONS
+                if first < size:
+                    yield from ((first + reason, (group, rank, reason)) for reason in MEMBER_REASONS)
 
     def _own_address(self) -> Address:
         """Read the switch's own address, to which query frames are sent."""

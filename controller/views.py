@@ -8,9 +8,10 @@ from typing import Final
 from switchsum.protocol import rpc
 from switchsum.protocol.frame import Reason
 
+from .connection import MemberCounts
 from .jobs import Job, Jobs
 from .machines import MemberState
-from .plan import Loss, Settings, live_members
+from .plan import ADMISSION, RESULT_ADDRESS, Loss, Settings, live_members
 from .slots import Cell
 
 STALLED: Final = "stalled"
@@ -61,14 +62,29 @@ def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:
     )
 
 
-def statistics(events: Mapping[int, tuple[int, int]]) -> rpc.Statistics:
-    """Describe the counters (packets, bytes) of all reasons."""
+def statistics(events: Mapping[int, tuple[int, int]], jobs: Iterable[Job], counts: MemberCounts) -> rpc.Statistics:
+    """Describe the counters (packets, bytes) of all reasons, and what each member of `jobs` has sent."""
     return rpc.Statistics(
         counters=[
             rpc.CounterInfo(reason=reason.name.lower(), packets=packets, bytes=octets)
             for reason in Reason
             for packets, octets in [events.get(reason, (0, 0))]
-        ]
+        ],
+        members=[_member_counters(job, rank, counts) for job in jobs for rank in range(job.workers)],
+    )
+
+
+def _member_counters(job: Job, rank: int, counts: MemberCounts) -> rpc.MemberCounters:
+    contributions, octets = counts.frames.get((ADMISSION, job.number, rank), (0, 0))
+    results, _ = counts.frames.get((RESULT_ADDRESS, job.number, rank), (0, 0))
+    reasons = counts.reasons.get((job.group, rank), {})
+    return rpc.MemberCounters(
+        job=job.name,
+        rank=rank,
+        contributions=contributions,
+        contribution_bytes=octets,
+        results=results,
+        reasons=[rpc.ReasonCount(reason=reason.name.lower(), packets=packets) for reason, packets in reasons.items()],
     )
 
 

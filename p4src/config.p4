@@ -19,6 +19,12 @@ typedef bit<32> bitmap_t;
 // The port behind which the controller is: BMv2's option --cpu-port.
 const bit<9> CPU_PORT = 255;
 
+// Ranks of a job, as many as the bitmap has bits.
+const bit<32> RANKS = 32;
+
+// Jobs whose members' frames are counted by reason: those with the multicast groups below this number.
+const bit<32> COUNTED_GROUPS = 64;
+
 // Entries of each table.
 const int ADMISSION_ENTRIES = 4096;         // members of all jobs
 const int RESULT_ADDRESS_ENTRIES = 4096;    // members of all jobs, and one more for each job

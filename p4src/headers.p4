@@ -158,6 +158,7 @@ struct metadata_t {
     reply_t reply;            // who gets it
     bool is_flooded;          // egress drops the replica that would go back
     bool is_ipv4_changed;     // the IPv4 checksum must be computed anew
+    bool is_counted;          // it is counted for its sender, too
     bit<16> zero;             // what a correct checksum adds up to
 
     // Table `identity`: the switch's own address, and by how much its frames may grow.

@@ -19,6 +19,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.reply = reply_t.NONE;
         meta.is_flooded = false;
         meta.is_ipv4_changed = false;
+        meta.is_counted = false;
         meta.zero = 0;
         transition select(standard_metadata.ingress_port) {
             CPU_PORT: parse_packet_out;

@@ -9,6 +9,8 @@
 
 control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
+    // By multicast group, which stands for the job, by rank and by reason: a rank's reasons lie side by side.
+    counter(COUNTED_GROUPS * RANKS * REASONS, CounterType.packets_and_bytes) member_events;
 
     action to_controller() {
         hdr.packet_in.setValid();
@@ -59,6 +61,10 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     }
 
     apply {
+        if (meta.is_counted) {
+            member_events.count(((bit<32>)meta.group * RANKS + ((bit<32>)hdr.agg.rank & (RANKS - 1))) * REASONS
+                + (bit<32>)(bit<8>)meta.reason);
+        }
         if (meta.reply == reply_t.NONE) {
             if (meta.reason != reason_t.NONE) {
                 events.count((bit<32>)(bit<8>)meta.reason);

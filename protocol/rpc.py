@@ -288,10 +288,34 @@ class CounterInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReasonCount:
+    """How many packets of one member came to one `wire.Reason`."""
+
+    reason: str
+    packets: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCounters:
+    """What one member of a running job has sent through the switch and was sent, since it was admitted."""
+
+    job: str
+    rank: int
+    contributions: int
+    """Frames of its address, whatever became of them."""
+    contribution_bytes: int
+    results: int
+    """Results of complete rounds, without answers to repeats."""
+    reasons: list[ReasonCount] = field(default_factory=list)
+    """What became of its contributions; empty where the switch has no room to count that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """The switch's counters."""
 
     counters: list[CounterInfo] = field(default_factory=list)
+    members: list[MemberCounters] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,12 +27,13 @@ from switchsum.protocol.errors import (
     VersionMismatch,
     WorldSizeMismatch,
 )
-from switchsum.protocol.frame import WIRE_VERSION, Kind, Reason
+from switchsum.protocol.frame import WIRE_VERSION, Kind, Reason, payload_bytes
 from switchsum.protocol.p4runtime import Code, Failure, P4RuntimeError
 
 from ..timing import patience
 from .conftest import Start
 from .rig import (
+    LANES,
     LONG_S,
     SWITCH,
     AnySwitch,
@@ -377,6 +378,22 @@ def test_loss_is_simulated_where_members_are_now_or_later(switch: AnySwitch, sta
             running.client.set_loss(request)
 
 
+def test_a_new_incarnations_frames_are_counted_from_0(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    for _ in range(2):
+        workers = join_all(running, switch)
+        ready = admit(workers)
+        sum_of_round(workers, ready.first_number)
+        members = running.client.statistics().members
+        assert [(one.rank, one.contributions, one.results) for one in members] == [(0, 1, 1), (1, 1, 1)]
+        for member in members:
+            assert {one.reason: one.packets for one in member.reasons if one.packets} == {"contributed": 1}
+        for worker in workers:
+            running.client.leave(worker.request)
+    assert running.client.statistics().members == []
+
+
 def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) -> None:
     running = start()
     create(running, "other")
@@ -397,6 +414,13 @@ def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) 
     assert running.client.slots(rpc.SlotsRequest(limit=-1)).slots == []
     eventually(lambda: count(running, Reason.CONTRIBUTED) == 3)
     assert count(running, Reason.COMPLETED) == 1
+    first, second = running.client.statistics().members
+    assert [(one.job, one.rank, one.contributions, one.results) for one in (first, second)] == [
+        ("a", 0, 1, 1),
+        ("a", 1, 2, 1),
+    ]
+    assert second.contribution_bytes == 2 * first.contribution_bytes > 2 * payload_bytes(LANES)
+    assert {one.reason: one.packets for one in second.reasons if one.packets} == {"contributed": 2}
     info = running.client.info()
     assert (info.lanes, info.program_digest, info.switch) == (128, program().digest, switch.address)
     assert info.free_slots == 1024 - 2 * SLOTS

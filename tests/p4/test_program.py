@@ -33,6 +33,7 @@ from switchsum.testing.rig import (
     JOB,
     SLOT_COUNT,
     SWITCH,
+    TREE,
     Rig,
     cookie,
     sums,
@@ -314,6 +315,22 @@ def test_a_contribution_with_another_cookie_is_dropped_without_an_answer(rig: Ri
     assert rig.events(Reason.COOKIE) == len(WRONG_COOKIES) + 4
     run_rest(rig, 1, {0: block})
     assert rig.contribute(0, 1, block, cookie=cookie(1)) == {}
+
+
+def test_each_members_frames_are_counted_by_what_became_of_them(rig: Rig) -> None:
+    block = some_lanes(rig)
+    for fields in ({}, {}, {"cookie": 0}, {"slot": 0}, {"job": JOB + 1}):  # the last is no member's
+        rig.contribute(1, 1, block, **fields)
+    run_rest(rig, 1, {1: block})
+    rig.contribute(1, 1, block)
+    by_reason = {reason: rig.member_events(1, reason) for reason in Reason}
+    expected = (Reason.CONTRIBUTED, Reason.HELD, Reason.COOKIE, Reason.SLOT, Reason.REPEATED)
+    assert {reason: count for reason, count in by_reason.items() if count} == dict.fromkeys(expected, 1)
+    assert [rig.member_events(rank, Reason.CONTRIBUTED) for rank in range(rig.workers)] == [1] * rig.workers
+    for rank in range(rig.workers):
+        place = (JOB, TREE, rank, EPOCH, worker(rank).ip, worker(rank).port, rank + 1)
+        assert rig.engine.frames("SwitchIngress.admission.admission", place) == (5 if rank == 1 else 1)
+        assert rig.engine.frames("SwitchEgress.result_address", (JOB, rank)) == 1
 
 
 def test_the_controllers_frames_need_no_cookie(rig: Rig) -> None:

@@ -19,7 +19,9 @@ from unittest.mock import patch
 import pytest
 
 from switchsum.cli import main
+from switchsum.cli.observe import rank_record, rank_row
 from switchsum.cli.remote import persist
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable
 from switchsum.protocol.frame import Reason
 
@@ -169,6 +171,16 @@ def test_the_switch_is_looked_into(controller: str) -> None:
     assert [counter["reason"] for counter in ask(controller, "stats")] == [reason.name.lower() for reason in Reason]
     assert run(controller, "stats").stdout == "counters: none\n"
     assert "not_admitted" in run(controller, "stats", "--all").stdout
+    assert run(controller, "stats", "--ranks").stdout == "ranks: none\n"
+    assert ask(controller, "stats", "--ranks") == []
+
+
+def test_a_ranks_row_says_what_became_of_its_contributions() -> None:
+    reasons = [rpc.ReasonCount(reason="contributed", packets=4), rpc.ReasonCount(reason="held", packets=0)]
+    reasons.append(rpc.ReasonCount(reason="repeated", packets=2))
+    member = rpc.MemberCounters(job="a", rank=1, contributions=6, contribution_bytes=600, results=4, reasons=reasons)
+    assert list(rank_row(member).values()) == ["a", 1, 6, 600, 4, "4 contributed, 2 repeated"]
+    assert rank_record(member)["reasons"] == {"contributed": 4, "held": 0, "repeated": 2}
 
 
 def test_ports_and_their_loss(controller: str) -> None:

@@ -41,14 +41,19 @@ def slots(
 
 def stats(
     everything: Annotated[bool, typer.Option("--all", help="Also the counters that are 0.")] = False,
+    ranks_only: Annotated[bool, typer.Option("--ranks", help="Only what each rank has sent, a row for each.")] = False,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Read the switch's counters: one for each reason for which a packet is dropped or answered specially."""
+    """Read the switch's counters: for each reason that it treats a packet specially for, and for each rank."""
     with connect(controller) as client:
-        counters = client.statistics().counters
-    shown = [asdict(counter) for counter in counters if counter.packets or everything or as_json]
-    print_records("counters", shown, as_json=as_json)
+        found = client.statistics()
+    if not ranks_only:
+        shown = [asdict(counter) for counter in found.counters if counter.packets or everything or as_json]
+        print_records("counters", shown, as_json=as_json)
+    if ranks_only or (found.members and not as_json):
+        members = [rank_record(member) if as_json else rank_row(member) for member in found.members]
+        print_records("ranks", members, as_json=as_json)
 
 
 def ports(controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
@@ -91,6 +96,24 @@ def ranks(bitmap: int) -> str:
 def block(cell: rpc.SlotInfo, index: int) -> str:
     """Return a block of a cell as text; `-` if there is none."""
     return str(index) if cell.seen and index != NO_BLOCK else "-"
+
+
+def rank_record(member: rpc.MemberCounters) -> dict[str, Any]:
+    """Write what a member has sent, for programs."""
+    return asdict(member) | {"reasons": {count.reason: count.packets for count in member.reasons}}
+
+
+def rank_row(member: rpc.MemberCounters) -> dict[str, Any]:
+    """Write what a member has sent, for people."""
+    reasons = [f"{count.packets} {count.reason.replace('_', ' ')}" for count in member.reasons if count.packets]
+    return {
+        "job": member.job,
+        "rank": member.rank,
+        "contributions": member.contributions,
+        "bytes": member.contribution_bytes,
+        "results": member.results,
+        "what became of the contributions": ", ".join(reasons) or "-",
+    }
 
 
 def percent(probability: float) -> str:

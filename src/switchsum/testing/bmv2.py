@@ -24,7 +24,7 @@ from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
 from switchsum.native.packetsocket import SOL_PACKET, open_packet_socket
-from switchsum.protocol.frame import AT, Kind, Reason
+from switchsum.protocol.frame import AT, Kind
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.wire import Address, parse_ip
 from switchsum.testing.rig import CPU_PORT, SWITCH
@@ -221,12 +221,18 @@ class Bmv2:
         self._client.write([v1.Update(type="DELETE", entity=entity)])
         self._groups.discard(group)
 
-    def events(self, counter: str, reason: Reason) -> int:
-        """Return how many packets a counter has for a reason."""
-        for entity in self._client.read([self.schema.counter_cells(counter)]):
-            if entity.counter_entry.index.index == reason:
-                return int(entity.counter_entry.data.packet_count)
-        raise KeyError(reason)
+    def events(self, counter: str, index: int) -> int:
+        """Return how many packets a cell of a counter has counted."""
+        [entity] = self._client.read([self.schema.counter_cell(counter, index)])
+        return int(entity.counter_entry.data.packet_count)
+
+    def frames(self, table: str, match: Sequence[int]) -> int:
+        """Return how many packets an entry of exact matches has counted."""
+        wanted = table, dict(zip(self._keys[table], match, strict=True))
+        for entity in self._client.read([self.schema.direct_counters(table)]):
+            if self.schema.decode_counted(entity.direct_counter_entry) == wanted:
+                return int(entity.direct_counter_entry.data.packet_count)
+        raise KeyError(wanted)
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Send one frame and return what comes out of it.

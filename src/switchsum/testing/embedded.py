@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switchsum import p4src
-from switchsum.protocol.frame import Reason
 from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
@@ -33,9 +32,14 @@ class Embedded:
         """Make a multicast group."""
         self.pipeline.multicast.set(group, replicas)
 
-    def events(self, counter: str, reason: Reason) -> int:
-        """Return how many packets a counter has for a reason."""
-        return self.pipeline.counters[counter].read(reason)[0]
+    def events(self, counter: str, index: int) -> int:
+        """Return how many packets a cell of a counter has counted."""
+        return self.pipeline.counters[counter].read(index)[0]
+
+    def frames(self, table: str, match: Sequence[int]) -> int:
+        """Return how many packets an entry of exact matches has counted."""
+        found = self.pipeline.tables[table]
+        return found.direct_counter(found.get(tuple(Exact(value) for value in match)))[0]
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Run one frame through the switch."""

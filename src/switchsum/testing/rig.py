@@ -52,8 +52,11 @@ class Engine(Protocol):
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Make a multicast group of (port, instance) pairs."""
 
-    def events(self, counter: str, reason: Reason) -> int:
-        """Return how many packets a counter has for a reason."""
+    def events(self, counter: str, index: int) -> int:
+        """Return how many packets a cell of a counter has counted."""
+
+    def frames(self, table: str, match: Sequence[int]) -> int:
+        """Return how many packets an entry of exact matches has counted."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Run one frame through the switch."""
@@ -115,6 +118,11 @@ class Rig:
         """Return how often the switch has counted a reason."""
         counter = "SwitchEgress.events" if reason is Reason.LOST_EGRESS else "SwitchIngress.reply.events"
         return self.engine.events(counter, reason)
+
+    def member_events(self, rank: int, reason: Reason) -> int:
+        """Return how often the switch has counted a reason for a rank."""
+        cell = (GROUP * wire.MAX_WORKERS + rank) * wire.REASONS + reason
+        return self.engine.events("SwitchIngress.reply.member_events", cell)
 
     def query(self, slot: int, version: int, kind: Kind = Kind.QUERY, **fields: int) -> Header:
         """Ask for, or set, the state of a version of a slot, as the controller does."""
