@@ -41,7 +41,7 @@ from .machines import Incarnation, IncarnationState, Member, MemberState
 from .slots import SlotRange
 
 IDENTITY: Final = "SwitchIngress.identity"
-ADMISSION: Final = "SwitchIngress.admission.admission"
+ADMISSION: Final = "SwitchIngress.validate.admission.admission"
 FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
 STATIONS: Final = f"{FORWARDING}.stations"
 RESULT_ADDRESS: Final = "SwitchEgress.result_address"
@@ -236,7 +236,7 @@ def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]
             "source_port": member.address.port,
             "ingress_port": member.ingress_port,
         },
-        action="SwitchIngress.admission.admit",
+        action="SwitchIngress.validate.admission.admit",
         params={
             "member": 1 << member.rank,
             "everybody": (1 << job.workers) - 1,

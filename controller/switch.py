@@ -29,12 +29,12 @@ CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
 """Register array with one value for each cell; a slot has two cells."""
 COUNTERS: Final = ("SwitchIngress.reply.events", "SwitchEgress.events")
 MEMBER_EVENTS: Final = "SwitchIngress.reply.member_events"
-"""Counter by multicast group, rank and reason."""
+"""Counter by multicast group, rank and reason, of what is not CONTRIBUTED."""
 MEMBER_REASONS: Final = (
-    *(Reason.CONTRIBUTED, Reason.OVERFLOW, Reason.MISMATCH, Reason.HELD, Reason.REPEATED, Reason.STALE),
+    *(Reason.OVERFLOW, Reason.MISMATCH, Reason.HELD, Reason.REPEATED, Reason.STALE),
     *(Reason.OPERATOR, Reason.FORMAT, Reason.SLOT, Reason.PADDING, Reason.COOKIE),
 )
-"""What may become of a contribution that has a member's address."""
+"""What else than CONTRIBUTED may become of a contribution that has a member's address."""
 CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
 """Source address of query frames; answers go to the CPU port, whatever their address."""
 

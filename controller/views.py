@@ -77,7 +77,9 @@ def statistics(events: Mapping[int, tuple[int, int]], jobs: Iterable[Job], count
 def _member_counters(job: Job, rank: int, counts: MemberCounts) -> rpc.MemberCounters:
     contributions, octets = counts.frames.get((ADMISSION, job.number, rank), (0, 0))
     results, _ = counts.frames.get((RESULT_ADDRESS, job.number, rank), (0, 0))
-    reasons = counts.reasons.get((job.group, rank), {})
+    reasons = dict(counts.reasons.get((job.group, rank), {}))
+    if reasons:  # the switch counts what is not CONTRIBUTED, a moment after all contributions
+        reasons = {Reason.CONTRIBUTED: max(0, contributions - sum(reasons.values())), **reasons}
     return rpc.MemberCounters(
         job=job.name,
         rank=rank,

@@ -21,7 +21,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.member = member;
         meta.everybody = everybody;
         meta.group = group;
-        meta.is_counted = (bit<32>)group < COUNTED_GROUPS;
+        meta.traffic = traffic_t.CONTRIBUTION;
         if (hdr.agg.cookie != cookie) {
             meta.reason = reason_t.COOKIE;
         } else if (hdr.agg.slot - first_slot >= slot_count) {

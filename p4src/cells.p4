@@ -21,16 +21,13 @@ control Cells(inout headers_t hdr, inout metadata_t meta) {
         // Nothing else says where a slot's state lies, so that frames of different slots cannot meet in a cell: switches
         // with several cores, or pipelines, share slots out on the strength of it.
         cell.index = (hdr.agg.slot << 1) | (hdr.agg.number & 1);
-        cell.is_changed = false;
         tags.read(cell.tag, cell.index);
         seen_members.read(cell.seen, cell.index);
         outcomes.read(cell.outcome, cell.index);
         slot.apply(hdr, meta, cell);
-        if (cell.is_changed) {
-            tags.write(cell.index, cell.tag);
-            seen_members.write(cell.index, cell.seen);
-            outcomes.write(cell.index, cell.outcome);
-        }
+        tags.write(cell.index, cell.tag);
+        seen_members.write(cell.index, cell.seen);
+        outcomes.write(cell.index, cell.outcome);
     }
 }
 

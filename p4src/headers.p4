@@ -158,8 +158,8 @@ struct metadata_t {
     reply_t reply;            // who gets it
     bool is_flooded;          // egress drops the replica that would go back
     bool is_ipv4_changed;     // the IPv4 checksum must be computed anew
-    bool is_counted;          // it is counted for its sender, too
     bit<16> zero;             // what a correct checksum adds up to
+    traffic_t traffic;        // what the frame is
 
     // Table `identity`: the switch's own address, and by how much its frames may grow.
     mac_t own_mac;
@@ -167,10 +167,7 @@ struct metadata_t {
     bit<16> own_port;
     bit<16> growth_bytes;
 
-    // Control Validate.
-    traffic_t traffic;
-
-    // Table `admission`, of contributions that it admits: the sender's bit, all members' bits, whom results go to.
+    // Table `admission`, of contributions with a member's address: the sender's bit, all members' bits, whom results go to.
     bitmap_t member;
     bitmap_t everybody;
     bit<16> group;

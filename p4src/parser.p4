@@ -19,8 +19,8 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.reply = reply_t.NONE;
         meta.is_flooded = false;
         meta.is_ipv4_changed = false;
-        meta.is_counted = false;
         meta.zero = 0;
+        meta.traffic = traffic_t.ORDINARY;
         transition select(standard_metadata.ingress_port) {
             CPU_PORT: parse_packet_out;
             default: parse_ethernet;

@@ -60,33 +60,47 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         meta.is_ipv4_changed = true;
     }
 
+    action count() {
+        events.count((bit<32>)(bit<8>)meta.reason);
+    }
+
+    // What is not CONTRIBUTED is counted for its sender, too; what is follows from the frames that `admission` counts.
+    action count_for_member() {
+        member_events.count(((bit<32>)meta.group * RANKS + ((bit<32>)hdr.agg.rank & (RANKS - 1))) * REASONS
+            + (bit<32>)(bit<8>)meta.reason);
+    }
+
     apply {
-        if (meta.is_counted) {
-            member_events.count(((bit<32>)meta.group * RANKS + ((bit<32>)hdr.agg.rank & (RANKS - 1))) * REASONS
-                + (bit<32>)(bit<8>)meta.reason);
-        }
-        if (meta.reply == reply_t.NONE) {
-            if (meta.reason != reason_t.NONE) {
-                events.count((bit<32>)(bit<8>)meta.reason);
-                mark_to_drop(standard_metadata);
-            }
-        } else if (meta.reply == reply_t.CONTROLLER) {
-            to_controller();
+        if (meta.reply == reply_t.NONE && meta.reason == reason_t.CONTRIBUTED) {    // most frames
+            count();
+            mark_to_drop(standard_metadata);
         } else {
-            if (meta.reply == reply_t.MEMBERS) {
-                to_members();
+            if (meta.reply == reply_t.NONE) {
+                if (meta.reason != reason_t.NONE) {
+                    mark_to_drop(standard_metadata);
+                }
+            } else if (meta.reply == reply_t.CONTROLLER) {
+                to_controller();
             } else {
-                to_sender();
-                if (meta.reply == reply_t.REJECT) {
-                    reject();
+                if (meta.reply == reply_t.MEMBERS) {
+                    to_members();
+                } else {
+                    to_sender();
+                    if (meta.reply == reply_t.REJECT) {
+                        reject();
+                    }
+                }
+                finish();
+                if (hdr.packet_out.isValid()) {
+                    to_controller();
                 }
             }
-            finish();
-            if (hdr.packet_out.isValid()) {
-                to_controller();
-            }
             if (meta.reason != reason_t.NONE) {
-                events.count((bit<32>)(bit<8>)meta.reason);
+                count();
+                if (meta.traffic == traffic_t.CONTRIBUTION && meta.reason != reason_t.CONTRIBUTED
+                        && (bit<32>)meta.group < COUNTED_GROUPS) {
+                    count_for_member();
+                }
             }
         }
     }

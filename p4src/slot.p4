@@ -73,7 +73,6 @@ struct cell_t {
     tag_t tag;
     bitmap_t seen;
     outcome_t outcome;
-    bool is_changed;    // must be written back
 }
 
 // Looks at a cell's state and a frame, changes both, and says in meta.reason what happened and in meta.reply who gets the
@@ -95,7 +94,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
         cell.outcome = (cell.outcome[SLOT_FLAGS] | flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0))
             ++ (meta.reason == reason_t.CONTRIBUTED && SLOT_OWN_NEXT < cell.outcome[SLOT_NEXT]
                 ? SLOT_OWN_NEXT : cell.outcome[SLOT_NEXT]);
-        cell.is_changed = true;
         if ((flags & FLAG_OVERFLOW) != 0) {
             meta.reason = reason_t.OVERFLOW;    // row 8
         }
@@ -105,7 +103,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
         cell.tag = hdr.agg.number ++ cell.tag[SLOT_ALL_BUT_NUMBER];
         cell.seen = hdr.agg.bitmap;
         cell.outcome = 8w0 ++ cell.outcome[SLOT_NEXT];
-        cell.is_changed = true;
     }
 
     // The frame becomes the cell's answer, with its flags except those that are hidden.

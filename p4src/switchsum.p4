@@ -18,7 +18,6 @@
 #include "checksums.p4"
 #include "loss.p4"
 #include "validate.p4"
-#include "admission.p4"
 #include "dispatch.p4"
 #include "reply.p4"
 #include "egress.p4"
@@ -26,7 +25,6 @@
 control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Loss(reason_t.LOST_INGRESS) ingress_loss;    // not "loss" as in egress: short names must be unique
     Validate() validate;
-    Admission() admission;
     Dispatch() dispatch;
     Reply() reply;
 
@@ -48,9 +46,6 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
         ingress_loss.apply(meta, standard_metadata.ingress_port);
         if (meta.reason == reason_t.NONE) {
             validate.apply(hdr, meta, standard_metadata);
-            if (meta.reason == reason_t.NONE && meta.traffic == traffic_t.CONTRIBUTION) {
-                admission.apply(hdr, meta, standard_metadata);
-            }
             if (meta.reason == reason_t.NONE) {
                 dispatch.apply(hdr, meta, standard_metadata);
             }

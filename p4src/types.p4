@@ -130,10 +130,10 @@ enum bit<8> reason_t {
 }
 const bit<32> REASONS = 32;
 
-// What Validate takes a frame for.
+// What Validate and Admission take a frame for.
 enum bit<8> traffic_t {
     ORDINARY = 0,        // not for the switch's aggregation
-    CONTRIBUTION = 1,
+    CONTRIBUTION = 1,    // of a member that is admitted
     STATE_REQUEST = 2,   // the controller queries or sets a cell
     HELLO = 3            // a worker shows itself to the controller
 }

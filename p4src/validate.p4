@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a frame is, and whether it is what it says: lengths, checksums, version, kind.
+// What a frame is, and whether it is what it says: lengths, checksums, version, kind, sender.
 
 #ifndef VALIDATE_P4
 #define VALIDATE_P4
 
 #include "headers.p4"
 #include "parser.p4"
+#include "admission.p4"
 
-// Says in meta.traffic what the frame is, and in meta.reason why it is dropped.
+// Says in meta.traffic what the frame is, unless it is ordinary, and in meta.reason why it is dropped.
 control Validate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    Admission() admission;
+
     apply {
-        meta.traffic = traffic_t.ORDINARY;
         if (hdr.agg.isValid() && hdr.ipv4.destination == meta.own_ip) {
             if (standard_metadata.parser_error != error.NoError) {
                 if (standard_metadata.parser_error == error.WrongLengths) {
@@ -34,7 +36,7 @@ control Validate(inout headers_t hdr, inout metadata_t meta, inout standard_meta
                     meta.reason = reason_t.SLOT;
                 }
             } else if (hdr.agg.kind == kind_t.CONTRIBUTION) {
-                meta.traffic = traffic_t.CONTRIBUTION;
+                admission.apply(hdr, meta, standard_metadata);
             } else if (hdr.agg.kind == kind_t.HELLO) {
                 meta.traffic = traffic_t.HELLO;
             } else {

@@ -7,6 +7,7 @@ Run as `make p4` (p4c-bm2-ss must be on PATH), or with `--check` to compare dige
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
@@ -67,6 +68,55 @@ def inline_arguments(document: dict[str, Any]) -> None:
     scalars["fields"] = fields + ([["_padding", missing, False]] if missing else [])
 
 
+def width_of(value: Any, widths: dict[tuple[str, str], int]) -> float:
+    """Return how many bits an expression of the JSON needs at most; infinity where it may be negative or any number."""
+    match value:
+        case {"type": "expression", "value": inner}:
+            return width_of(inner, widths)
+        case {"type": "field", "value": [header, field]}:
+            return widths.get((header, field), math.inf)
+        case {"type": "hexstr", "value": text}:
+            return int(text, 16).bit_length() if int(text, 16) >= 0 else math.inf
+        case {"op": "&", "left": left, "right": right}:
+            return min(width_of(left, widths), width_of(right, widths))
+        case {"op": "|" | "^" | "?", "left": left, "right": right}:
+            return max(width_of(left, widths), width_of(right, widths))
+        case {"op": "<<", "left": left, "right": {"type": "hexstr", "value": text}}:
+            return width_of(left, widths) + int(text, 16)
+        case {"op": ">>", "left": left}:
+            return width_of(left, widths)
+    return math.inf
+
+
+def drop_masks(value: Any, widths: dict[tuple[str, str], int]) -> Any:
+    """Leave out masks that change nothing: p4c writes one for each widening cast and shift, and BMv2 computes it."""
+    if isinstance(value, list):
+        return [drop_masks(item, widths) for item in value]
+    if not isinstance(value, dict):
+        return value
+    value = {key: drop_masks(item, widths) for key, item in value.items()}
+    while value.get("type") == "expression" and value["value"].get("op") == "&":
+        left, right = value["value"]["left"], value["value"]["right"]
+        if right["type"] != "hexstr":
+            break
+        mask = int(right["value"], 16)
+        if mask & (mask + 1) or width_of(left, widths) > mask.bit_length():
+            break
+        value = left
+    return value
+
+
+def field_widths(document: dict[str, Any]) -> dict[tuple[str, str], int]:
+    """Return the width of every field of every header that is not signed."""
+    kinds = {kind["name"]: kind["fields"] for kind in document["header_types"]}
+    return {
+        (header["name"], name): width
+        for header in document["headers"]
+        for name, width, *signed in kinds[header["header_type"]]
+        if not any(signed) and isinstance(width, int)
+    }
+
+
 def compile_build(lanes: int) -> None:
     """Compile the build with `lanes` lanes; raises CalledProcessError when p4c refuses the program."""
     with tempfile.TemporaryDirectory() as scratch:
@@ -77,6 +127,10 @@ def compile_build(lanes: int) -> None:
         document = json.loads(program.read_text())
         document["program"] = "switchsum.p4"
         inline_arguments(document)
+        widths = field_widths(document)
+        document["actions"] = drop_masks(document["actions"], widths)
+        for pipeline in document["pipelines"]:
+            pipeline["conditionals"] = drop_masks(pipeline["conditionals"], widths)
         name = f"switchsum_{lanes}"
         (COMPILED / f"{name}.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
         shutil.copyfile(p4info, COMPILED / f"{name}.p4info.txtpb")

@@ -56,9 +56,9 @@ def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
         place = [address.mac, address.ip, address.port, member.cookie]
         insert("SwitchEgress.result_address", [member.job, rank], "SwitchEgress.address", place)
         insert(
-            "SwitchIngress.admission.admission",
+            "SwitchIngress.validate.admission.admission",
             [member.job, 0, rank, member.epoch, address.ip, address.port, member.port],
-            "SwitchIngress.admission.admit",
+            "SwitchIngress.validate.admission.admit",
             [member.bit, member.everybody, member.first_slot, member.slot_count, GROUP, member.cookie],
         )
     return pipeline

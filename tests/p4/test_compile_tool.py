@@ -70,6 +70,38 @@ def test_a_variable_that_another_primitive_reads_is_refused() -> None:
         inline(document(call("assign", field("tmp"), number(5)), call("assign", field("kept"), field("tmp"))))
 
 
+def masked(value: dict[str, Any], mask: int) -> dict[str, Any]:
+    return expression("&", value, number(mask))
+
+
+def expression(op: str, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "expression", "value": {"op": op, "left": left, "right": right}}
+
+
+NARROW = {("scalars", "kept"): 3, ("scalars", "tmp"): 32}
+MASKS = {
+    "a field that is narrower": (masked(field("kept"), 0xFF), field("kept")),
+    "a field of that width": (masked(field("kept"), 7), field("kept")),
+    "a field that is wider": (masked(field("tmp"), 0xFF), None),
+    "a mask with a hole": (masked(field("kept"), 0xFD), None),
+    "a shift that stays inside": (
+        masked(expression("<<", masked(field("kept"), 0xFF), number(5)), 0xFF),
+        expression("<<", field("kept"), number(5)),
+    ),
+    "a shift that does not": (masked(expression("<<", field("kept"), number(6)), 0xFF), None),
+    "a sum, which may carry": (masked(expression("+", field("kept"), field("kept")), 7), None),
+    "a difference, which may be negative": (masked(expression("-", field("kept"), field("kept")), 0xFF), None),
+    "a field that is not known": (masked(field("signed"), 0xFF), None),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks_that_change_nothing_are_left_out(name: str) -> None:
+    given, expected = MASKS[name]
+    drop = runpy.run_path(str(TOOL))["drop_masks"]
+    assert drop([{"parameters": [given]}], NARROW) == [{"parameters": [given if expected is None else expected]}]
+
+
 @pytest.mark.parametrize("lanes", [128, 256, 2048])
 def test_the_builds_have_no_variables_of_p4c(lanes: int) -> None:
     [scalars] = [kind for kind in json.loads(load(lanes).device_config)["header_types"] if kind["name"] == "scalars_0"]

@@ -21,7 +21,7 @@ def test_a_build_has_its_lanes(lanes: int) -> None:
     document = json.loads(program.device_config)
     widths = {kind["name"]: sum(field[1] for field in kind["fields"]) for kind in document["header_types"]}
     assert widths["lanes_t"] == 32 * lanes
-    assert "SwitchIngress.admission.admission" in program.p4info
+    assert "SwitchIngress.validate.admission.admission" in program.p4info
 
 
 @pytest.mark.parametrize("lanes", LANE_BUILDS)

@@ -13,6 +13,8 @@ from switchsum.protocol.frame import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,
     IPV4_BYTES,
+    MAX_WORKERS,
+    REASONS,
     Flag,
     Header,
     Kind,
@@ -82,9 +84,9 @@ class Rig:
             place = (address.mac, address.ip, address.port, cookie(rank))
             engine.insert("SwitchEgress.result_address", (JOB, rank), "SwitchEgress.address", place)
             engine.insert(
-                "SwitchIngress.admission.admission",
+                "SwitchIngress.validate.admission.admission",
                 (JOB, TREE, rank, EPOCH, address.ip, address.port, rank + 1),
-                "SwitchIngress.admission.admit",
+                "SwitchIngress.validate.admission.admit",
                 (1 << rank, everybody, FIRST_SLOT, slots, GROUP, cookie(rank)),
             )
 
@@ -121,7 +123,7 @@ class Rig:
 
     def member_events(self, rank: int, reason: Reason) -> int:
         """Return how often the switch has counted a reason for a rank."""
-        cell = (GROUP * wire.MAX_WORKERS + rank) * wire.REASONS + reason
+        cell = (GROUP * MAX_WORKERS + rank) * REASONS + reason
         return self.engine.events("SwitchIngress.reply.member_events", cell)
 
     def query(self, slot: int, version: int, kind: Kind = Kind.QUERY, **fields: int) -> Header:
