@@ -5,8 +5,8 @@ thread that reads P4Runtime's stream.  One lock, `_changed`, guards everything; 
 The stream's thread must never wait for the lock, since a call that holds it may wait for the stream.  So hellos, and
 the end of the connection, are queued as events, and `run` handles them, together with time-outs.
 
-After each change `_settle` brings the switch up to date and admits incarnations that are complete.  If the switch is
-away, or refuses something, that is logged, and `run` tries again.
+After each change `_bring_up_to_date` writes to the switch what has changed, and admits incarnations that are complete.
+If the switch is away, or refuses something, that is logged, and `run` tries again.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class Controller:
                 for job in ended:
                     log.info("job %s: nobody is in it any more, and it ends", job.name)
                 if silent or ended or handle is not None or not self._connection.is_settled:
-                    self._settle()
+                    self._bring_up_to_date()
         with self._changed:
             self._connection.close()
 
@@ -142,17 +142,17 @@ class Controller:
             if error.code is Code.ALREADY_EXISTS:
                 with self._changed:
                     self._connection.is_ousted = True
-                    self._disown()
+                    self._end_jobs_if_ousted()
             return False
         with self._changed:
-            self._disown()
+            self._end_jobs_if_ousted()
             try:
                 # Only a controller that has just been started believes the switch.  Later its own jobs are the truth.
                 self._connection.attach(switch)
                 if self._is_fresh:
                     for problem in rebuild(self._connection.current, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
-                    self._jobs.remember(self._former)
+                    self._jobs.keep_former(self._former)
                 self._is_fresh = False
                 self._settings.loads += was_loaded
                 limits = self._config.limits(self._connection.limits)
@@ -171,15 +171,15 @@ class Controller:
                 verb,
                 names,
             )
-            self._settle()
+            self._bring_up_to_date()
         return True
 
     def _lose_switch(self, switch: Switch, error: P4RuntimeError) -> None:
         """Handle the end of the connection to the switch."""
         self._connection.detach(error, switch)
-        self._disown()
+        self._end_jobs_if_ousted()
 
-    def _disown(self) -> None:
+    def _end_jobs_if_ousted(self) -> None:
         """End all memberships if another P4Runtime client has been primary.
 
         That client may have written what members take for sums.  The jobs are forgotten, and found again on the switch
@@ -195,7 +195,7 @@ class Controller:
             "there what passes for sums: connect again when the controller has the switch back"
         )
         log.error("%d jobs end: %s", len(list(self._jobs)), error)
-        former = self._jobs.disown(error)
+        former = self._jobs.end_all(error)
         self._forget()
         self._former = former
         self._changed.notify_all()
@@ -216,7 +216,7 @@ class Controller:
         """Write the difference between the plan and the switch; raises RemoteError."""
         self._connection.put(plan(self._jobs, self._settings))
 
-    def _settle(self) -> None:
+    def _bring_up_to_date(self) -> None:
         """Bring the switch up to date and admit complete incarnations; errors are logged, and `run` tries again."""
         try:
             if self._connection.is_up:
@@ -311,7 +311,7 @@ class Controller:
             if rank is None:
                 return rpc.ReformReply(missing=missing)
             log.info("job %s: goes on with %d members", job.name, job.workers)
-            self._settle()
+            self._bring_up_to_date()
             return rpc.ReformReply(rank=rank, world_size=job.workers)
 
     def _patience(self, wait_s: float) -> Iterator[bool]:
@@ -337,7 +337,7 @@ class Controller:
 
         If the membership has ended, raises the error that ended it.
         """
-        self._disown()
+        self._end_jobs_if_ousted()
         if nonce in self._former:
             kind, text = self._former[nonce]
             raise kind(text)
@@ -391,7 +391,7 @@ class Controller:
             self._know_members(request.nonce)
             if (left := self._jobs.leave(request.nonce)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
-            self._settle()
+            self._bring_up_to_date()
         return rpc.Empty()
 
     def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
@@ -463,7 +463,7 @@ class Controller:
                 self._synchronise()
             except RemoteError:  # the switch is full: the job must not exist if its creator is told that it does not
                 self._jobs.remove(job.name)
-                self._settle()
+                self._bring_up_to_date()
                 raise
             return views.job_info(job, self._clock(), is_up=self._connection.is_up)
 
@@ -478,7 +478,7 @@ class Controller:
                 return views.job_info(job, self._clock(), is_up=self._connection.is_up)
             _refuse_to_end(job, force=request.force)
             job = self._jobs.resize(request.job, workers=request.workers, slots=request.slots)
-            self._settle()
+            self._bring_up_to_date()
             return views.job_info(job, self._clock(), is_up=self._connection.is_up)
 
     def remove_job(self, request: rpc.RemoveJobRequest) -> rpc.Empty:
@@ -487,7 +487,7 @@ class Controller:
             self._need_jobs()
             _refuse_to_end(self._jobs.find(request.job), force=request.force)
             self._jobs.remove(request.job)
-            self._settle()
+            self._bring_up_to_date()
         return rpc.Empty()
 
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:

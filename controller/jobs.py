@@ -387,13 +387,13 @@ class Jobs:
         job.live, job.gathering = incarnation, new_incarnation(incarnation.epoch + 1, job.workers)
         job.reforming.clear()
 
-    def disown(self, error: SwitchsumError) -> Former:
+    def end_all(self, error: SwitchsumError) -> Former:
         """End all memberships before the jobs are forgotten; return the errors of all memberships that have ended."""
         for job in self:
             self._abandon_all(job, error)
         return self._former
 
-    def remember(self, former: Former) -> None:
+    def keep_former(self, former: Former) -> None:
         """Keep the errors of earlier memberships, and end those of them that were found on the switch again."""
         self._former = former
         for job in self:

@@ -240,7 +240,7 @@ class Bmv2Switch(SwitchsumSwitch):
 
 
 def compile_for_hosts(folder: Path) -> None:
-    """Have what hosts run compiled while switches compile, which they do not where that was done before."""
+    """Compile the kernels of hosts while switches compile; if the switches compile nothing, do nothing."""
     if "hosts" not in compilers:
         command = ["setpriv", "--pdeathsig", "KILL", "--", str(BIN / "switchsum"), "warm", "--workers"]
         with (folder / "hosts.log").open("ab") as output:

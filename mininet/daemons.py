@@ -31,7 +31,7 @@ class Daemon:
         self.heard_s = time.monotonic()
         """Time when it was started, or when it last said that it compiles."""
         self.progress = ""
-        """What it has last said of that."""
+        """Its last message about what it compiles."""
         self.ready, writing = os.pipe()
         with log.open("ab") as output:
             self.process = subprocess.Popen(

@@ -445,7 +445,7 @@ class Program:
     meters: tuple[ArrayInfo, ...] = ()
     value_sets: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Parser value sets by name, and for each the tables that hold its members, one for each select that uses it."""
-    settled: tuple[TableInfo, ...] = ()
+    fixed_tables: tuple[TableInfo, ...] = ()
     """Tables that always run one action, which stands in the graph in their place; the control plane sees them."""
     intrinsics: Intrinsics
     parser: Graph

@@ -178,7 +178,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramStat
     """Return the initial state of a program; raises ProgramError if an entry that it declares is impossible."""
     lock = StateLock()
     tables = {}
-    for info in (*program.settled, *program.tables):
+    for info in (*program.fixed_tables, *program.tables):
         table = Table(info.spec, lock, info.default)
         for entry in info.entries:
             try:

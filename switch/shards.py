@@ -32,7 +32,7 @@ from switchsum.native.system import monotonic, ring_bell, silence_bell
 
 from .entry import ENTRY_WORDS, call_program
 
-FEW: Final = 8
+MIN_PART_FRAMES: Final = 8
 """Fewest frames of a part for which a helper is woken; the caller runs smaller parts itself."""
 MOST_FRAMES: Final = 1024
 """Most frames that are divided at a time."""
@@ -140,13 +140,13 @@ def run_batch(
     """Run a batch; `program` is the address of the words above, the rest are the arguments of a program's code."""
     head = integers_at(program, HEAD_WORDS)
     made = (made_ports, made_addresses, made_lengths, made_heads, made_bodies)
-    if count >= FEW * head[SHARDS]:
+    if count >= MIN_PART_FRAMES * head[SHARDS]:
         # Not by reshape, which calls a function of numba's that is not there where compiled code is only loaded.
         lines = carray(pointer(head[LINES]), (head[SHARDS], LINE_WORDS), np.int64)
         _share_output(lines, arena, arena_bytes, made, rows)
         lines[:, NOW] = now
         taken = _divide(head, lines, addresses, lengths, ports, min(count, MOST_FRAMES))
-        if taken >= FEW:
+        if taken >= MIN_PART_FRAMES:
             _run_parts(head, lines)
             _gather(lines, made, integers_at(result, 2))
             return taken  # type: ignore[no-any-return]
@@ -194,13 +194,13 @@ def _divide(head: Words, lines: Words, addresses: int, lengths: int, ports: int,
 def _run_parts(head: Words, lines: Words) -> None:
     """Run all parts; the caller runs the first one and those that are too small for a helper."""
     for shard in range(1, len(lines)):
-        if lines[shard, COUNT] >= FEW:
+        if lines[shard, COUNT] >= MIN_PART_FRAMES:
             _post(head[LINES] + 8 * shard * LINE_WORDS, TURN, lines[shard, TURN] + 1)
     for shard in range(len(lines)):
-        if shard == 0 or lines[shard, COUNT] < FEW:
+        if shard == 0 or lines[shard, COUNT] < MIN_PART_FRAMES:
             _run_part(lines[shard])
     for shard in range(1, len(lines)):
-        if lines[shard, COUNT] >= FEW:
+        if lines[shard, COUNT] >= MIN_PART_FRAMES:
             patience = head[PATIENCE:].view(np.float64)
             _wait(head[LINES] + 8 * shard * LINE_WORDS, DONE, lines[shard, TURN] - 1, patience)
 

@@ -7,7 +7,7 @@ every intermediate value.
 The idea: an assignment only notes *how* the value is made of bytes in memory, as a graph of `Node`s.  A value is
 computed when it must be:
 
-- when the bytes that it is made of are about to change (`_settle` with the regions that change);
+- when the bytes that it is made of are about to change (`_compute_due` with the regions that change);
 - when it is written to a register (`write`) or its bytes are needed (`address`, `integer`, `slice`);
 - when the block ends and the field is live (`finish`).
 
@@ -17,7 +17,7 @@ as a header in the frame or a register's cell, is not copied at all: the field's
 
 Why it is right: a node refers to memory by its *region*, one for each register and each field's own storage.  Before a
 statement changes memory of a region, every live field whose node depends on that region is computed into the field's
-storage.  That changes another region, the field's storage, on which further nodes may depend, and so on: `_settle`
+storage.  That changes another region, the field's storage, on which further nodes may depend, and so on: `_compute_due`
 repeats until nothing is added.  A kernel loads before it stores (piece by piece), so that all of these can run in one.
 
 Example, for a block in P4 with the register `sums` (64 lanes, `low` and `top` masks)::
@@ -175,7 +175,7 @@ class WideFields:
 
     def write(self, address: Value, node: Node, region: Region, live: set[int]) -> None:
         """Write a value to memory of `region`; `live`: fields that are read afterwards."""
-        self._settle({region}, live, [(address, node)])
+        self._compute_due({region}, live, [(address, node)])
 
     def finish(self, live: set[int], overwritten: set[int]) -> None:
         """Compute the live fields at the end of a block; `overwritten`: registers that may be written after it."""
@@ -194,7 +194,7 @@ class WideFields:
                 else:
                     stay[slot] = node
         self._pending = stay
-        self._settle(set(), set(stay), [], all_pending=True)
+        self._compute_due(set(), set(stay), [], all_pending=True)
         self._pending = {}
 
     def _field(self, slot: int) -> Node:
@@ -203,7 +203,7 @@ class WideFields:
             self._pending[slot] = self.memory(size, self._fields.pointer(slot), ("field", slot))
         return self._pending[slot]
 
-    def _settle(
+    def _compute_due(
         self, changing: set[Region], live: set[int], outputs: list[tuple[Value, Node]], all_pending: bool = False
     ) -> None:
         """Compute the live fields that depend on memory which is about to change, together with `outputs`."""
@@ -217,9 +217,10 @@ class WideFields:
         while progress:
             progress = False
             for slot, node in self._pending.items():
-                if slot in live and slot not in chosen and _hangs_on(node, changing) and node.region != ("field", slot):
+                own = ("field", slot)
+                if slot in live and slot not in chosen and node.region != own and _depends_on(node, changing):
                     chosen[slot] = node
-                    changing = changing | {("field", slot)}
+                    changing = changing | {own}
                     progress = True
         targets = {slot: self._fields.own_bytes(slot) for slot in chosen}
         self._compute(outputs + [(targets[slot], node) for slot, node in chosen.items()])
@@ -228,7 +229,7 @@ class WideFields:
             self._pending[slot] = self.memory(chosen[slot].size, target, ("field", slot))
         for slot in [slot for slot in self._pending if slot not in chosen]:
             node = self._pending[slot]
-            if node.region != ("field", slot) and _hangs_on(node, changing):
+            if node.region != ("field", slot) and _depends_on(node, changing):
                 del self._pending[slot]  # it is not live, and its inputs are gone
 
     def _compute(self, outputs: Iterable[tuple[Value, Node]]) -> None:
@@ -289,11 +290,11 @@ def is_wide_value(value: ir.Expr) -> bool:
     return isinstance(value, ir.Field)
 
 
-def _hangs_on(node: Node, regions: set[Region]) -> bool:
+def _depends_on(node: Node, regions: set[Region]) -> bool:
     """Return whether a node depends on memory of one of the regions."""
     if node.region is not None and node.region in regions:
         return True
-    return any(_hangs_on(part, regions) for part in node.parts())
+    return any(_depends_on(part, regions) for part in node.parts())
 
 
 def _shape(size: int, results: list[Node], targets: list[Value]) -> tuple[Shape, list[Value]]:

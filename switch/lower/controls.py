@@ -1,8 +1,8 @@
 """Ingress and egress: tables, conditionals and actions become one graph for each control.
 
 p4c makes a table without a key of every run of plain statements in a control, with one const action.  To look such a
-table up would cost time and tell nothing: its action stands in the graph in its place, and the table is listed as
-*settled*, so that the control plane can still read it.
+table up would cost time and tell nothing: its action stands in the graph in its place, and the table is one of the
+program's `fixed_tables`, so that the control plane can still read it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ControlLowering:
         self._symbols = symbols
         self._actions = {action.id: action for action in actions}
         self.tables: list[ir.TableInfo] = []
-        self.settled: list[ir.TableInfo] = []
+        self.fixed_tables: list[ir.TableInfo] = []
         """Tables that always run one action, which stands in the graph in their place."""
 
     def lower(self, control: model.Control) -> ir.Graph:
@@ -92,7 +92,7 @@ class ControlLowering:
         default = self._default(table)
         assert table.default is not None
         if not table.keys and table.default.const and not table.counters:
-            self.settled.append(self._info(table, default))
+            self.fixed_tables.append(self._info(table, default))
             constants = [
                 ir.Const(width, value)
                 for (_, width), value in zip(default.params, table.default.arguments, strict=True)

@@ -35,7 +35,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         headers=tuple(symbols.headers),
         fields=tuple(symbols.fields),
         tables=tuple(controls.tables),
-        settled=tuple(controls.settled),
+        fixed_tables=tuple(controls.fixed_tables),
         registers=symbols.registers,
         counters=symbols.counters,
         meters=symbols.meters,

@@ -93,7 +93,7 @@ class ShmPorts(PortGroup):
         self._pending: dict[int, socket.socket] = {}
         self._listener = _listen(self._path)
         self._spare = _open_spare()
-        self._is_deaf = False
+        self._is_unwatched = False
         """The listener is not watched: no descriptor is left, so that a connection could not even be refused."""
         self._epoll = select.epoll()
         self._epoll.register(self._listener, select.EPOLLIN)
@@ -148,7 +148,7 @@ class ShmPorts(PortGroup):
 
     def service(self) -> None:
         """Connect workers that have come, and drop those that have ended or whose ring is broken."""
-        if self._is_deaf:
+        if self._is_unwatched:
             self._listen_again()
         for descriptor, _ in self._epoll.poll(0):
             if descriptor == self._listener.fileno():
@@ -170,7 +170,7 @@ class ShmPorts(PortGroup):
         for connection in self._pending.values():
             connection.close()
         self._pending.clear()
-        self._let_go_of_bodies()
+        self._close_bodies()
         try:
             os.unlink(self._path)  # before the socket is closed, so that it cannot be another switch's path
         except OSError:
@@ -186,7 +186,7 @@ class ShmPorts(PortGroup):
             connection, _ = self._listener.accept()
         except OSError as error:
             if error.errno not in _NOT_COME:
-                self._turn_away()
+                self._refuse_without_descriptors()
             return
         connection.setblocking(False)
         try:
@@ -201,7 +201,7 @@ class ShmPorts(PortGroup):
         self._pending[connection.fileno()] = connection
         self._epoll.register(connection, select.EPOLLIN)
 
-    def _turn_away(self) -> None:
+    def _refuse_without_descriptors(self) -> None:
         """Refuse a connection with the reason that no descriptors are left.
 
         The spare descriptor is given up for it.  Without this the listener would stay readable and the loop never
@@ -217,14 +217,14 @@ class ShmPorts(PortGroup):
             self._spare = _open_spare()
         if self._spare < 0:
             self._epoll.unregister(self._listener)
-            self._is_deaf = True
+            self._is_unwatched = True
 
     def _listen_again(self) -> None:
         """Watch the listener again if there is a descriptor to spare."""
         self._spare = _open_spare()
         if self._spare >= 0:
             self._epoll.register(self._listener, select.EPOLLIN)
-            self._is_deaf = False
+            self._is_unwatched = False
 
     def _greet(self, descriptor: int) -> None:
         """Answer the hello of a pending connection with a link or a refusal."""
@@ -235,7 +235,7 @@ class ShmPorts(PortGroup):
             self._join(connection, pid, Hello.decode(connection.recv(MESSAGE_BYTES)))
         except (TransportError, OSError) as error:
             if not self._workers:
-                self._let_go_of_bodies()
+                self._close_bodies()
             _refuse(connection, error)
 
     def _join(self, connection: socket.socket, pid: int, hello: Hello) -> None:
@@ -296,7 +296,7 @@ class ShmPorts(PortGroup):
             self._bodies = _Bodies(hello.frame_bytes, min(2 * hello.answer_rows, MAX_ROWS))
         return self._bodies if hello.frame_bytes <= self._bodies.frame_bytes else None
 
-    def _let_go_of_bodies(self) -> None:
+    def _close_bodies(self) -> None:
         if self._bodies is not None:
             self._bodies.memory.close()
             self._bodies = None
@@ -308,7 +308,7 @@ class ShmPorts(PortGroup):
         worker.resources.close()
         worker.connection.close()
         if not self._workers:  # the frames of the next workers may have another length
-            self._let_go_of_bodies()
+            self._close_bodies()
         _log.info("the worker on port %d %s", worker.port, why)
 
     def _list_links(self) -> None:

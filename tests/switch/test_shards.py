@@ -22,7 +22,7 @@ from switchsum.switch.errors import ProgramError
 from switchsum.switch.p4runtime import Device, Refused
 from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.shards import ENTRY, FEW, TURN
+from switchsum.switch.shards import ENTRY, MIN_PART_FRAMES, TURN
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FIRST_SLOT, FLOOD_GROUP, FORWARDING, SWITCH, Rig, worker
 
@@ -120,14 +120,22 @@ def test_a_part_is_run_by_a_helper_if_it_is_worth_it(engines: list[Ready]) -> No
     engine = engines[2].pipeline._engine
     assert isinstance(engine, Sharded)
     rig, turns = engines[0].rig, []
-    for even, odd in ((2 * FEW, FEW), (2 * FEW, FEW - 1), (FEW, FEW - 1)):
+    for even, odd in (
+        (2 * MIN_PART_FRAMES, MIN_PART_FRAMES),
+        (2 * MIN_PART_FRAMES, MIN_PART_FRAMES - 1),
+        (MIN_PART_FRAMES, MIN_PART_FRAMES - 1),
+    ):
         slots = [FIRST_SLOT] * even + [FIRST_SLOT + 1] * odd
         run(engines[2].pipeline, [(1, rig.contribution(0, 1, slot=slot)) for slot in slots], Output())
         turns.append(int(engine.lines[1, TURN]))
     assert turns[0] > 0
     assert turns == [turns[0]] * 3
     for engine_before in engines[:2] + engines[3:]:  # so that all have seen the same
-        for even, odd in ((2 * FEW, FEW), (2 * FEW, FEW - 1), (FEW, FEW - 1)):
+        for even, odd in (
+            (2 * MIN_PART_FRAMES, MIN_PART_FRAMES),
+            (2 * MIN_PART_FRAMES, MIN_PART_FRAMES - 1),
+            (MIN_PART_FRAMES, MIN_PART_FRAMES - 1),
+        ):
             slots = [FIRST_SLOT] * even + [FIRST_SLOT + 1] * odd
             run(engine_before.pipeline, [(1, rig.contribution(0, 1, slot=slot)) for slot in slots], Output())
 
