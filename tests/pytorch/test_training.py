@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from switchsum.protocol.errors import UsageError
-
 from ..timing import patience
 from .conftest import LOCAL, SCRIPTS, Launch
 
@@ -24,6 +22,8 @@ dist = torch.distributed
 
 DEADLINE_S = patience(150)
 EXAMPLES = SCRIPTS.parents[2] / "examples"
+
+GLOO_FOR_CPU = ["cpu:gloo,cuda:switchsum", "cuda:switchsum,cpu:gloo"]
 
 Torchrun = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -210,11 +210,13 @@ def test_layers_that_wait_for_their_own_gradients_learn_the_same(launch: Launch)
     assert re.findall("the same (.*)", text) == ["parameters", "tied parameters"]
 
 
-@pytest.mark.parametrize("backend", ["cpu:gloo,cuda:switchsum", "cpu:switchsum,cuda:gloo"])
-def test_mixed_groups_are_refused_with_the_reason(backend: str) -> None:
-    with pytest.raises(UsageError, match=f"backend '{backend}': torch lets a process group"):
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    assert not dist.is_initialized()
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "backend",
+    ["cpu:switchsum,cuda:gloo", "cuda:gloo,cpu:switchsum", "cpu:gloo,cuda:switchsum", "cuda:switchsum,cpu:gloo"],
+)
+def test_groups_of_several_backends(launch: Launch, backend: str) -> None:
+    assert launch(3, SCRIPTS / "mixed.py", backend).check().count("both went where they belong") == 3
 
 
 @pytest.mark.parametrize("backend", ["switchsum", "cpu:switchsum", "cpu:switchsum,cuda:switchsum"])

@@ -1,17 +1,18 @@
 """The process group: c10d's collectives on a communicator, and on gloo what a switch does not do.
 
-A `Backend` cannot be made in Python before torch 2.15, so this is a whole `ProcessGroup`, which torch uses in place of
-its own.  torch 2.13 calls some collectives by new names (`all_gather_single`) and others by old ones
-(`_allgather_base`): both are here.  C++ reaches the methods that its trampoline knows; what else it calls goes to the
-gloo that is registered.
+Up to torch 2.14 a `Backend` cannot be made in Python, and on 2.15 the works of one never say that they are completed:
+so this is a whole `ProcessGroup`, which torch uses in place of its own.  torch 2.13 calls some collectives by new names
+(`all_gather_single`) and others by old ones (`_allgather_base`): both are here.  C++ reaches the methods that its
+trampoline knows; what else it calls goes to the gloo that is registered.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Final
 
 import torch
@@ -24,6 +25,7 @@ from switchsum.host.api.statistics import Statistics
 from switchsum.protocol.errors import UsageError
 from switchsum.torch import sparse
 from switchsum.torch.detours import Detours
+from switchsum.torch.devices import backends_of, shared_by_device
 from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
@@ -50,6 +52,7 @@ class GroupStatistics:
 
 
 @kept_out_of_graphs
+@shared_by_device
 class SwitchGroup(dist.ProcessGroup):
     """A process group whose reductions, broadcasts and gathers go through a switch."""
 
@@ -62,10 +65,12 @@ class SwitchGroup(dist.ProcessGroup):
         connect: Callable[[], Communicator],
         closed: Callable[[], object],
         address: str = LOOPBACK,
+        others: Mapping[str, dist.ProcessGroup] = MappingProxyType({}),
     ) -> None:
         """Use `connect` for the communicator when it is first needed, and call `closed` when it is not any more.
 
-        `address` is where the group's gloo listens.
+        `address` is where the group's gloo listens; `others` are torch's own groups of the same ranks for types of
+        devices (`cpu`, `cuda`) that are not this one's.
         """
         super().__init__(rank, size)  # the form that can be subclassed
         self._store = store
@@ -80,8 +85,12 @@ class SwitchGroup(dist.ProcessGroup):
         self._passed = 0
         self._detours = Detours()
         self._gloo = open_gloo(store, rank, size, timeout, address)
-        self._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, self._gloo)
-        self._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        self.others = others
+        for name, backend in {_CPU.type: self._gloo, **backends_of(others)}.items():
+            kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
+            self._register_backend(torch.device(name), kind, backend)
+            if name == _CPU.type:
+                self._set_default_backend(kind)
 
     def getBackendName(self) -> str:
         """Return the backend's name."""
@@ -418,9 +427,13 @@ class SwitchGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         """Do nothing: all that is in flight together is coalesced."""
+        if device.type in self.others:
+            self.others[device.type]._start_coalescing(device)
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
         """Return work that is done: each call had its own."""
+        if device.type in self.others:
+            return self.others[device.type]._end_coalescing(device)
         return SwitchWork([], [], lambda: None)
 
     # torch 2.13 still calls some of these, and scripts of its users all of them.

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
-import inspect
 import os
 import weakref
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import SwitchsumError, UsageError
-from switchsum.torch.group import BACKEND, GroupStatistics, SwitchGroup
+from switchsum.torch import mixed
+from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.rendezvous import (
     Meeting,
     Place,
@@ -55,7 +55,6 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
 
     The group of all ranks joins its job at once, so that mistakes show at once, sub-groups theirs in the background.
     """
-    _refuse_mixed()
     if backend_options is not None:
         raise UsageError(f"the backend has no options: pg_options must be None, not {backend_options!r}")
     _generations[options.group_id] += 1
@@ -64,9 +63,10 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     store = dist.PrefixStore(f"{restarts}/{_generations[options.group_id]}/", options.store)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     meeting = Meeting(store, rank, size, timeout.total_seconds())
+    others = mixed.others(options, store)
     parent = _parent()
     if size == 1:
-        return SwitchGroup(store, rank, size, timeout, _nothing, lambda: None)
+        return SwitchGroup(store, rank, size, timeout, _nothing, lambda: mixed.close(others), others=others)
     if parent is not None:
         place = dataclasses.replace(parent.base.place, job=f"{parent.base.place.job}/{options.group_id}", is_ours=True)
         base = Base(place, None)
@@ -78,8 +78,9 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         size,
         timeout,
         lambda: open_job(meeting, base.place),
-        lambda: _close(meeting, base),
+        lambda: _close(meeting, base, others),
         gloo_address(base.place),
+        others,
     )
     group.base = base
     atexit.register(_close_at_exit, weakref.ref(group))
@@ -108,29 +109,16 @@ def _parent() -> _Group | None:
     return world if isinstance(world, _Group) else None
 
 
-def _refuse_mixed() -> None:
-    """Raise UsageError where torch is making a group of several backends; only its own frame knows (torch 2.13)."""
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_code.co_name != "_new_process_group_helper":
-        frame = frame.f_back
-    config = None if frame is None else frame.f_locals.get("backend_config")
-    if isinstance(config, c10d.BackendConfig) and set(config.get_device_backend_map().values()) != {BACKEND}:
-        raise UsageError(
-            f"backend {str(config)!r}: torch lets a process group that is written in Python replace the whole group, "
-            "so that it cannot share one with others; use 'switchsum', which takes tensors of every device, or groups "
-            "of their own for each backend (new_group)"
-        )
-
-
 def _nothing() -> Communicator:
     raise UsageError("a group of one rank has no communicator")
 
 
-def _close(meeting: Meeting, base: Base) -> None:
+def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup]) -> None:
     """Remove the group's job, and end what was started for it; once."""
     if base.owner != os.getpid():
         return
     base.owner = 0
+    mixed.close(others)
     services, base.services = base.services, None
     if services is not None:
         services.stop()
