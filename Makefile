@@ -3,6 +3,7 @@
 # make test ARGS='-k slot'         arguments for pytest; JOBS=0 runs all of them in one process, as a debugger wants it
 # make bench ONLY=switch           one part of the benchmark
 # make mininet SWITCH=bmv2 TOPO=leaf-spine RATE=50 TRAIN='python train.py'     another switch, network, Mbit/s, job
+# make VENV=.venv-torch TORCH=2.13.0 torch-tests    with another release of PyTorch than the newest that the pin allows
 # make VENV=.venv-shell EXTRAS=dev,demo,shell test     with p4runtime-shell and the old protobuf that it pins
 
 PYTHON ?= python3
@@ -21,6 +22,7 @@ SWITCH ?= switchsum
 TOPO ?= star,4
 RATE ?= 100
 TRAIN ?= python examples/digits.py
+TORCH ?=
 MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py --switch $(SWITCH) --topo $(TOPO) \
   $(if $(RATE),--link tc$(COMMA)bw=$(RATE)$(COMMA)use_tbf=1$(COMMA)latency_ms=1000)
 COMMA := ,
@@ -97,7 +99,7 @@ bench-train: torch ## steps of the examples beside gloo, on links of 200 Mbit/s,
 	$(BIN)/python -m checks.bench --only train $(ARGS)
 
 torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),torch]'
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
 
 torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (ARGS=--quick: a minute's worth)
 	$(BIN)/python -m pip install --quiet expecttest
