@@ -40,7 +40,7 @@ from switchsum.torch.services import LocalServices  # noqa: E402
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "pytorch-tests.md"
 HEAD = """# PyTorch's own tests
 
-What became of the cases of `torch.testing._internal.distributed.distributed_test` (torch 2.13) on CPU: {summary}.
+What became of the cases of `torch.testing._internal.distributed.distributed_test` (torch {version}) on CPU: {summary}.
 `make torch-tests` runs all and writes this page; `make torch-tests ARGS="--write test_broadcast"` runs one anew.
 
 The cases know torch's own backends only, so they are told that this is gloo; a reason that names another one is what
@@ -199,7 +199,11 @@ def write_page(rows: dict[str, Row]) -> None:
     missing = len(set(unittest.TestLoader().getTestCaseNames(TestSwitchsum)) - set(rows))
     if missing:
         summary += f"; {missing} have not been run"
-    PAGE.write_text(HEAD.replace("{summary}", summary) + "\n".join(lines) + "\n")
+    PAGE.write_text(
+        HEAD.replace("{summary}", summary).replace("{version}", torch.__version__.partition("+")[0])
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def run_case(name: str, result: Outcomes) -> None:
