@@ -31,7 +31,7 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak bench bench-small bench-sparse bench-train lint p4 docs examples torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train lint p4 docs examples torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SEC
 
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
 	$(BIN)/python -m checks.soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
+
+endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
+	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
 bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)

@@ -110,6 +110,11 @@ class P4RuntimeClient:
             self.close()
             raise answer
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the stream is open, and this client primary."""
+        return self._connected and not self._ended
+
     def close(self) -> None:
         """Close the stream and the connection; when this returns, another client can become primary."""
         self._closed = True

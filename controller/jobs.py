@@ -51,6 +51,8 @@ SILENCE_SHARE: Final = 5 / 8
 """Largest share of the job's time-out that a member may be silent; in the rest the other members hear of its loss."""
 VACANT_S: Final = 10.0
 """An ephemeral job ends after this time, or after its time-out, without members."""
+UNVISITED_S: Final = 60.0
+"""The same for a job that has never had a member: on a busy machine the first one may be late."""
 MAX_TICK_S: Final = 2.0
 """If the pause between two ticks was longer, the controller itself was stopped, and no member was silent."""
 
@@ -73,6 +75,8 @@ class Job:
     """The next incarnation, which members join."""
     ephemeral: bool = False
     """The job is removed when it has had no members for a while."""
+    visited: bool = False
+    """Whether the job has ever had a member."""
     vacant_s: float = 0.0
     """How long the job has had no members."""
     live: Incarnation | None = None
@@ -271,7 +275,7 @@ class Jobs:
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)
         member.heard_s = now
-        job.vacant_s = 0.0
+        job.vacant_s, job.visited = 0.0, True
         # 0 stands for "none", and a nonce of the past would give the new member the error of an old one.
         while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:
             pass
@@ -372,7 +376,11 @@ class Jobs:
 
     def end_ephemeral(self) -> list[Job]:
         """Remove ephemeral jobs that have had no members for a while, and return them."""
-        ended = [job for job in self if job.ephemeral and job.vacant_s > min(job.timeout_s, VACANT_S)]
+        ended = [
+            job
+            for job in self
+            if job.ephemeral and job.vacant_s > min(job.timeout_s, VACANT_S if job.visited else UNVISITED_S)
+        ]
         for job in ended:
             self.remove(job.name)
         return ended

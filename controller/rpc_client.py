@@ -11,8 +11,10 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from switchsum.native import tls
+from switchsum.native.sockets import is_listening
+from switchsum.native.starting import nobody_there, too_busy
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import ControllerUnreachable, RemoteError
+from switchsum.protocol.errors import RemoteError
 
 Reply = TypeVar("Reply")
 
@@ -119,10 +121,9 @@ class ControllerClient:
             details = error.details() or ""
             found = rpc.error_from_details(details)
             if type(found) is RemoteError and error.code() in AWAY:
-                raise ControllerUnreachable(
-                    f"no controller answers at {self._address}; `switchsum controller` starts one, or "
-                    f"SWITCHSUM_CONTROLLER says where it is ({details})"
-                ) from error
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and is_listening(self._address):
+                    raise too_busy(self._address, method, self._timeout_s + wait_s) from error
+                raise nobody_there(self._address, method, details) from error
             raise found from error
         try:
             return rpc.decode(reply, data)

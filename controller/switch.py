@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
@@ -41,7 +42,8 @@ CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
 QUERY_WINDOW: Final = 32
 """Most queries without an answer at a time; BMv2 queues 64 answers for the CPU port and drops further ones."""
 QUERY_TIMEOUT_S: Final = 0.25
-QUERY_ATTEMPTS: Final = 8
+QUERY_S: Final = 10.0
+"""How long the switch may answer none of them: a few ms, where cores are free, and far more beside twenty others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,17 +251,22 @@ class Switch:
         waiting = list(reversed(cells))
         under_way: set[tuple[int, int]] = set()
         found: dict[tuple[int, int], Cell] = {}
-        attempts = 0
+        silent_s, pause_s, limit_s = 0.0, QUERY_TIMEOUT_S, start_limit(QUERY_S)
         while len(found) < len(cells):
             fresh = [waiting.pop() for _ in range(min(len(waiting), QUERY_WINDOW - len(under_way)))]
             under_way.update(fresh)
             self._send(kind, fresh, own, token)
             try:
-                header = self._answers.get(timeout=QUERY_TIMEOUT_S)
+                header = self._answers.get(timeout=pause_s)
             except queue.Empty:
-                attempts += 1
-                if attempts == QUERY_ATTEMPTS:
-                    raise SwitchLost(f"the switch does not answer {kind.name} frames") from None
+                silent_s, pause_s = silent_s + pause_s, 2 * pause_s  # it may be busy with these very frames
+                if not self._client.is_connected:
+                    raise SwitchLost(f"the switch at {self._client.address} is gone") from None
+                if silent_s >= limit_s:
+                    raise SwitchLost(
+                        f"the switch at {self._client.address} is there, and has not answered {kind.name} frames "
+                        f"about its slots for {limit_s:g} s: it is stopped or gets no processor time ({HINT})"
+                    ) from None
                 self._send(kind, list(under_way), own, token)
                 continue
             # A repeated query has two answers, and the second one finds its key gone.
@@ -267,7 +274,7 @@ class Switch:
             if key in under_way and (header.job << 16 | header.epoch) == token:
                 under_way.remove(key)
                 found[key] = _cell(header)
-                attempts = 0
+                silent_s, pause_s = 0.0, QUERY_TIMEOUT_S
         return [found[cell] for cell in cells]
 
     def _send(self, kind: Kind, cells: Sequence[tuple[int, int]], own: Address, token: int) -> None:

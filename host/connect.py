@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from numbers import Integral, Real
 from typing import Final, TypeVar
 
 from switchsum.native.batchsocket import receive_bytes
 from switchsum.native.sockets import controller_address
+from switchsum.native.starting import ANSWER_S, start_limit
 from switchsum.native.trace import Trace
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
@@ -75,14 +77,15 @@ def connect(
     _check_seconds("switch_timeout_s", switch_timeout_s)
     check_link(link)
     checksum = os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum
-    call_s = CALL_S if timeout_s is None else min(CALL_S, timeout_s)
+    patience_s = min(start_limit(ANSWER_S), math.inf if timeout_s is None else timeout_s)
     warm_up(link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
         controller,
         job=job,
         rank=rank,
         world_size=world_size,
-        call_s=call_s,
+        call_s=min(CALL_S, patience_s),
+        patience_s=patience_s,
         receive_bytes=receive_bytes() if link.startswith("udp:") else 0,
         window_bytes=cached_bytes(world_size) if link.startswith("shm:") else 0,
     )

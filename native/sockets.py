@@ -28,6 +28,9 @@ MAX_PATH_BYTES: Final = 107
 MAX_DESCRIPTORS: Final = 1 << 16
 """As many as a daemon could ever use; some systems allow a thousand million, which costs memory."""
 
+PROBE_S: Final = 1.0
+"""How long a kernel may take to say whether a process listens at an address."""
+
 _mask_lock = threading.Lock()
 """The mask of modes is the whole process's."""
 
@@ -40,6 +43,21 @@ def controller_address() -> str:
 def p4runtime_address() -> str:
     """Return where a switch serves P4Runtime and is looked for by default; raises LocalError."""
     return f"{UNIX}{runtime_directory()}/p4runtime"
+
+
+def is_listening(address: str) -> bool:
+    """Whether a process listens at host:port or unix:path, busy or not."""
+    try:
+        if address.startswith(UNIX):
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.settimeout(PROBE_S)
+                probe.connect(address.removeprefix(UNIX).removeprefix("//"))
+            return True
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host.strip("[]"), int(port)), PROBE_S):
+            return True
+    except (OSError, ValueError, OverflowError):
+        return False
 
 
 def runtime_directory() -> Path:

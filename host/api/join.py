@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +14,8 @@ import grpc
 import numpy as np
 
 from switchsum.native import tls
+from switchsum.native.sockets import is_listening
+from switchsum.native.starting import ANSWER_S, nobody_there, start_limit, too_busy
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     TIMEOUT_OPTIONS,
@@ -46,6 +49,8 @@ EXPLAIN_S: Final = 2.0
 """How long to wait for what the controller knows about an error."""
 RETRY_S: Final = 0.2
 """Pause before a connection that has ended is tried again."""
+STATE_S: Final = 5.0
+"""How long gRPC may take to say whether there is a connection."""
 ATTEND_S: Final = 2.0
 """How long to wait for the first news: a controller that answers takes milliseconds."""
 _OPTIONS: Final = (
@@ -67,17 +72,56 @@ class ControllerClient:
         self.address = address
         self._channel = tls.open_channel(address, tls.HOSTS, _OPTIONS)
 
-    def call(self, method: str, request: Any, reply: type[Reply], timeout_s: float = CALL_S) -> Reply:
-        """Call a method; raises what the controller raised, or ControllerUnreachable."""
+    def call(
+        self, method: str, request: Any, reply: type[Reply], timeout_s: float = CALL_S, patience_s: float = 0.0
+    ) -> Reply:
+        """Call a method; raises what the controller raised, or ControllerUnreachable.
+
+        A controller that is away is given `timeout_s` to come, one that is there `patience_s` to answer, if that is
+        longer.
+        """
         call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
         try:
-            data = call(rpc.encode(request), timeout=timeout_s, wait_for_ready=True)
+            if patience_s > timeout_s:
+                data = self._call_patiently(call, method, rpc.encode(request), timeout_s, patience_s)
+            else:
+                data = call(rpc.encode(request), timeout=timeout_s, wait_for_ready=True)
         except grpc.RpcError as error:
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_there():
+                raise too_busy(self.address, method, max(timeout_s, patience_s)) from None
             raise self._translate(method, error) from None
         try:
             return rpc.decode(reply, data)
         except ValueError as error:
             raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
+
+    def _call_patiently(self, call: Any, method: str, data: bytes, timeout_s: float, patience_s: float) -> bytes:
+        """Make a call, and give it up early if nobody is there."""
+        future = call.future(data, timeout=patience_s, wait_for_ready=True)
+        try:
+            try:
+                future.exception(timeout=timeout_s)
+            except grpc.FutureTimeoutError:
+                if not self._is_there():
+                    raise nobody_there(self.address, method, f"none has come for {timeout_s:g} s") from None
+            answer: bytes = future.result()
+            return answer
+        finally:
+            future.cancel()  # if it has not ended
+
+    def _is_there(self) -> bool:
+        """Whether there is a controller, be it too busy to answer."""
+        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+        self._channel.subscribe(states.put)
+        try:
+            state = states.get(timeout=STATE_S)
+        except queue.Empty:
+            return True
+        finally:
+            self._channel.unsubscribe(states.put)
+        # What is refused, by the kernel or by TLS, is tried again every moment.
+        is_refused = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+        return state is grpc.ChannelConnectivity.READY or (not is_refused and is_listening(self.address))
 
     def stream(self, method: str, request: Any, reply: type[Reply]) -> Stream[Reply]:
         """Begin a call with many replies, when the controller is there."""
@@ -90,10 +134,7 @@ class ControllerClient:
         if type(named) is not RemoteError:
             return named
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return ControllerUnreachable(
-                f"no controller answers at {self.address}; `switchsum controller` starts one, or SWITCHSUM_CONTROLLER "
-                f"says where it is ({method}: {details})"
-            )
+            return nobody_there(self.address, method, details)
         return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
 
     def close(self) -> None:
@@ -138,11 +179,13 @@ class Membership:
         rank: int,
         world_size: int,
         call_s: float = CALL_S,
+        patience_s: float = ANSWER_S,
         receive_bytes: int = 0,
         window_bytes: int = 0,
     ) -> None:
         """Join; raises JoinRefused's kinds, or ControllerUnreachable.
 
+        A controller that is away is given `call_s` to come, one that is there `patience_s` to answer.
         `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.  `window_bytes` of frames are worth
         having in flight there; 0: as many as may be.
         """
@@ -165,7 +208,7 @@ class Membership:
             window_bytes=window_bytes,
         )
         try:
-            self.reply = self._client.call("Join", request, rpc.JoinReply, call_s)
+            self.reply = self._client.call("Join", request, rpc.JoinReply, call_s, patience_s)
         except BaseException:
             self._client.close()
             raise
@@ -197,7 +240,8 @@ class Membership:
             left = end - time.monotonic()
             wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
             request = rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
-            reply = self._client.call("Ready", request, rpc.ReadyReply, wait_s + CALL_S)
+            patience_s = wait_s + start_limit(ANSWER_S)  # it reads the slots from the switch for the last one
+            reply = self._client.call("Ready", request, rpc.ReadyReply, wait_s + CALL_S, patience_s)
             if reply.admitted:
                 self.loads = max(self.loads, reply.loads)
                 return reply
@@ -300,7 +344,7 @@ class Membership:
         while True:
             wait_s = max(0.0, min(end - time.monotonic(), READY_S))
             request = rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
-            reply = self._client.call("Reform", request, rpc.ReformReply, wait_s + CALL_S)
+            reply = self._client.call("Reform", request, rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
             if reply.rank >= 0:
                 self._stop_beating()
                 return reply.rank, reply.world_size

@@ -396,7 +396,7 @@ class Engine:
         held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
         seconds = f"{self._config.timeout_s:g} s"
         if not len(held) or self._state.core[0]["silent"] > SILENT_PROBES:
-            return SwitchLost(f"no answer from the switch for {seconds}")
+            return SwitchLost(f"no answer from the switch for {seconds}{TIMEOUT_OPTIONS}")
         seen = int(np.bitwise_and.reduce(held["seen"]))
         missing = [rank for rank in range(self._config.world_size) if not seen >> rank & 1]
         names = ", ".join(map(str, missing))

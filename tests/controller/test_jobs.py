@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from switchsum.controller.jobs import MAX_FORMER, RETURN_S, Job, Jobs
+from switchsum.controller.jobs import MAX_FORMER, RETURN_S, UNVISITED_S, Job, Jobs
 from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
 from switchsum.protocol.errors import (
     NoCapacity,
@@ -337,6 +337,18 @@ def test_those_who_are_left_go_on_when_all_of_them_want_to() -> None:
     run(jobs)
     assert job.live is not None
     assert job.live.epoch == 3
+
+
+def test_an_ephemeral_job_waits_longer_for_its_first_member() -> None:
+    jobs = make_jobs()
+    jobs.create("a", workers=2, slots=4, timeout_s=1e6, ephemeral=True)
+    ended_at = next(now for now in range(1000) if jobs.tick(float(now)) == [] and jobs.end_ephemeral())
+    assert ended_at > UNVISITED_S
+    jobs.create("a", workers=2, slots=4, timeout_s=1e6, ephemeral=True)
+    _, member = jobs.join("a", rank=0, world_size=2, now=2000.0)
+    jobs.leave(member.nonce)
+    ended_at = next(now for now in range(2000, 3000) if jobs.tick(float(now)) == [] and jobs.end_ephemeral())
+    assert ended_at < 2000 + UNVISITED_S
 
 
 def test_an_ephemeral_job_ends_when_nobody_has_been_in_it_for_its_time_out() -> None:

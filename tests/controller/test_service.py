@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -98,6 +99,22 @@ def test_nobody_there_is_a_controller_unreachable() -> None:
         pytest.raises(errors.ControllerUnreachable, match=r"127\.0\.0\.1:1"),
     ):
         client.info()
+
+
+def test_a_controller_that_is_busy_is_not_said_to_be_away(controller: StubController, service: Service) -> None:
+    may_answer = threading.Event()
+
+    def behave() -> rpc.JobList:
+        may_answer.wait(LONG_S)
+        return rpc.JobList()
+
+    controller.behaviour = behave
+    with (
+        ControllerClient(service.address, timeout_s=0.5) as client,
+        pytest.raises(errors.ControllerUnreachable, match=r"is there, and has not answered ListJobs for 0.5 s"),
+    ):
+        client.list_jobs()
+    may_answer.set()
 
 
 def test_a_server_of_another_kind_is_a_remote_error(tmp_path: Path) -> None:

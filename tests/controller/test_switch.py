@@ -177,10 +177,16 @@ def set_number(connected: Switch, *, slot: int, number: int, seen: int) -> None:
 
 def test_a_switch_that_does_not_answer_queries_is_no_good(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "QUERY_TIMEOUT_S", 0.01)
+    monkeypatch.setenv("SWITCHSUM_START_TIMEOUT", "0.3")
     connected, _ = connect(switch)
     monkeypatch.setattr(connected._client, "send_packets", lambda packets: None)
-    with pytest.raises(SwitchLost, match="QUERY"):
+    with pytest.raises(SwitchLost, match=r"not answered QUERY frames.* for 0.3 s: .*SWITCHSUM_START_TIMEOUT"):
         connected.query([(0, 0)])
+    monkeypatch.delenv("SWITCHSUM_START_TIMEOUT")
+    monkeypatch.setattr(type(connected._client), "is_connected", False)
+    with pytest.raises(SwitchLost, match="is gone"):
+        connected.query([(0, 0)])
+    monkeypatch.undo()
     connected.close()
 
 

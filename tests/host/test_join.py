@@ -13,6 +13,7 @@ import pytest
 
 from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
+from switchsum.native import starting
 from switchsum.protocol import errors, rpc
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -192,6 +193,40 @@ def test_no_controller_is_reported_within_five_seconds() -> None:
     with pytest.raises(ControllerUnreachable):
         connect(controller="127.0.0.1:9", job="x", rank=0, world_size=1, link="shm:x", timeout_s=0.3)
     assert time.monotonic() - began < patience(1.5)
+
+
+def test_a_controller_that_is_there_is_given_time(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchsum.host.api.join.CALL_S", 0.2)
+    may_answer = threading.Event()
+
+    def answer_late(_: object) -> Any:
+        may_answer.wait(patience(30))
+        return JOINED
+
+    controller.answers["Join"] = answer_late
+    threading.Timer(1.0, may_answer.set).start()
+    join(controller, call_s=0.2).leave()
+    may_answer.clear()
+    with pytest.raises(ControllerUnreachable, match=r"is there, and has not answered Join for 1 s: .*START_TIMEOUT"):
+        join(controller, call_s=0.2, patience_s=1.0)
+    may_answer.set()
+
+
+def test_who_has_started_a_controller_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHSUM_LAUNCHER", "`switchsum run`")
+    with pytest.raises(ControllerUnreachable, match="`switchsum run` had started it, and it has ended") as caught:
+        Membership("127.0.0.1:9", job="x", rank=0, world_size=1, call_s=0.2)
+    assert "switchsum controller" not in str(caught.value)
+    monkeypatch.setattr(starting, "_launchers", {"127.0.0.1:9": "rank 0 of the process group"})
+    with pytest.raises(ControllerUnreachable, match="rank 0 of the process group had started it"):
+        Membership("127.0.0.1:9", job="x", rank=0, world_size=1, call_s=0.2)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
+def test_a_start_limit_that_cannot_be_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHSUM_START_TIMEOUT", text)
+    with pytest.raises(UsageError, match="SWITCHSUM_START_TIMEOUT is a positive number"):
+        connect(controller="127.0.0.1:9", job="x", rank=0, world_size=1, link="shm:x")
 
 
 def test_a_controller_that_talks_nonsense_is_reported(controller: FakeController) -> None:

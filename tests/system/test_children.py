@@ -80,11 +80,13 @@ def test_a_child_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert child.process.poll() == -signal.SIGKILL
 
 
-def test_children_die_with_a_launcher_that_is_killed() -> None:
+def test_children_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
+    scratch = tmp_path / "it's a folder"
+    (scratch / "inner").mkdir(parents=True)
     code = (
         "import time\n"
         "from switchsum.launch.children import Children\n"
-        "children = Children()\n"
+        f"children = Children({str(scratch)!r})\n"
         "print(children.start('rank 0', ['sleep', '100']).process.pid, flush=True)\n"
         "time.sleep(100)\n"
     )
@@ -96,6 +98,16 @@ def test_children_die_with_a_launcher_that_is_killed() -> None:
     launcher.wait()
     launcher.stdout.close()
     assert eventually(lambda: gone(child))
+    assert eventually(lambda: not scratch.exists())
+    assert tmp_path.exists()
+
+
+def test_output_is_waited_for_as_long_as_it_comes(capfd: pytest.CaptureFixture[str]) -> None:
+    lines = "for i in 1 2 3 4 5 6 7 8 9; do sleep 0.5; echo $i; done"
+    with Children() as children:  # the child ends at once; who it leaves behind speaks for longer than silence is borne
+        workers = [children.start("rank 0", ["setsid", "--fork", "sh", "-c", lines], prefix=True)]
+        children.wait(workers)
+    assert len(capfd.readouterr().out.splitlines()) == 9
 
 
 def test_output_is_prefixed_line_by_line(capfd: pytest.CaptureFixture[str]) -> None:

@@ -121,12 +121,12 @@ def test_a_jobs_life_at_the_command_line(controller: str) -> None:
 
 def test_creating_a_job_waits_for_what_the_lines_before_it_start(tmp_path: Path) -> None:
     p4runtime, listen = f"unix:{tmp_path}/p4runtime", f"unix:{tmp_path}/controller"
-    wait_s = round(patience(10))  # ten seconds are for the daemons of a machine with a core for each
-    code = f"from switchsum.cli import main, remote; remote.persist.__defaults__ = ({wait_s},); main()"
-    create = [sys.executable, "-c", code, "job", "create", "early", "-n", "1", "--controller", listen]
+    wait_s = round(patience(10))
+    create = [sys.executable, "-m", "switchsum", "job", "create", "early", "-n", "1", "--controller", listen]
+    create += ["--wait", str(wait_s)]
     with subprocess.Popen(create, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as created:
         assert created.stderr is not None
-        assert created.stderr.readline() == f"switchsum: no controller yet, waiting {wait_s} s for it\n"
+        assert created.stderr.readline() == f"switchsum: no controller yet, waiting {wait_s} s (--wait) for it\n"
         daemons = [spawn(["controller", "--switch", p4runtime, "--listen", listen], tmp_path / "controller")]
         try:
             daemons.append(spawn(["switch", "--listen", p4runtime, "--engine", "interpreter"], tmp_path / "p4runtime"))

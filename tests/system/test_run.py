@@ -253,6 +253,7 @@ def test_nothing_outlives_a_launcher_that_is_killed(switch: list[str], number: s
         assert eventually(lambda: adds(tmp_path))
         os.kill(job.pid, number)
         assert eventually(lambda: nothing_is_left(token, namespaces))
+        assert not list((tmp_path / "tmp").iterdir())
 
 
 @pytest.mark.parametrize(

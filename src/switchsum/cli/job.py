@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from switchsum.cli.output import JsonOption, print_json, print_records
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, persist
+from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, persist
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS
@@ -28,6 +28,10 @@ def create(
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that members wait for one another.")
     ] = rpc.DEFAULT_TIMEOUT_S,
+    wait_s: Annotated[
+        float,
+        typer.Option("--wait", min=0.0, help="Seconds to wait for controller and switch."),
+    ] = PATIENCE_S,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,7 +39,7 @@ def create(
     check_workers(workers)
     request = rpc.CreateJobRequest(job=name, workers=workers, slots=slots, timeout_s=timeout_s)
     with connect(controller) as client:
-        job = persist(lambda: client.create_job(request))
+        job = persist(lambda: client.create_job(request), wait_s)
         _print_jobs([job], as_json=as_json)
 
 

@@ -22,9 +22,10 @@ ControllerOption = Annotated[
 ]
 CONTROLLER: Final = ""
 """Default of the option: this user's controller."""
-PATIENCE_S: Final = 10.0
-"""How long a command waits for a controller or switch that does not answer yet.  A script starts both in the line
-before, and they need a second or two."""
+PATIENCE_S: Final = 60.0
+"""How long a command waits for a controller or switch that does not answer yet, unless --wait says otherwise.  A script
+starts both in the line before; they need a second or two, or half a minute on a busy machine or one that has compiled
+nothing yet."""
 
 LAST_PORT: Final = 65535
 """Largest port number of TCP and UDP."""
@@ -96,6 +97,6 @@ def persist(call: Callable[[], Reply], patience_s: float = PATIENCE_S) -> Reply:
                 raise
             if not told:
                 who = "controller" if isinstance(error, ControllerUnreachable) else "switch"
-                sys.stderr.write(f"switchsum: no {who} yet, waiting {patience_s:g} s for it\n")
+                sys.stderr.write(f"switchsum: no {who} yet, waiting {patience_s:g} s (--wait) for it\n")
                 told = True
             time.sleep(0.2)

@@ -21,6 +21,7 @@ from typing import Final
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import Wire
+from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
 
 PROGRAM: Final = "simple_switch_grpc"
@@ -38,8 +39,9 @@ caches."""
 PRECEDENCE: Final = 10
 """Difference in nice values between workers and BMv2."""
 CPU_PORT: Final = 255
-START_S: Final = 20.0
-ASK_S: Final = 10.0
+START_S: Final = 120.0
+"""One that has ended is seen at once; one that starts beside twenty others takes long."""
+ASK_S: Final = 60.0
 _SEE_INTERFACES: Final = ("unshare", "--mount", "--", "sh", "-c", 'mount -t sysfs none /sys && exec "$@"', "sh")
 """BMv2 looks for its interfaces in /sys, which shows those of the network namespace in which it was mounted; so it gets
 a new mount of /sys."""
@@ -89,8 +91,10 @@ def find(switch: str) -> str:
 def _ask(path: str, option: str) -> str:
     """Return what a program prints with an option; raises LocalError if it does not run."""
     try:
-        done = subprocess.run([path, option], capture_output=True, text=True, timeout=ASK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = subprocess.run([path, option], capture_output=True, text=True, timeout=start_limit(ASK_S), check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LocalError(f"{path} {option} has not ended for {error.timeout:g} s ({HINT})") from error
+    except OSError as error:
         raise LocalError(f"{path} does not run: {error}") from error
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
@@ -155,7 +159,8 @@ def ring_frames(interfaces: Sequence[str]) -> list[int]:
 
 def _await(child: Child, path: str, p4runtime: str) -> None:
     """Wait until BMv2 listens at a Unix socket; raises LocalError."""
-    deadline = time.monotonic() + START_S
+    limit_s = start_limit(START_S)
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         code = child.process.poll()
         if code is not None:
@@ -166,7 +171,7 @@ def _await(child: Child, path: str, p4runtime: str) -> None:
             except OSError:
                 pass
         time.sleep(0.05)
-    raise LocalError(f"{path} does not answer at {p4runtime}")
+    raise LocalError(f"{path} runs, and has not begun to listen at {p4runtime} for {limit_s:g} s ({HINT})")
 
 
 def free_port() -> int:

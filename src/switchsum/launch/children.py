@@ -22,8 +22,9 @@ name `switchsum`, is imported in its place."""
 STOP_S = 3.0
 """How long a child may take to end after SIGTERM before it is killed."""
 POLL_S = 0.05
-DRAIN_S = 1.0
-"""How long to wait for the rest of the output of a child that has ended."""
+DRAIN_S = 3.0
+"""How long to wait for the rest of the output of children that have ended while no line of it comes: a process that
+they have left behind may keep their pipes open, and the reader of our output may have stopped reading."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -47,9 +48,12 @@ class Children:
     groups.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, scratch: str | None = None) -> None:
+        """Have a `Guard` remove the folder `scratch` if this process is killed; otherwise that is the caller's."""
+        self._scratch = scratch
         self._children: list[Child] = []
         self._output = threading.Lock()
+        self._lines = 0
         self._lost: OSError | None = None
         self._guard: Guard | None = None
 
@@ -81,6 +85,8 @@ class Children:
         """
         if self._guard is None:
             self._guard = Guard()
+            if self._scratch is not None:
+                self._guard.remove(os.path.abspath(self._scratch))
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", *command],
             env=environment,
@@ -106,6 +112,7 @@ class Children:
             for line in source:
                 text = line.decode(errors="replace").rstrip("\n")
                 with self._output:
+                    self._lines += 1
                     if self._lost is not None:
                         continue  # the child is ended soon; until then it must not block on a full pipe
                     try:
@@ -140,13 +147,13 @@ class Children:
             raise LocalError(f"the output of the job cannot be written: {self._lost.strerror}")
 
     def _drain(self, children: Sequence[Child]) -> None:
-        """Copy the rest of the output of children that have ended.
-
-        Not longer than DRAIN_S: a process that a child has left behind may keep its pipe open.
-        """
-        for child in children:
-            for pump in child.pumps:
-                pump.join(timeout=DRAIN_S)
+        """Copy the rest of the output of children that have ended, until no line has come for DRAIN_S."""
+        pumps = [pump for child in children for pump in child.pumps]
+        seen, deadline = self._lines, time.monotonic() + DRAIN_S
+        while (pumps := [pump for pump in pumps if pump.is_alive()]) and time.monotonic() < deadline:
+            pumps[0].join(timeout=POLL_S)
+            if self._lines != seen:
+                seen, deadline = self._lines, time.monotonic() + DRAIN_S
 
     def stop(self) -> None:
         """End every child that still runs, with all processes of its group, and copy the rest of their output."""

@@ -2,11 +2,12 @@
 
 `ended_by_signals` turns SIGINT, SIGTERM and SIGHUP into an exception, so that every `with` block ends what it has
 started.  After SIGKILL no code of the launcher runs.  For this case there is a `Guard`: a small process that notices
-the launcher's death and kills the process groups of its children.
+the launcher's death, kills the process groups of its children, and removes its temporary folder.
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -16,9 +17,12 @@ from typing import Final, NoReturn
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals by which terminals, users and schedulers end a job."""
-_GUARD: Final = 'while read -r group; do set -- "$@" "-$group"; done; [ $# = 0 ] || kill -s KILL -- "$@"'
-"""The guard's shell script: read process groups until the pipe ends, which it does when the launcher dies; kill
-them."""
+_GUARD: Final = (
+    'while IFS= read -r line; do case $line in /*) folder=$line;; *) set -- "$@" "-$line";; esac; done; '
+    '[ $# = 0 ] || kill -s KILL -- "$@"; [ -z "$folder" ] || rm -rf -- "$folder"'
+)
+"""The guard's shell script: read process groups and a folder until the pipe ends, which it does when the launcher dies;
+kill the groups and remove the folder."""
 
 
 def shell_code(code: int) -> int:
@@ -50,12 +54,12 @@ def ended_by_signals() -> Iterator[None]:
 
 
 class Guard:
-    """Kills process groups if this process dies before it has called `dismiss`."""
+    """Kills process groups and removes a folder if this process dies before it has called `dismiss`."""
 
     def __init__(self) -> None:
         # In a session of its own, and with the launcher's signals ignored, since it must outlive the launcher.
         self._process = subprocess.Popen(
-            ["sh", "-c", f"trap '' HUP INT TERM; {_GUARD}", "switchsum-guard"],
+            ["sh", "-c", f"trap '' HUP INT TERM; folder=; {_GUARD}", "switchsum-guard"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -67,6 +71,13 @@ class Guard:
         """Add a process group to those that are killed if this process dies."""
         assert self._process.stdin is not None
         self._process.stdin.write(b"%d\n" % group)
+
+    def remove(self, folder: str) -> None:
+        """Have a folder removed, with all that is in it, when this process dies."""
+        assert self._process.stdin is not None
+        assert folder.startswith("/")
+        if "\n" not in folder:
+            self._process.stdin.write(os.fsencode(folder) + b"\n")
 
     def dismiss(self) -> None:
         """End the guard; it kills nothing."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from switchsum.launch.children import Child
 from switchsum.native.compiling import tell_too
+from switchsum.native.starting import HINT
 from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"
@@ -72,7 +73,9 @@ def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, An
             except subprocess.TimeoutExpired:
                 code = None
             reason = (
-                f"ended with exit code {code}" if code is not None else f"was not ready after {timeout_s:.0f} s{last}"
+                f"ended with exit code {code}: its lines above say why"
+                if code is not None
+                else f"was not ready after {timeout_s:g} s{last} ({HINT})"
             )
             raise LocalError(f"the {child.name} {reason}")
         line += chunk

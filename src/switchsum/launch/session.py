@@ -21,6 +21,7 @@ from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.native.cache import open_store
 from switchsum.native.sources import source_digest
+from switchsum.native.starting import ANSWER_S, LAUNCHER_VARIABLE, start_limit
 from switchsum.native.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
@@ -74,14 +75,14 @@ def check_writable(path: Path) -> None:
 
 def _run(options: RunOptions, path: str, scratch: str) -> int:
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
-    with Children() as children:
+    with Children(scratch) as children:
         laid = []
         if options.links is Links.VETH:
             mtu, off = wires.mtu_for(options.lanes), wires.OFFLOADS if path else wires.TCP_OFFLOADS
             laid = [wires.lay(children, rank, mtu=mtu, rate=options.rate, off=off) for rank in range(options.workers)]
         switch = _start_switch(children, options, laid, path, Path(scratch))
         controller = _start_controller(children, options, switch, laid, Path(scratch))
-        with ControllerClient(controller) as client:
+        with ControllerClient(controller, timeout_s=start_limit(ANSWER_S)) as client:
             client.create_job(
                 rpc.CreateJobRequest(job=JOB, workers=options.workers, slots=options.slots, timeout_s=options.timeout_s)
             )
@@ -115,7 +116,7 @@ def daemon(
         )
         os.close(writing)
         meanwhile()
-        return child, await_ready(child, reading, READY_S)
+        return child, await_ready(child, reading, start_limit(READY_S))
     finally:
         os.close(reading)
 
@@ -185,6 +186,7 @@ def _start_worker(
         **os.environ,
         "SWITCHSUM_CONTROLLER": controller,
         "SWITCHSUM_JOB": JOB,
+        LAUNCHER_VARIABLE: "`switchsum run`",
         "SWITCHSUM_LINK": switch.link or f"packet:{wires.WORKER_INTERFACE}",
         "RANK": str(rank),
         "WORLD_SIZE": str(options.workers),

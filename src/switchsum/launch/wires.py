@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from switchsum.launch.children import OURSELVES, Child, Children
+from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 from switchsum.protocol.wire import Address, format_ip, format_mac
@@ -29,7 +30,8 @@ BURST_BYTES = 256 * 1024
 MTU = 1500
 JUMBO_MTU = 9000
 """MTU of links whose frames do not fit into 1,500 bytes."""
-HOLD_S = 5.0
+HOLD_S = 60.0
+"""How long `unshare` may take to make a namespace: milliseconds, where cores are free."""
 OFFLOADS = ("tx", "tso", "gso", "gro")
 """Offloads that are turned off for BMv2: they leave checksums unfinished, and BMv2's receive ring holds fewer
 frames."""
@@ -118,14 +120,15 @@ def run(command: Sequence[str]) -> None:
 def _await_namespace(holder: Child) -> None:
     """Wait until the holder is in its own network namespace."""
     own = os.readlink("/proc/self/ns/net")
-    deadline = time.monotonic() + HOLD_S
+    limit_s = start_limit(HOLD_S)
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if holder.process.poll() is not None:
-            break
+            raise LocalError("a network namespace for a worker could not be made: see switchsum doctor")
         try:
             if os.readlink(f"/proc/{holder.process.pid}/ns/net") != own:
                 return
         except OSError:
             pass
         time.sleep(0.002)
-    raise LocalError("a network namespace for a worker could not be made: see switchsum doctor")
+    raise LocalError(f"a network namespace for a worker has not been made for {limit_s:g} s ({HINT})")

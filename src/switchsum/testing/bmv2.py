@@ -19,11 +19,13 @@ from switchsum import p4src
 from switchsum.controller.client import P4RuntimeClient, Pipeline
 from switchsum.controller.entries import Entry, Group, Replica
 from switchsum.controller.schema import Schema, encode_group
-from switchsum.launch.bmv2 import AS_STARTED, ring_frames
+from switchsum.launch.bmv2 import AS_STARTED, START_S, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import run
 from switchsum.native.packetsocket import SOL_PACKET, open_packet_socket
+from switchsum.native.starting import HINT, start_limit
+from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import AT, Kind
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.wire import Address, parse_ip
@@ -44,7 +46,6 @@ PROBE = (
     bytes.fromhex("ffffffffffff") + PROBER.mac.to_bytes(6) + ETHERTYPE_ARP + bytes.fromhex("0001080006040001")
     + PROBER.mac.to_bytes(6) + PROBER.ip.to_bytes(4) + bytes(6) + SWITCH.ip.to_bytes(4)
 )  # fmt: skip
-START_S = 20.0
 THRIFT_PORT = 9090
 """BMv2's default; nobody else is in its namespace."""
 FRAME_BYTES = 1 << 16
@@ -132,7 +133,7 @@ class Bmv2:
         run(["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *command])
 
     def _await_namespace(self) -> None:
-        deadline = time.monotonic() + START_S
+        deadline = time.monotonic() + start_limit(START_S)
         own = os.readlink("/proc/self/ns/net")
         while time.monotonic() < deadline:
             try:
@@ -141,7 +142,7 @@ class Bmv2:
             except OSError:
                 pass
             time.sleep(0.005)
-        raise TimeoutError("no network namespace")
+        raise TimeoutError(f"`unshare --net` has made no network namespace for {start_limit(START_S):g} s ({HINT})")
 
     def _open_sockets(self) -> list[socket.socket]:
         ends = [open_packet_socket(f"h{port}") for port in range(1, PORTS + 1)]
@@ -166,10 +167,14 @@ class Bmv2:
         return self._children.start("bmv2", [*inside, *command], prefix=True, quiet=True)
 
     def _connect(self) -> None:
-        deadline = time.monotonic() + START_S
+        limit_s = start_limit(START_S)
+        deadline = time.monotonic() + limit_s
         while not Path(self._scratch.name, "p4runtime").exists():
-            if time.monotonic() > deadline or self.child.process.poll() is not None:
-                raise TimeoutError("simple_switch_grpc did not start")
+            code = self.child.process.poll()
+            if code is not None:
+                raise LocalError(f"simple_switch_grpc ended with exit code {code}")
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"simple_switch_grpc has not begun to listen for {limit_s:g} s ({HINT})")
             time.sleep(0.02)
         self._client.connect()
 

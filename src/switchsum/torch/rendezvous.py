@@ -18,6 +18,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.join import ControllerClient
 from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
+from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 from switchsum.torch.gloo import is_loopback, own_address
@@ -34,6 +35,7 @@ RETRY_S: Final = 0.2
 LEAVE_S: Final = 5.0
 """How long the others may take to leave before their job, or their switch, ends."""
 _PLACE: Final = "switchsum/place"
+_OPTION: Final = " (init_process_group(timeout=...) changes how long)"
 _sharing = threading.Lock()
 """Held while one of this process's groups looks how many slots are free, and takes some."""
 
@@ -51,6 +53,8 @@ class Place:
     job: str
     is_ours: bool
     """Whether the job was made for the group, and goes with it."""
+    is_started: bool = False
+    """Whether rank 0 has started switch and controller for the group."""
     beacon: str | None = None
     """An address of one of several machines; the way to it is the way to the others."""
 
@@ -103,7 +107,8 @@ def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Servic
     if not os.environ.get("SWITCHSUM_CONTROLLER"):
         warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
     # Rank 0 waits as long, and says what it has waited for in vain.
-    found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, f"rank 0 of {meeting.size}", [0]))
+    what = f"rank 0 of {meeting.size}, which looks for switch and controller or starts them,"
+    found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, what, [0]))
     _raise_if_error(found)
     return Place(**found), None
 
@@ -126,18 +131,23 @@ def _hosts() -> list[str]:
 
 def open_job(meeting: Meeting, place: Place) -> Communicator:
     """Make the group's job, if it is the group's own, and join it."""
+    if place.is_started:
+        note_launcher(place.controller, "rank 0 of the process group")
     link = os.environ.get("SWITCHSUM_LINK") or place.link or "udp:" + place.controller.rpartition(":")[0]
     key = f"switchsum/job/{place.job}"
     if meeting.rank == 0:
         try:
             if place.is_ours:
+                warm_up(link)  # a job that nobody joins for as long as this may take would end
                 _make_job(place, meeting)
         except SwitchsumError as error:
             meeting.store.set(key, _as_json(error))
             raise
         meeting.store.set(key, "{}")
     else:
-        _raise_if_error(json.loads(_get(meeting.store, key, meeting.timeout_s, "rank 0's job", [0])))
+        _raise_if_error(
+            json.loads(_get(meeting.store, key, meeting.timeout_s, "rank 0, which makes the group's job,", [0]))
+        )
     deadline = time.monotonic() + meeting.timeout_s
     while True:
         try:
@@ -236,7 +246,8 @@ def _decide(machines: list[str], start: Callable[[], Services]) -> tuple[Place, 
             "and torchrun with SWITCHSUM_CONTROLLER=HOST:9560 SWITCHSUM_LINK=udp:HOST on all"
         )
     services = start()
-    return Place(controller=services.controller, link=services.link, job=job_name(), is_ours=True), services
+    place = Place(controller=services.controller, link=services.link, job=job_name(), is_ours=True, is_started=True)
+    return place, services
 
 
 def _beacon(meeting: Meeting) -> str | None:
@@ -256,7 +267,7 @@ def _gather(meeting: Meeting, prefix: str) -> list[str]:
     if missing:
         names = ", ".join(map(str, missing))
         text = f"rank {names} of {meeting.size} has not come to the process group within {meeting.timeout_s:g} s"
-        raise CollectiveTimeout(text, missing)
+        raise CollectiveTimeout(text + _OPTION, missing)
     return [meeting.store.get(key).decode() for key in keys]
 
 
@@ -268,7 +279,7 @@ def _get(store: dist.Store, key: str, timeout_s: float, what: str, missing: list
     deadline = time.monotonic() + timeout_s
     while not store.check([key]):
         if time.monotonic() > deadline:
-            raise CollectiveTimeout(f"no word of {what} for {timeout_s:g} s", missing)
+            raise CollectiveTimeout(f"no word of {what} for {timeout_s:g} s{_OPTION}", missing)
         time.sleep(0.005)
     value: bytes = store.get(key)
     return value.decode()
@@ -289,6 +300,6 @@ def _raise_if_error(found: dict[str, Any]) -> None:
 def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
     client = ControllerClient(place.controller)
     try:
-        return client.call(method, request, reply)
+        return client.call(method, request, reply, patience_s=start_limit(ANSWER_S))
     finally:
         client.close()

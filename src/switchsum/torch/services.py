@@ -27,8 +27,8 @@ class LocalServices:
                 "start it yourself, and set SWITCHSUM_CONTROLLER"
             )
         self._pid = os.getpid()
-        self._children = Children()
         self._scratch = tempfile.mkdtemp(prefix="switchsum-")
+        self._children = Children(self._scratch)
         self.link = f"shm:{self._scratch}/links"
         try:
             command = ["switch", "--listen", f"unix:{self._scratch}/p4runtime", "--shm", f"{self._scratch}/links"]
