@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types, and the numbers that stand in frames. protocol/wire.py holds the same ones for the hosts; a test compares them.
+// Types, and the numbers that stand in frames. protocol/frame.py holds the same ones for the hosts; a test compares them.
 
 #ifndef TYPES_P4
 #define TYPES_P4
