@@ -240,7 +240,7 @@ class Bmv2Switch(SwitchsumSwitch):
 
 
 def compile_for_hosts(folder: Path) -> None:
-    """Compile the kernels of hosts while switches compile; if the switches compile nothing, do nothing."""
+    """Compile the kernels of hosts at the same time as the switches compile; called only if these have to."""
     if "hosts" not in compilers:
         command = ["setpriv", "--pdeathsig", "KILL", "--", str(BIN / "switchsum"), "warm", "--workers"]
         with (folder / "hosts.log").open("ab") as output:
