@@ -1,0 +1,96 @@
+"""How large things are: modules, functions, and the list of what to read first in CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = (
+    "protocol",
+    "native",
+    "switch",
+    "controller",
+    "host",
+    "p4src",
+    "src/switchsum",
+    "checks",
+    "examples",
+    "mininet",
+)
+MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
+# What is larger, and how large: none may grow, and what has become small enough leaves the list.
+_ENGINE = "the worker's engine and its loops, which are to be written anew"
+_SWITCH = "kernels take their arrays one by one"
+_COMMAND = "a command has as many parameters as options"
+LARGER = {
+    "host/api/calls.py": (480, "the collectives' contracts, one docstring each"),
+    "host/api/communicator.py": (580, _ENGINE),
+    "host/connect.py:connect": (85, "mostly its docstring: one line for each argument"),
+    "host/links/packet_loop.py:_run()": (17, _ENGINE),
+    "host/links/socket_loop.py:_run()": (22, _ENGINE),
+    "switch/loop.py:_run": (75, "one loop, in one kernel"),
+    "switch/loop.py:_run()": (12, _SWITCH),
+    "switch/shards.py:run_batch()": (15, _SWITCH),
+    "switch/ir.py": (480, "one instruction after the other"),
+    "switch/reader.py": (470, "one kind of BMv2's JSON after the other"),
+    "controller/daemon.py": (570, "to be divided"),
+    "controller/jobs.py": (480, "to be divided"),
+    "src/switchsum/torch/group.py": (490, "c10d's methods, one after the other"),
+    "src/switchsum/cli/controller.py:controller": (70, _COMMAND),
+    "src/switchsum/cli/controller.py:controller()": (12, _COMMAND),
+    "src/switchsum/cli/packets.py:send()": (13, _COMMAND),
+    "src/switchsum/cli/run.py:run()": (13, _COMMAND),
+    "src/switchsum/cli/switch.py:switch()": (13, _COMMAND),
+}
+
+
+def modules() -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def sizes() -> Iterator[tuple[str, int, int]]:
+    """Yield what is measured, how large it is and how large it may be: lines, and parameters under a name with ()."""
+    for path in modules():
+        name, text = path.relative_to(ROOT).as_posix(), path.read_text()
+        yield name, text.count("\n"), MOST_LINES_OF_A_MODULE
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield f"{name}:{node.name}", (node.end_lineno or 0) - node.lineno + 1, MOST_LINES_OF_A_FUNCTION
+                given = node.args
+                yield (
+                    f"{name}:{node.name}()",
+                    len([*given.posonlyargs, *given.args, *given.kwonlyargs]),
+                    MOST_PARAMETERS,
+                )
+
+
+def test_modules_and_functions_are_small() -> None:
+    assert len(modules()) > 300
+    too_large = [(name, size) for name, size, most in sizes() if size > max(most, LARGER.get(name, (0, ""))[0])]
+    assert too_large == []
+
+
+def test_what_is_listed_as_large_is_large() -> None:
+    assert set(LARGER) == {name for name, size, most in sizes() if size > most}
+
+
+@pytest.fixture(scope="module")
+def reading() -> str:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return text.partition("## An afternoon's reading")[2].partition("\n## ")[0]
+
+
+def test_the_reading_list_is_as_long_as_it_says(reading: str) -> None:
+    items = reading.partition("\n1. ")[2].partition("\n\n")[0]
+    lines, folder = 0, Path()
+    for name in re.findall(r"[`\s]([\w/]+\.(?:py|p4|md))", " " + items):
+        folder = Path(name).parent if "/" in name else folder
+        lines += (ROOT / folder / Path(name).name).read_text().count("\n")
+    said = re.search(r"About ([\d,]+) lines", reading)
+    assert said is not None
+    assert lines == pytest.approx(int(said[1].replace(",", "")), rel=0.05)
