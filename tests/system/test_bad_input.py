@@ -14,8 +14,7 @@ import pytest
 
 from switchsum.cli.app import look_where_administrators_do
 from switchsum.doctor import Verdict
-from switchsum.doctor.bmv2 import check_bmv2
-from switchsum.doctor.running import check_namespaces, check_ports, left_behind
+from switchsum.doctor.machine import check_bmv2, check_namespaces, check_ports, left_behind
 from switchsum.launch.children import OURSELVES, Children
 from switchsum.launch.ready import await_ready
 from switchsum.launch.wires import ENTERED

@@ -252,7 +252,7 @@ def test_a_controller_waits_for_its_switch_and_can_be_interrupted(tmp_path: Path
 
 
 def test_the_shell_is_started_or_says_how_to_get_it(controller: str, tmp_path: Path) -> None:
-    from switchsum.doctor.shell import runs_here
+    from switchsum.doctor.python import runs_here
 
     if runs_here():
         pytest.skip("p4runtime-shell is in this environment")

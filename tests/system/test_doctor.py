@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 
 import switchsum
 from switchsum.cli import app
-from switchsum.doctor import Verdict, examine, namespaces, python, shell, system
-from switchsum.doctor.finding import Finding
+from switchsum.doctor import Finding, Verdict, examine, machine, python
 from switchsum.topologies import Leftovers
 
 from ..timing import patience
@@ -83,7 +82,7 @@ def test_broken_program_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: 
 
 
 def check_program(name: str) -> Finding:
-    return next(system.check_program(program) for program in system.programs() if program.name == name)
+    return next(machine.check_program(program) for program in machine.programs() if program.name == name)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +103,14 @@ def test_refused_namespace_is_explained(
     for name, value in settings.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"{value}\n")
-    reason, command = namespaces.explain_refusal(output, as_root=as_root, proc_sys=tmp_path)
+    reason, command = machine.explain_refusal(output, as_root=as_root, proc_sys=tmp_path)
     assert reason
     assert remedy in command
 
 
 def test_what_a_mininet_has_left_is_reported_with_the_command_that_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "find_leftovers", lambda: Leftovers(interfaces=("s1-eth2",), processes=(4711,)))
-    finding = system.check_leftovers()
+    monkeypatch.setattr(machine, "find_leftovers", lambda: Leftovers(interfaces=("s1-eth2",), processes=(4711,)))
+    finding = machine.check_leftovers()
     assert finding.state is Verdict.LIMITED
     assert finding.found == "s1-eth2 and process 4711"
     assert finding.remedy == "sudo kill -9 4711; sudo ip link delete s1-eth2"
@@ -119,8 +118,8 @@ def test_what_a_mininet_has_left_is_reported_with_the_command_that_removes_it(mo
 
 @pytest.mark.root
 def test_root_can_make_limited_veth_links() -> None:
-    assert namespaces.check_veth().state is Verdict.OK
-    assert namespaces.check_rate().state is Verdict.OK
+    assert machine.check_veth().state is Verdict.OK
+    assert machine.check_rate().state is Verdict.OK
 
 
 @pytest.fixture
@@ -131,14 +130,14 @@ def no_shell_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("no_shell_environment")
 def test_shell_is_found_in_its_own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "has_module", lambda name: False)
-    assert shell.check_shell().state is Verdict.MISSING
-    environment = shell.shell_environment()
-    assert str(environment) in shell.check_shell().remedy
+    monkeypatch.setattr(python, "has_module", lambda name: False)
+    assert python.check_shell().state is Verdict.MISSING
+    environment = python.shell_environment()
+    assert str(environment) in python.check_shell().remedy
     package = environment / "lib/python3.11/site-packages/p4runtime_sh"
     package.mkdir(parents=True)
     (package / "__main__.py").touch()
-    assert shell.find_shell_python() == environment / "bin" / "python"
+    assert python.find_shell_python() == environment / "bin" / "python"
 
 
 @pytest.mark.parametrize(
@@ -146,13 +145,13 @@ def test_shell_is_found_in_its_own_environment(monkeypatch: pytest.MonkeyPatch) 
 )
 @pytest.mark.usefixtures("no_shell_environment")
 def test_shell_conflicts_with_a_newer_protobuf(protobuf: str, state: Verdict, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shell, "has_module", lambda name: True)
-    monkeypatch.setattr(shell, "version_of", lambda name: protobuf)
-    finding = shell.check_shell()
+    monkeypatch.setattr(python, "has_module", lambda name: True)
+    monkeypatch.setattr(python, "version_of", lambda name: protobuf)
+    finding = python.check_shell()
     assert finding.state is state
     assert bool(finding.remedy) == (state is Verdict.LIMITED)
 
 
 def test_shell_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_P4RT_SHELL_PYTHON", "/elsewhere/bin/python")
-    assert shell.find_shell_python() == Path("/elsewhere/bin/python")
+    assert python.find_shell_python() == Path("/elsewhere/bin/python")

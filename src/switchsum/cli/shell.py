@@ -21,7 +21,7 @@ def shell(
 
     Beside a running controller it may only read, for the controller is the switch's primary client.
     """
-    from switchsum.doctor.shell import check_shell, find_shell_python
+    from switchsum.doctor.python import check_shell, find_shell_python
 
     python = find_shell_python()
     if python is None:
