@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
+from .counts import Counts
 from .errors import BadEntry, EntryMissing
 from .lock import StateLock
 from .meters import Meter
@@ -39,14 +41,17 @@ class Counter:
         self.name = name
         self.size = size
         self._lock = lock
-        self.counts = np.zeros((size, 2), dtype=np.uint64)
-        """Packets and bytes by index; shared with the native engine."""
+        self.counted = Counts(size)
+
+    @property
+    def counts(self) -> npt.NDArray[np.uint64]:
+        """Packets and bytes by index, shared with the native engine."""
+        return self.counted.all()
 
     def read(self, index: int) -> tuple[int, int]:
         """Return packets and bytes; raises BadEntry."""
         with self._lock:
-            packets, count_bytes = self.counts[self._checked(index)]
-            return int(packets), int(count_bytes)
+            return self.counted.read(self._checked(index))
 
     def write(self, index: int, packets: int, count_bytes: int) -> None:
         """Set packets and bytes; raises BadEntry."""

@@ -18,7 +18,9 @@ from enum import Enum
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
+from .counts import Counts
 from .errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
 from .lock import StateLock
 from .meters import Meter, MeterRates, MeterUnit
@@ -183,7 +185,7 @@ class Table:
         self._ranks: dict[int, tuple[int, int, int]] = {}
         self._age = 0
         self._mirror: Mirror | None = None
-        self.counts = np.zeros((spec.size + 1 if spec.has_counters else 0, 2), dtype=np.uint64)
+        self.counted = Counts(spec.size + 1 if spec.has_counters else 0)
         """Direct counters: packets and bytes by row."""
         self.meter = Meter(spec.name, spec.size + 1, spec.meter, lock) if spec.meter else None
         """Direct meters by row.  Row 0 is never used: the default action has no meter."""
@@ -259,11 +261,15 @@ class Table:
         """Go back to the program's default action; raises ReadOnly."""
         self.set_default(*self._initial_default)
 
+    @property
+    def counts(self) -> npt.NDArray[np.uint64]:
+        """Direct counters: packets and bytes by row, shared with the native engine."""
+        return self.counted.all()
+
     def direct_counter(self, entry: Entry | None = None) -> tuple[int, int]:
         """Return packets and bytes of an entry, or of the default action; raises EntryMissing or BadEntry."""
         with self._lock:
-            packets, count_bytes = self.counts[self._counted_row(entry)]
-            return int(packets), int(count_bytes)
+            return self.counted.read(self._counted_row(entry))
 
     def set_direct_counter(self, entry: Entry | None, packets: int, count_bytes: int) -> None:
         """Set packets and bytes of an entry, or of the default action; raises EntryMissing or BadEntry."""

@@ -339,11 +339,7 @@ class GraphEmitter:
     def _add_counts(self, address: Value) -> None:
         for offset, amount in ((0, constant(64, 1)), (8, self._packet.length)):
             place = self._emit.at(address, offset)
-            # Shards share counters; registers they do not share (passes/provenance.py).
-            if self._unit.shard is None:
-                self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
-            else:
-                self._emit.build.atomic_rmw("add", place, amount, "monotonic")
+            self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
 
     def _random(self, statement: ir.Random) -> None:
         # xorshift64*, as `ProgramState.next_random`.  The number is scaled to the range in 136 bits, so that nothing

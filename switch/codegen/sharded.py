@@ -21,7 +21,18 @@ from ..batch import Output
 from ..state import RANDOM_FACTOR, ProgramState
 from .driver import SHARDS
 from .engine import BatchFunction, Native
-from .layout import ALIGN, COPIES, FIRST_ARRAY, RANDOM, SHARD, SHARD_MASK, Layout
+from .layout import (
+    ALIGN,
+    COPIES,
+    COUNTS,
+    FIRST_ARRAY,
+    RANDOM,
+    SHARD,
+    SHARD_MASK,
+    Layout,
+    counter_word,
+    table_word,
+)
 from .machine import Library
 
 _SEED_MASK: Final = (1 << 64) - 1
@@ -43,6 +54,7 @@ class Sharded(Native):
         )
         for shard in range(count):
             self._fill(program, layout, shard)
+        self._share_counts(program, state, count)
         head = self._head
         head[shards.SHARDS] = count
         head[shards.GROWTH] = ALIGN + sum(program.headers[header].width // 8 for header in program.deparser)
@@ -55,6 +67,19 @@ class Sharded(Native):
         self._run = BatchFunction(self._code)
         self._context_address = head.ctypes.data
         self._start(count)
+
+    def _share_counts(self, program: ir.Program, state: ProgramState, count: int) -> None:
+        """Give every shard but the first, which the caller's thread runs, counts of its own."""
+        places = {
+            counter_word(program, at): state.counters[one.name].counted for at, one in enumerate(program.counters)
+        }
+        for at, table in enumerate(program.tables):
+            if table.spec.has_counters:
+                places[table_word(program, at, COUNTS)] = state.tables[table.spec.name].counted
+        self._count_words = list(places)
+        self._count_addresses = np.array(
+            [[one.share().ctypes.data for one in places.values()] for _ in range(1, count)], np.uint64
+        ).reshape(count - 1, len(places))
 
     def _fill(self, program: ir.Program, layout: Layout, shard: int) -> None:
         """Fill in the context and the line of a shard."""
@@ -87,6 +112,7 @@ class Sharded(Native):
     def _prepare(self, output: Output) -> None:
         super()._prepare(output)
         self._contexts[:, FIRST_ARRAY:] = self._context[FIRST_ARRAY:]
+        self._contexts[1:, self._count_words] = self._count_addresses
         self._contexts[:, COPIES] = self._context[COPIES]
         self._head[shards.COPIES] = self._context[COPIES]
 
