@@ -1,0 +1,38 @@
+"""The walks in docs/walks.md: what they name is there, and none is long."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_MODULES = 6
+WALKS = (ROOT / "docs/walks.md").read_text().split("\n## ")[1:]
+STEP = re.compile(r"^\d\. (?:.|\n(?!\n|\d\. ))*", re.MULTILINE)
+NAME = re.compile(r"`([^`\s]+)`")
+
+
+def is_file(name: str) -> bool:
+    return bool(re.fullmatch(r"[\w/]+/[\w/]+\.(py|p4)", name))
+
+
+@pytest.mark.parametrize("walk", WALKS, ids=lambda walk: walk.partition("\n")[0])
+def test_a_walk_is_short_and_names_what_is_there(walk: str) -> None:
+    steps = STEP.findall(walk)
+    assert len(steps) >= 4
+    assert len({name for step in steps for name in NAME.findall(step) if is_file(name)}) <= MOST_MODULES
+    for step in steps:
+        names = NAME.findall(step)
+        assert is_file(names[0]), step
+        text = "".join((ROOT / name).read_text() for name in names if is_file(name))
+        for name in names:
+            if re.fullmatch(r"[A-Za-z_][\w.]*", name) and name != "held" and not is_file(name):
+                for part in name.split("."):
+                    assert re.search(rf"(def|class|action|control) {part}\b", text), (name, names[0])
+
+
+def test_there_are_three_and_readme_leads_there() -> None:
+    assert len(WALKS) == 3
+    assert "(docs/walks.md)" in (ROOT / "README.md").read_text()
