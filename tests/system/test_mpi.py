@@ -26,3 +26,17 @@ def test_the_demo_under_mpirun() -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(110), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 workers, every gradient added by the switch" in done.stdout
+
+
+@pytest.mark.root
+@pytest.mark.timeout(900)
+def test_the_batch_script_under_slurm() -> None:
+    launchers = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(launchers)}
+    script = str(Path(__file__).parent / "workers" / "slurm.py")
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, script, "2"],
+        env=environment, capture_output=True, text=True, timeout=patience(300), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 workers, every gradient added by the switch" in done.stdout
