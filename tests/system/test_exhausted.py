@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.switch.ports.base import Batch, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.udp import UdpPort
+
+from ..timing import patience
 
 
 @pytest.fixture
@@ -51,3 +55,31 @@ def test_a_full_disk_ends_the_capture_and_not_the_switch(caplog: pytest.LogCaptu
         capture.received(batch)
     capture.close()
     assert caplog.text.count("No space left on device; nothing more is recorded") == 1
+
+
+LIMITED = """
+import resource, sys, threading
+from importlib import import_module
+cli = import_module("switchsum.cli.app")
+def command():
+    used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used, used))
+    {what}
+cli.app = command
+cli.main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        ("threading.Thread(target=print).start()", "no thread could be started"),
+        ("bytearray(1 << 30)", "there is no memory left"),
+    ],
+)
+def test_without_memory_a_command_ends_with_one_line(what: str, words: str) -> None:
+    command = [sys.executable, "-c", LIMITED.format(what=what)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(50), check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert done.stderr.startswith(f"switchsum: {words}")
