@@ -37,6 +37,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
+# Scapy keeps its cache below this directory, whatever it is: in the current one if it is empty.
+if not Path(os.environ.get("XDG_CACHE_HOME", "/")).is_absolute():
+    del os.environ["XDG_CACHE_HOME"]
+
+
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
     """Take back what commands that run in this process do to our loggers."""
