@@ -33,7 +33,9 @@ class Library:
 
         Raises RuntimeError when it does not define them, or uses others.
         """
-        self._engine = llvm.create_lljit_compiler(target_machine(2))
+        # JITLink has one range of addresses for all of it.  LLVM's older linker takes each section from where there is
+        # room, and aborts where that is further than 32 bits away, as in a large process.
+        self._engine = llvm.create_lljit_compiler(target_machine(2), use_jit_link=True)
         builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         for symbol, address in (given or {}).items():
             builder.import_symbol(symbol, address)
