@@ -16,16 +16,10 @@ ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of figures -->"
 HEADLINES = {
     "switch.contributions.256.native": "switch alone, 256 lanes, contributions a second on one core",
-    "switch.contributions.2048.native": "switch alone, 2,048 lanes, contributions a second on one core",
-    "allreduce.200mbit.mtu9000.10MB.4workers.2048": "allreduce of 10 MB, 4 workers, links of 200 Mbit/s, MTU 9,000",
-    "allreduce.200mbit.mtu9000.10MB.8workers.2048": "allreduce of 10 MB, 8 workers, links of 200 Mbit/s, MTU 9,000",
-    "allreduce.200mbit.mtu1500.10MB.4workers.256": "allreduce of 10 MB, 4 workers, 200 Mbit/s, 256 lanes, MTU 1,500",
-    "allreduce.shm.100MB.4workers.256": "allreduce of 100 MB, 4 workers, one machine, 256 lanes",
-    "allreduce.shm.100MB.4workers.2048": "the same with 2,048 lanes",
+    "allreduce.200mbit.mtu9000.10MB.4workers.2048": "allreduce of 10 MB, 4 workers, links of 200 Mbit/s",
+    "allreduce.shm.100MB.4workers.2048": "allreduce of 100 MB, 4 workers, one machine",
     "allreduce.shm.4B.4workers.256": "allreduce of 4 bytes, 4 workers, one machine",
     "start.4workers.switchsum": "a job of 4 workers from command to end",
-    "load.cold.256": "loading the program, 256 lanes, compiled anew",
-    "load.cached.256": "the same from the cache on disk",
 }
 
 

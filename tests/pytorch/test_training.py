@@ -139,9 +139,9 @@ def test_compiled_models(launch: Launch) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_the_script_of_the_readme(launch: Launch, tmp_path: Path) -> None:
-    readme = (SCRIPTS.parents[2] / "README.md").read_text()
-    found = re.search(r"```python\n(# train\.py\n.*?)```", readme, re.DOTALL)
+def test_the_script_of_the_page(launch: Launch, tmp_path: Path) -> None:
+    page = (SCRIPTS.parents[2] / "docs" / "pytorch.md").read_text()
+    found = re.search(r"```python\n(# train\.py\n.*?)```", page, re.DOTALL)
     assert found is not None
     script = tmp_path / "train.py"
     script.write_text(found[1])
