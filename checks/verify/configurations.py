@@ -111,9 +111,9 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
         BLOCKS=1,
         BREAK_EPOCH_IGNORED=None,
     ),
-    _fails("rule 1 broken: old numbers count", (*STUCK, *WRONG), BREAK_RULE_1=None),
-    _fails("rule 2 broken: no fresh start", (*STUCK, *WRONG), BREAK_RULE_2=None),
-    _fails("rule 3 broken: repeats are combined", WRONG, BREAK_RULE_3=None),
+    _fails("row 3 broken: old numbers count", (*STUCK, *WRONG), BREAK_ROW_3=None),
+    _fails("rows 4 and 5 broken: no fresh start", (*STUCK, *WRONG), BREAK_ROWS_4_5=None),
+    _fails("rows 10 and 11 broken: repeats are combined", WRONG, BREAK_ROWS_10_11=None),
     Configuration(
         name="SwitchML's one bit", model="one_bit.pml", outcomes=(Outcome.DOUBLE_ADDITION,), ignores_dead_ends=True
     ),

@@ -32,18 +32,18 @@ byte fault[INCARNATIONS * MOST];
 #define AGE(n) (((n) + NUMBERS - number_of[CELL(n)]) % NUMBERS)
 #define IS_OLD(n) (AGE(n) >= NUMBERS / 2)
 
-/* Rules 1 to 3 as questions.  BREAK_ macros are rules that a switch might get wrong. */
-#ifdef BREAK_RULE_1
+/* Rows of protocol/slot_rules.py as questions.  BREAK_ macros are rules that a switch might get wrong. */
+#ifdef BREAK_ROW_3
 #define IS_STALE(n) 0
 #else
 #define IS_STALE(n) (seen[CELL(n)] != 0 && IS_OLD(n))
 #endif
-#ifdef BREAK_RULE_2
+#ifdef BREAK_ROWS_4_5
 #define STARTS_AFRESH(i, n) (seen[CELL(n)] == 0)
 #else
 #define STARTS_AFRESH(i, n) (seen[CELL(n)] == 0 || AGE(n) != 0)
 #endif
-#ifdef BREAK_RULE_3
+#ifdef BREAK_ROWS_10_11
 #define IS_REPEAT(i, w, n) (seen[CELL(n)] == EVERYBODY(i))
 #else
 #define IS_REPEAT(i, w, n) (seen[CELL(n)] & BIT(w))

@@ -57,7 +57,7 @@ def cells(draw: st.DrawFn) -> list[Cell]:
 
 
 def takes(cell: Cell, number: int) -> bool:
-    """Whether the switch opens a new round for this number (rules 1 and 2 of the slot machine)."""
+    """Whether the switch opens a new round for this number (rows 3 to 5 of `protocol/slot_rules.py`)."""
     return cell.seen == 0 or (number != cell.number and not serial.is_older(number, cell.number))
 
 

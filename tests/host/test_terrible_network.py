@@ -190,7 +190,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 
 class KeepsOldLanes(ReferenceSwitch):
-    """Breaks rule 2: a newer number does not start afresh."""
+    """Breaks rows 4 and 5: a newer number does not start afresh."""
 
     def open(self, cell: Cell, number: int, tag: Tag) -> None:
         flags = cell.flags & Flag.PAYLOAD
@@ -199,14 +199,14 @@ class KeepsOldLanes(ReferenceSwitch):
 
 
 class CombinesRepeats(ReferenceSwitch):
-    """Breaks rule 3: a repeat is combined once more."""
+    """Breaks rows 10 and 11: a repeat is combined once more."""
 
     def has_contributed(self, cell: Cell, member: Member) -> bool:
         return cell.seen == member.everybody
 
 
 class Stores(ReferenceSwitch):
-    """Breaks rule 4: later lanes replace the earlier ones."""
+    """Breaks row 6: later lanes replace the earlier ones."""
 
     def combine(self, cell: Cell, packet: Packet) -> bool:
         cell.flags &= ~Flag.PAYLOAD
