@@ -16,6 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.wires import mtu_for
+from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
+
 from ..timing import eventually, patience
 from .conftest import BMV2, SHM, UDP, VETH, WORKERS, Run, over
 
@@ -121,6 +125,7 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
     ("options", "text"),
     [
         (["--lanes", "100"], "built for"),
+        (["--lanes", "many"], "built for"),
         (["-n", "33"], "1 to 32 workers"),
         (["--loss", "1"], "loss probability"),
         (["--rate", "1gbit"], "--links veth"),
@@ -134,6 +139,22 @@ def test_what_cannot_be_is_one_line(run: Run, options: list[str], text: str) -> 
     assert done.returncode != 0
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("links", "asked", "lanes"),
+    [(Links.SHM, None, 2048), (Links.UDP, None, 2048), (Links.VETH, None, 256), (Links.VETH, 2048, 2048)],
+)
+def test_frames_are_as_long_as_the_links_carry(links: Links, asked: int | None, lanes: int) -> None:
+    options = RunOptions(workers=2, command=("true",), links=links, lanes=asked)
+    assert options.frame_lanes == lanes
+    assert FRAME_BYTES + payload_bytes(options.frame_lanes) <= mtu_for(lanes) + ETHERNET_BYTES
+
+
+def test_a_run_takes_the_largest_frames_unless_told_otherwise(run: Run) -> None:
+    code = "import switchsum; comm = switchsum.connect(); print(comm); comm.close()"
+    assert run("-n", "1", command=python(code)).stdout.count("2048 lanes") == 1
+    assert run("-n", "1", "--lanes", "128", command=python(code)).stdout.count("128 lanes") == 1
 
 
 def test_a_capture_has_every_frame_and_contributions_carry_checksums_on_request(run: Run, tmp_path: Path) -> None:

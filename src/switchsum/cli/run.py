@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from switchsum.launch.options import Links, RunOptions
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
+
+AUTO: Final = "auto"
 
 
 def run(
@@ -15,7 +19,10 @@ def run(
     workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
     switch: Annotated[str, typer.Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded",
     links: Annotated[Links, typer.Option(help="shm: shared memory; udp: loopback; veth: namespaces.")] = Links.SHM,
-    lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
+    lanes: Annotated[
+        str,
+        typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048. auto: 2048; on veth links 256 (MTU 1,500)."),
+    ] = AUTO,
     slots: Annotated[int, typer.Option(help="Slots of the job.")] = 256,
     loss: Annotated[float, typer.Option(help="Probability of losing a frame, each way.")] = 0.0,
     rate: Annotated[str | None, typer.Option(help="Rate of every veth link, as for tc: 200mbit.")] = None,
@@ -33,7 +40,7 @@ def run(
         command=tuple(command),
         switch=switch,
         links=links,
-        lanes=lanes,
+        lanes=_lanes(lanes),
         slots=slots,
         loss=loss,
         rate=rate,
@@ -44,3 +51,12 @@ def run(
         verbose=verbose,
     )
     raise typer.Exit(session.run(options))
+
+
+def _lanes(text: str) -> int | None:
+    """Return which build of the P4 program was asked for, None for the largest that the links carry."""
+    if text == AUTO:
+        return None
+    if text not in map(str, LANE_BUILDS):
+        raise UsageError(f"the switch is built for {AUTO} or {LANE_BUILDS} lanes, not {text}")
+    return int(text)

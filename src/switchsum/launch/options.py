@@ -15,6 +15,10 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
+NETWORK_LANES = 256
+"""Lanes of the largest build whose frames fit an MTU of 1,500 bytes."""
+
+
 class Links(StrEnum):
     """The links between workers and the switch."""
 
@@ -37,8 +41,8 @@ class RunOptions:
     switch: str = "embedded"
     """`embedded`, `bmv2` (found on PATH), or the path of a simple_switch_grpc."""
     links: Links = Links.SHM
-    lanes: int = 256
-    """32-bit lanes in one packet."""
+    lanes: int | None = None
+    """32-bit lanes in one packet; None: as many as the links carry (`frame_lanes`)."""
     slots: int = 256
     """Slots of the job."""
     loss: float = 0.0
@@ -62,7 +66,7 @@ class RunOptions:
             raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
-        if self.lanes not in LANE_BUILDS:
+        if self.lanes is not None and self.lanes not in LANE_BUILDS:
             raise UsageError(f"the switch is built for {LANE_BUILDS} lanes, not {self.lanes}")
         if not 0 <= self.loss < 1:
             raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
@@ -77,6 +81,17 @@ class RunOptions:
             raise UsageError("BMv2 has interfaces only: --links veth")
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
+
+    @property
+    def frame_lanes(self) -> int:
+        """Lanes in one packet: of the largest build that the links carry, unless another one was asked for.
+
+        Memory and the loopback carry any.  Links of our own making get the MTU of ordinary networks, 1,500 bytes, so
+        that what is measured over them holds there; `lanes=2048` gives them a larger one.
+        """
+        if self.lanes is not None:
+            return self.lanes
+        return NETWORK_LANES if self.links is Links.VETH else max(LANE_BUILDS)
 
     @property
     def is_embedded(self) -> bool:

@@ -78,7 +78,7 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
     with Children(scratch) as children:
         laid = []
         if options.links is Links.VETH:
-            mtu, off = wires.mtu_for(options.lanes), wires.OFFLOADS if path else wires.TCP_OFFLOADS
+            mtu, off = wires.mtu_for(options.frame_lanes), wires.OFFLOADS if path else wires.TCP_OFFLOADS
             laid = [wires.lay(children, rank, mtu=mtu, rate=options.rate, off=off) for rank in range(options.workers)]
         switch = _start_switch(children, options, laid, path, Path(scratch))
         controller = _start_controller(children, options, switch, laid, Path(scratch))
@@ -162,7 +162,7 @@ def _start_controller(
     children: Children, options: RunOptions, switch: Switch, laid: Sequence[wires.Wire], scratch: Path
 ) -> str:
     command = ["controller", "--listen", f"unix:{scratch}/controller", "--switch", switch.p4runtime]
-    command += ["--lanes", str(options.lanes)]
+    command += ["--lanes", str(options.frame_lanes)]
     if switch.limited is not None:
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
     for wire in laid:  # workers exchange frames before they join, for example in PyTorch's rendezvous

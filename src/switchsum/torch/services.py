@@ -13,6 +13,7 @@ from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch.children import Children
 from switchsum.launch.session import daemon
 from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.torch.rendezvous import LEAVE_S
 
 
@@ -35,6 +36,7 @@ class LocalServices:
             _, facts = daemon(self._children, "switch", command)  # meanwhile another rank compiles what ranks run
             listen = f"unix:{self._scratch}/controller"
             command = ["controller", "--listen", listen, "--switch", str(facts["p4runtime"])]
+            command += ["--lanes", str(max(LANE_BUILDS))]  # shared memory carries frames of any length
             _, facts = daemon(self._children, "controller", command)
             self.controller = str(facts["controller"])
         except BaseException:
