@@ -61,7 +61,7 @@ def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0.01, 0.1), *over(VETH, 0.05), *over(BMV2, 0.01, 0.1)])
 def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float, bits: Bits, tmp_path: Path) -> None:
-    done = run("-n", "3", "--loss", str(loss), *switch, command=COLLECTIVES)
+    done = run("-n", "3", "--lanes", "256", "--loss", str(loss), *switch, command=COLLECTIVES)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((tmp_path / "result").read_text())["repeats"] > 0
     bits[3, 256] |= digests(done.stdout)
@@ -167,7 +167,7 @@ def test_a_capture_has_every_frame_and_contributions_carry_checksums_on_request(
         "import switchsum, numpy as np; comm = switchsum.connect(checksum=True); a = np.ones(5000, np.float32); "
         "comm.allreduce(a); assert (a == 2).all(); comm.close()"
     )
-    assert run("-n", "2", "--pcap", str(path), command=python(code)).returncode == 0
+    assert run("-n", "2", "--lanes", "256", "--pcap", str(path), command=python(code)).returncode == 0
     frames = [Ether(bytes(frame)) for frame in rdpcap(str(path))]
     assert len(frames) >= 2 + 2 + 4 * 20  # two hellos in and out, of each block two frames in and two out
     contributions = [frame for frame in frames if UDP in frame and len(frame) > 1000 and frame[UDP].chksum != 0]
@@ -307,7 +307,7 @@ def test_a_profile_shows_what_every_process_did(run: Run, switch: list[str], lan
         "import numpy as np, switchsum\n"
         "with switchsum.connect() as job: [job.allreduce(np.ones(100_000, np.float32)) for _ in range(3)]"
     )
-    done = run("-n", "2", "--profile", str(tmp_path / "trace"), *switch, command=python(code))
+    done = run("-n", "2", "--lanes", str(lanes), "--profile", str(tmp_path / "trace"), *switch, command=python(code))
     assert done.returncode == 0, done.stdout + done.stderr
     events = json.loads((tmp_path / "trace").read_text())["traceEvents"]
     names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
