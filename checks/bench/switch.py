@@ -96,6 +96,8 @@ def run() -> list[Record]:
             f"{lanes} lanes, {WORKERS} workers, {SLOT_COUNT} rounds in flight, in memory, one core, {RUNS} runs"
         )
         bmv2 = bmv2_rate(lanes, RUNS) if with_bmv2 else None
+        if bmv2 is not None:
+            conditions += "; BMv2 beside it over veth pairs, since it has no other ports"
         for engine in ENGINES:
             name, conditions_here = f"switch.contributions.{lanes}.{engine}", f"{engine}, {conditions}"
             alone = record(name, embedded_rate(lanes, engine), "contributions/s", conditions_here)
