@@ -18,7 +18,7 @@ HEADLINES = {
     "allreduce.200mbit.mtu1500.10MB.4workers.256": "allreduce of 10 MB, 4 workers, links of 200 Mbit/s",
     "allreduce.shm.100MB.4workers.2048": "allreduce of 100 MB, 4 workers, shared memory",
     "allreduce.shm.4B.4workers.2048": "allreduce of 4 bytes, 4 workers, shared memory",
-    "allreduce.veth.4workers.256.embedded": "allreduce, 4 workers, links without a limit, embedded switch in place of BMv2",
+    "allreduce.veth.4workers.256.embedded": "allreduce, 4 workers, veth links without a limit, in place of BMv2",
     "start.4workers.switchsum": "a job of 4 workers from command to end",
 }
 """Records of the README, all with the options that a user gets who gives none."""
