@@ -279,7 +279,9 @@ def test_the_shell_is_started_or_says_how_to_get_it(controller: str, tmp_path: P
         check=False,
     )
     p4runtime = controller.replace("/controller", "/p4runtime")
-    assert done.stdout == f"-m p4runtime_sh --grpc-addr {p4runtime} --device-id 0 --verbose\n", done.stderr
+    # p4runtime-shell's own election id would oust the controller, and end its jobs.
+    expected = f"-m p4runtime_sh --grpc-addr {p4runtime} --device-id 0 --election-id 0,1 --verbose\n"
+    assert done.stdout == expected, done.stderr
 
 
 def test_a_switch_that_cannot_start_leaves_signals_as_they_were(controller: str) -> None:

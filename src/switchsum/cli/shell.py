@@ -19,7 +19,8 @@ def shell(
 ) -> None:
     """Attach p4runtime-shell to the switch.
 
-    Beside a running controller it may only read, for the controller is the switch's primary client.
+    Beside a running controller it may only read, for the controller is the switch's primary client.  With
+    `-- --election-id 1,0` it takes the controller's place, and running jobs end.
     """
     from switchsum.doctor.python import check_shell, find_shell_python
 
@@ -31,4 +32,6 @@ def shell(
         with connect(controller) as client:
             switch = client.info().switch
     command = [str(python), "-m", "p4runtime_sh", "--grpc-addr", switch, "--device-id", str(device_id)]
+    # Its own default is 2^64, which outbids every controller.  What the caller gives comes later, and counts.
+    command += ["--election-id", "0,1"]
     os.execv(python, [*command, *(arguments or ())])
