@@ -30,6 +30,13 @@ SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Packages are installed without bytecode, which Python makes of what is imported: where it may not write it beside the
+# modules, each start of switchsum would compile hundreds of them anew.
+ifdef PYTHONDONTWRITEBYTECODE
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train lint p4 docs examples torch torch-tests clean
 
