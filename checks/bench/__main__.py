@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -57,9 +58,10 @@ def main() -> int:
         console.print(line, highlight=False)
     for part in parts:
         run = import_module(f"checks.bench.{part}").run
+        load_before = os.getloadavg()[0]
         records = run(choice) if inspect.signature(run).parameters else run()
         show(console, part, records)
-        save(records, command)
+        save(records, command, load_before=load_before)
     if parts:
         console.print(f"written to {RESULTS.relative_to(RESULTS.parents[3])}")
     return 0 if parts else 1

@@ -1,20 +1,20 @@
-"""The committed figures as tables: in docs/benchmarks.md all of them, in the README those that matter most."""
+"""The committed figures as pages: all in docs/results/, a choice in docs/benchmarks.md and in the README."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from checks.bench.plots import plot
-from checks.bench.records import RESULTS, number
+from checks.bench.records import RESULTS, measured_on, number, spread
 
-ROOT = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[2]
 BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of figures -->"
-HEADLINES = {
+HEADLINES: Final = {
     "allreduce.200mbit.mtu1500.10MB.4workers.256": "allreduce of 10 MB, 4 workers, links of 200 Mbit/s",
     "allreduce.shm.100MB.4workers.2048": "allreduce of 100 MB, 4 workers, shared memory",
     "allreduce.shm.4B.4workers.2048": "allreduce of 4 bytes, 4 workers, shared memory",
@@ -22,29 +22,55 @@ HEADLINES = {
     "start.4workers.switchsum": "a job of 4 workers from command to end",
 }
 """Records of the README, all with the options that a user gets who gives none."""
-
-
-TABLES = {
-    "switch.": "The switch alone",
-    "kernels.": "Kernels beside a plain copy",
-    "allreduce.shm.": "Allreduce on one machine, shared memory",
-    "allreduce.udp.": "Allreduce over UDP sockets on the loopback",
-    "allreduce.veth.": "Allreduce over veth pairs without limits, both switches",
-    "allreduce.100mbit.mtu1500": "Allreduce on links of 100 Mbit/s, MTU 1,500",
-    "allreduce.100mbit.mtu9000": "Allreduce on links of 100 Mbit/s, MTU 9,000",
-    "allreduce.200mbit.mtu1500": "Allreduce on links of 200 Mbit/s, MTU 1,500",
-    "allreduce.200mbit.mtu9000": "Allreduce on links of 200 Mbit/s, MTU 9,000",
-    "allreduce.1gbit.mtu1500": "Allreduce on links of 1 Gbit/s, MTU 1,500",
-    "allreduce.1gbit.mtu9000": "Allreduce on links of 1 Gbit/s, MTU 9,000",
-    "train.200mbit.": "Steps of trainings on links of 200 Mbit/s",
-    "train.1gbit.": "Steps of trainings on links of 1 Gbit/s",
-    "train.unlimited.": "Steps of trainings on one machine",
-    "loss.": "Loss",
-    "scaling.": "More workers",
-    "start.": "From command to end",
-    "load.": "Loading the program",
+CHOICE: Final = {
+    **HEADLINES,
+    "allreduce.200mbit.mtu1500.10MB.4workers.256-int16": "10 MB, 4 workers, links of 200 Mbit/s, int16 lanes",
+    "allreduce.1gbit.mtu9000.10MB.4workers.2048": "10 MB, 4 workers, links of 1 Gbit/s, 2,048 lanes, MTU 9,000",
+    "allreduce.1gbit.mtu9000.10MB.4workers.2048-int16": "10 MB, 4 workers, links of 1 Gbit/s, MTU 9,000, int16 lanes",
+    "scaling.200mbit.10MB.16workers.2048": "10 MB, 16 workers, links of 200 Mbit/s, 2,048 lanes, MTU 9,000",
+    "allreduce.shm.100MB.2workers.2048": "100 MB, 2 workers, shared memory",
+    "allreduce.shm.100MB.8workers.2048": "100 MB, 8 workers, shared memory",
+    "allreduce.shm.1MB.4workers.2048": "1 MB, 4 workers, shared memory",
+    "train.200mbit.gpt": "steps of `examples/gpt.py`, links of 200 Mbit/s",
+    "train.200mbit.images": "steps of `examples/images.py`, links of 200 Mbit/s",
+    "train.1gbit.gpt": "steps of `examples/gpt.py`, links of 1 Gbit/s",
+    "train.1gbit.images": "steps of `examples/images.py`, links of 1 Gbit/s",
+    "train.unlimited.gpt": "steps of `examples/gpt.py`, one machine",
 }
-"""Titles of the tables, by how the names of their records begin."""
+"""Records of docs/benchmarks.md, those among them where a peer is ahead."""
+
+PAGES: Final = {
+    "switch": ("The switch alone", {"switch.": "Contributions", "load.": "Loading the program"}),
+    "kernels": ("Kernels", {"kernels.": "Kernels beside a plain copy"}),
+    "memory": (
+        "Allreduce on one machine",
+        {"allreduce.shm.": "Shared memory", "allreduce.udp.": "UDP sockets on the loopback"},
+    ),
+    "veth": (
+        "Both switches on the same links",
+        {"allreduce.veth.": "Allreduce over veth pairs without limits, both switches"},
+    ),
+    "links": (
+        "Allreduce on limited links",
+        {
+            f"allreduce.{rate}.mtu{mtu}": f"{title}, MTU {mtu:,}"
+            for rate, title in (("100mbit", "100 Mbit/s"), ("200mbit", "200 Mbit/s"), ("1gbit", "1 Gbit/s"))
+            for mtu in (1500, 9000)
+        }
+        | {"scaling.": "More workers"},
+    ),
+    "training": (
+        "Steps of trainings",
+        {
+            "train.200mbit.": "Links of 200 Mbit/s",
+            "train.1gbit.": "Links of 1 Gbit/s",
+            "train.unlimited.": "One machine, no links",
+        },
+    ),
+    "loss": ("Loss and its recovery", {"loss.": "Allreduce with frames lost"}),
+    "start": ("Starting", {"start.": "From command to end"}),
+}
+"""Pages of docs/results: their titles, and the titles of their tables by how the names of their records begin."""
 
 Row = Mapping[str, Any]
 
@@ -60,7 +86,7 @@ def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[s
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in kept:
         title = f"`{row['name']}`" if names is None else names[row["name"]]
-        cells = [title, f"{number(row['value'])} {row['unit']}", f"{row['spread']:.0%}"]
+        cells = [title, f"{number(row['value'])} {row['unit']}", spread(row["spread"])]
         if has_peer:
             peer = "" if row["peer"] is None else f"{row['peer']}: {number(row['peer_value'])} {row['unit']}"
             cells += [peer, "" if row["ratio"] is None else f"{row['ratio']:.2f}"]
@@ -72,13 +98,12 @@ def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[s
 def section(title: str, rows: Sequence[Row]) -> list[str]:
     """Return one table with its title, commands, machines and conditions."""
     commands = dict.fromkeys(row["command"] for row in rows if row.get("command"))
-    machines = dict.fromkeys(row["machine"] for row in rows if row.get("machine"))
     conditions: dict[str, list[str]] = {}
     for row in rows:
         conditions.setdefault(row["conditions"], []).append(row["name"])
-    lines = [f"### {title}", "", *table(rows), ""]
+    lines = [f"## {title}", "", *table(rows), ""]
     lines += [f"`{command}`  " for command in commands]
-    lines += [f"Measured on {machine}.  " for machine in machines]
+    lines += _measured(rows)
     if len(conditions) == 1:
         return [*lines, f"{next(iter(conditions))}.", ""]
     return [
@@ -90,25 +115,43 @@ def section(title: str, rows: Sequence[Row]) -> list[str]:
 
 
 def publish() -> None:
-    """Write the recorded figures into both pages, between their marks."""
+    """Write the recorded figures: all pages of docs/results, and between the marks of the two others."""
     records = json.loads(RESULTS.read_text())
     if importlib.util.find_spec("matplotlib"):
         plot(records)
-    order = [*HEADLINES, *(row["name"] for row in records)]
-    ranked = sorted(records, key=lambda row: order.index(row["name"]))
-    where = dict.fromkeys(row["machine"] for row in records if row["name"] in HEADLINES)
-    sections = []
-    for prefix, title in TABLES.items():
-        rows = sorted((row for row in records if row["name"].startswith(prefix)), key=_place)
-        sections += section(title, rows) if rows else []
-    pages = {
-        ROOT / "README.md": [*table(ranked, HEADLINES), "", *(f"Measured on {machine}." for machine in where)],
-        ROOT / "docs" / "benchmarks.md": sections,
-    }
-    for path, lines in pages.items():
+    for page, lines in results(records).items():
+        path = ROOT / "docs" / "results" / f"{page}.md"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("\n".join(lines))
+    for path, names in ((ROOT / "README.md", HEADLINES), (ROOT / "docs" / "benchmarks.md", CHOICE)):
+        order = list(names)
+        chosen = sorted((row for row in records if row["name"] in names), key=lambda row: order.index(row["name"]))
         before, rest = path.read_text().split(BEGIN)
         after = rest.split(END)[1]
-        path.write_text("\n".join([before + BEGIN, "", *lines, "", END + after]))
+        lines = ["", *table(chosen, names), "", *_measured(chosen), "", END]
+        path.write_text("\n".join([before + BEGIN, *lines]) + after)
+
+
+def results(records: Iterable[Row]) -> dict[str, list[str]]:
+    """Return the lines of each page that has records."""
+    kept, pages = list(records), {}
+    for page, (title, tables) in PAGES.items():
+        lines = []
+        for prefix, name in tables.items():
+            rows = sorted((row for row in kept if row["name"].startswith(prefix)), key=_place)
+            lines += section(name, rows) if rows else []
+        if lines:
+            what = f"Made from `checks/bench/results/records.json`; [benchmarks.md]({_UP}) says how each is taken."
+            pages[page] = [f"# {title}", "", what, "", *lines]
+    return pages
+
+
+_UP: Final = "../benchmarks.md"
+
+
+def _measured(rows: Iterable[Row]) -> list[str]:
+    """Return a line for each machine and day on which rows were measured."""
+    return [f"Measured on {place}.  " for place in dict.fromkeys(measured_on(row) for row in rows)]
 
 
 def _place(row: Row) -> tuple[object, ...]:

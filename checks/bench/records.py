@@ -5,18 +5,23 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
 import platform
 import shutil
 import statistics
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+LARGE_SPREAD = 0.3
+"""A spread beyond it is marked in tables: such a figure says little."""
 RESULTS = Path(__file__).parent / "results" / "records.json"
 
 
@@ -42,8 +47,16 @@ class Record:
     """Further figures of the same runs, by what their column is called."""
     command: str = ""
     """What measures it; filled in when it is saved."""
+    runs: int = 0
+    """How many runs the median is of; 0: not recorded."""
     machine: str = ""
     """Machine and versions, likewise."""
+    commit: str = ""
+    """What was measured, likewise; with a plus sign where files had been changed since."""
+    date: str = ""
+    """Day of the measurement (UTC), likewise."""
+    load: tuple[float, float] | None = None
+    """The machine's load average, of a minute, before and after, likewise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +93,14 @@ class Samples:
 
 def record(name: str, samples: Samples, unit: str, conditions: str) -> Record:
     """Make a record of what ran alone."""
-    return Record(name=name, value=samples.median, unit=unit, conditions=conditions, spread=round(samples.spread, 4))
+    return Record(
+        name=name,
+        value=samples.median,
+        unit=unit,
+        conditions=conditions,
+        spread=round(samples.spread, 4),
+        runs=len(samples.values),
+    )
 
 
 def beside(alone: Record, peer: str, peer_samples: Samples, *, smaller_is_better: bool = False) -> Record:
@@ -107,13 +127,18 @@ def show(console: Console, title: str, records: Sequence[Record]) -> None:
         peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {number(item.peer_value)}"
         ratio = "" if item.ratio is None else f"{item.ratio:.2f}"
         more = [number(item.more[column]) if column in item.more else "" for column in further]
-        table.add_row(item.name, f"{number(item.value)} {item.unit}", f"{item.spread:.0%}", peer, ratio, *more)
+        table.add_row(item.name, f"{number(item.value)} {item.unit}", spread(item.spread), peer, ratio, *more)
     console.print(table)
 
 
 def number(value: float) -> str:
     """Write a figure as people read it."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def spread(share: float) -> str:
+    """Write a spread; a large one is marked."""
+    return f"{share:.0%}" + " (!)" * (share > LARGE_SPREAD)
 
 
 def machine() -> str:
@@ -127,6 +152,37 @@ def machine() -> str:
     found = {name: _version(name) for name in ("switchsum", "numpy", "numba", "llvmlite", "torch")}
     packages = ", ".join(f"{name} {known}" for name, known in found.items() if known) + _openmpi()
     return f"{cpu}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, {packages}"
+
+
+def provenance(load_before: float | None = None) -> dict[str, Any]:
+    """Describe where, when and of what figures are that were measured just now, as fields of `Record`."""
+    now = os.getloadavg()[0]
+    return {
+        "machine": machine(),
+        "commit": _commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "load": (round(now if load_before is None else load_before, 1), round(now, 1)),
+    }
+
+
+def measured_on(row: Mapping[str, Any]) -> str:
+    """Say where and when a recorded figure was measured, as far as that was recorded."""
+    words = [row.get("machine") or "a machine that was not recorded"]
+    words += [f"commit {row['commit']}"] if row.get("commit") else ["commit not recorded"]
+    words += [row["date"]] if row.get("date") else ["date not recorded"]
+    words += ["load {} to {}".format(*row["load"])] if row.get("load") else ["load not recorded"]
+    return ", ".join(words)
+
+
+def _commit() -> str:
+    """Return the commit of this clone, with a plus sign where tracked files have changed; empty where git is not."""
+    if shutil.which("git") is None:
+        return ""
+    here = ["git", "-C", str(RESULTS.parent)]
+    found = subprocess.run([*here, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False)
+    outside = [":/", ":(exclude,top)checks/bench/results", ":(exclude,top)docs", ":(exclude,top)README.md"]
+    changed = subprocess.run([*here, "diff", "--quiet", "HEAD", "--", *outside], capture_output=True, check=False)
+    return found.stdout.strip() + "+" * (changed.returncode == 1)
 
 
 def _version(package: str) -> str | None:
@@ -143,11 +199,12 @@ def _openmpi() -> str:
     return f", Open MPI {said.splitlines()[0].split()[-1]}" if said else ""
 
 
-def save(records: Sequence[Record], command: str, path: Path = RESULTS) -> None:
-    """Write records; those of other names that the file already has stay."""
+def save(records: Sequence[Record], command: str, path: Path = RESULTS, load_before: float | None = None) -> None:
+    """Write records that were measured just now; those of other names that the file already has stay."""
     kept = json.loads(path.read_text()) if path.exists() else []
     names = {item.name for item in records}
-    made = [dataclasses.replace(item, command=command, machine=machine()) for item in records]
+    here = provenance(load_before)
+    made = [dataclasses.replace(item, command=command, **here) for item in records]
     rows = [row for row in kept if row["name"] not in names] + [dataclasses.asdict(item) for item in made]
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(sorted(rows, key=lambda row: str(row["name"])), indent=1) + "\n")

@@ -2,7 +2,7 @@
 
 For each number of workers, rate and group of ways, one job under `switchsum run --links veth --rate` measures them.
 Rows are merged into checks/bench/results/sparse.json by what they were measured under, so that a part can be repeated;
-`--publish` makes the tables of docs/benchmarks.md and the plots of it.
+`--publish` makes the tables of docs/results/sparse.md and the plots of it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from checks.bench import gradients
-from checks.bench.records import RESULTS
+from checks.bench.records import RESULTS, provenance
 from checks.bench.sparse_page import GROUPS, publish
 
 SPARSE_RESULTS = RESULTS.with_name("sparse.json")
@@ -30,6 +30,7 @@ Row = dict[str, Any]
 
 def measure(workers: int, rate: str, lanes: int, values: int, group: str) -> list[Row]:
     """Run one job; returns its rows."""
+    load_before = os.getloadavg()[0]
     if group == "real":
         gradients.record(workers, values)
     with tempfile.TemporaryDirectory() as scratch:
@@ -67,7 +68,8 @@ def measure(workers: int, rate: str, lanes: int, values: int, group: str) -> lis
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
         cell = {"workers": workers, "rate": rate, "lanes": lanes, "values": values}
-        return [{**cell, **_summary(row)} for row in json.loads(out.read_text())]
+        here = provenance(load_before)
+        return [{**cell, **_summary(row), **here} for row in json.loads(out.read_text())]
 
 
 def _summary(row: Row) -> Row:

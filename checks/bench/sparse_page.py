@@ -1,4 +1,4 @@
-"""Tables and plots of `bench.sparse` in docs/benchmarks.md."""
+"""Tables and plots of `bench.sparse` in docs/results/sparse.md."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from checks.bench.records import machine
+from checks.bench.records import measured_on, spread
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "results" / "sparse.md"
 IMAGES = ROOT / "docs" / "images"
 BEGIN, END = "<!-- sparse: python -m checks.bench.sparse --publish -->", "<!-- end of sparse -->"
 GROUPS = ("dense", "blocks", "random", "real")
@@ -21,10 +21,11 @@ Cell = tuple[int, str, int, int]
 def publish(rows: Sequence[Row]) -> None:
     """Write the tables between their marks, and the plots beside the page."""
     cells = sorted({_cell(row) for row in rows}, key=lambda cell: (-cell[2], -cell[0], cell[1] != "200mbit"))
-    lines = [f"Measured on {machine()}.", ""]
+    lines = []
     for cell in cells:
         own = [row for row in rows if _cell(row) == cell]
-        lines += [*table(cell, own), "", *comparisons(own), ""]
+        places = dict.fromkeys(measured_on(row) for row in own)
+        lines += [*table(cell, own), "", *comparisons(own), "", *(f"Measured on {place}.  " for place in places), ""]
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     PAGE.write_text("\n".join([before + BEGIN, "", *lines, END + after]))
@@ -50,7 +51,7 @@ def table(cell: Cell, rows: Iterable[Row]) -> list[str]:
     for row in sorted(rows, key=lambda row: GROUPS.index(row["group"])):
         ratio = "" if gloo is None else f"{gloo / row['seconds']:.1f}"
         megabytes = " | ".join(f"{row[way] / 1e6:.2f} MB" for way in ("up", "down"))
-        lines.append(f"| {row['way']} | {row['seconds']:.3f} s | {row['spread']:.0%} | {megabytes} | {ratio} |")
+        lines.append(f"| {row['way']} | {row['seconds']:.3f} s | {spread(row['spread'])} | {megabytes} | {ratio} |")
     return lines
 
 

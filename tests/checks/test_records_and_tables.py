@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from checks.bench import allreduce_worker, compare, kernels, page, plots
 from checks.bench.allreduce_worker import Run
 from checks.bench.backends import Array, Peer
-from checks.bench.records import Record, Samples, record, save
+from checks.bench.records import RESULTS, Record, Samples, measured_on, record, save, spread
 
 
 def one(name: str, value: float = 1.0, **more: float) -> Record:
@@ -32,6 +33,29 @@ def test_pieces_of_a_table_add_up_in_one_file(tmp_path: Path) -> None:
     assert [(row["name"], row["value"]) for row in found] == [("a", 2), ("b", 3)]
     assert found[1]["command"].endswith("--runs 7")
     assert "numpy" in found[1]["machine"]
+
+
+def test_a_record_says_where_when_and_of_what_it_is(tmp_path: Path) -> None:
+    save([record("a", Samples(values=[1.0, 2.0, 3.0]), "s", "here")], "command", tmp_path / "records", load_before=0.5)
+    (row,) = rows(tmp_path / "records")
+    assert row["runs"] == 3
+    assert row["load"][0] == 0.5
+    where = measured_on(row)
+    assert row["machine"] in where
+    assert f"load 0.5 to {row['load'][1]}" in where
+    assert datetime.now(UTC).date().isoformat()[:7] in where
+    assert measured_on({}).count("not recorded") == 4
+
+
+def test_a_large_spread_is_marked() -> None:
+    assert (spread(0.3), spread(0.31)) == ("30%", "31% (!)")
+
+
+def test_the_pages_are_those_of_the_records() -> None:
+    pages = page.results(rows(RESULTS))
+    assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {*pages, "sparse"}
+    for name, lines in pages.items():
+        assert (page.ROOT / f"docs/results/{name}.md").read_text() == "\n".join(lines), "make bench ARGS=--publish"
 
 
 def test_a_table_has_a_column_for_each_further_figure(tmp_path: Path) -> None:
