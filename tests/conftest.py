@@ -121,8 +121,17 @@ def pytest_report_header() -> str:
     return f"time-outs: {SLOWNESS:.1f} times those of a quiet machine"
 
 
-LONGEST_FIRST: Final = ("tests/pytorch/", "tests/system/", "tests/mininet/", "tests/host/")
+LONGEST_FIRST: Final = (
+    *("tests/pytorch/", "tests/system/", "tests/mininet/", "tests/host/"),
+    *("tests/test_", "tests/checks/", "tests/p4/", "tests/switch/", "tests/controller/"),
+)
 """Folders of files that take long: begun last, one of them would keep a single worker of xdist busy in the end."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Have half as many workers again as cores: of a test's processes only one runs at most times, or none."""
+    cores = len(os.sched_getaffinity(0))
+    return cores + (cores + 1) // 2
 
 
 def _place(item: pytest.Item) -> int:
