@@ -160,25 +160,29 @@ def test_machines_with_interfaces_are_a_job_as_the_page_says() -> None:
 @pytest.mark.root
 @pytest.mark.usefixtures("network_namespace")
 def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None:
+    def join(link: str, place: str) -> str:
+        done = run(*agent, link, place, within=wire.inside([]))
+        assert done.stderr.count("\n") == done.returncode, done.stderr
+        return done.stderr
+
+    options = ["--controller", "10.0.0.100:9560"]
+    agent = ["agent", "--job", "jumbo", "--rank", "0", "--size", "0.1", *options]
     with Children() as children:
         wire = wires.lay(children, 0, mtu=wires.JUMBO_MTU, rate=None)
+        narrow_worker = wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", "1500"])
         wires.run(["ip", "address", "add", "10.0.0.100/24", "dev", wire.interface])
-        ports = ["--interface", f"1@{wire.interface}", "--udp", "10.0.0.100:21333"]
-        with system(*ports, listen="10.0.0.100:9560", lanes=2048):
-            options = ["--controller", "10.0.0.100:9560"]
+        # A switch for each link: one with ports of both kinds compiles a loop that nothing else here needs.
+        with system("--interface", f"1@{wire.interface}", listen="10.0.0.100:9560", lanes=2048):
             create("jumbo", 1, options, run)
-            agent = ["agent", "--job", "jumbo", "--rank", "0", "--size", "0.1", *options]
-
-            def join(link: str, place: str) -> str:
-                done = run(*agent, link, place, within=wire.inside([]))
-                assert done.stderr.count("\n") == done.returncode, done.stderr
-                return done.stderr
-
             assert join("--interface", wires.WORKER_INTERFACE) == ""
             # The switch's end is too narrow: nothing on the worker's side knows.
             wires.run(["ip", "link", "set", wire.interface, "mtu", "1500"])
             assert "frames of 8282 bytes get lost" in join("--interface", wires.WORKER_INTERFACE)
-            assert "frames of 8282 bytes get lost" in join("--udp", "10.0.0.100")
-            wires.run(wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", "1500"]))
+            wires.run(narrow_worker)
             assert f"`ip link set {wires.WORKER_INTERFACE} mtu 8268`" in join("--interface", wires.WORKER_INTERFACE)
+        wires.run([*narrow_worker[:-1], str(wires.JUMBO_MTU)])
+        with system("--udp", "10.0.0.100:21333", listen="10.0.0.100:9560", lanes=2048):
+            create("jumbo", 1, options, run)
+            assert "frames of 8282 bytes get lost" in join("--udp", "10.0.0.100")
+            wires.run(narrow_worker)
             assert "takes IPv4 packets of 1500 bytes, not 8268" in join("--udp", "10.0.0.100")
