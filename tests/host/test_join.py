@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from switchsum.host.api.join import Membership
+from switchsum.host.api.join import ControllerClient, Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
 from switchsum.protocol import errors, rpc
@@ -184,15 +184,25 @@ def test_refusals_arrive_as_what_they_are(controller: FakeController, error: typ
         join(controller)
 
 
-def test_no_controller_is_reported_within_five_seconds() -> None:
-    began = time.monotonic()
-    with pytest.raises(ControllerUnreachable, match=r"127\.0\.0\.1:9; .* starts one"):
+def test_no_controller_is_reported_long_before_one_that_does_not_answer() -> None:
+    with pytest.raises(ControllerUnreachable, match=r"127\.0\.0\.1:9; .* starts one, .*none has come for 4 s"):
         Membership("127.0.0.1:9", job="x", rank=0, world_size=1)
-    assert time.monotonic() - began < patience(5)
-    began = time.monotonic()
+
+
+def test_no_controller_is_waited_for_longer_than_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[tuple[float, float]] = []
+    call = ControllerClient.call
+
+    def noted(client: ControllerClient, method: str, request: Any, reply: Any, *limits: float) -> Any:
+        waited.append((limits[0], limits[1]))
+        return call(client, method, request, reply, *limits)
+
+    monkeypatch.setattr(ControllerClient, "call", noted)
+    # What compiles before it looks for a controller takes as long as it takes, and has no part in this.
+    monkeypatch.setattr("switchsum.host.connect.warm_up", lambda link: None)
     with pytest.raises(ControllerUnreachable):
         connect(controller="127.0.0.1:9", job="x", rank=0, world_size=1, link="shm:x", timeout_s=0.3)
-    assert time.monotonic() - began < patience(1.5)
+    assert waited == [(0.3, 0.3)]
 
 
 def test_a_controller_that_is_there_is_given_time(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
