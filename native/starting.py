@@ -10,7 +10,9 @@ import math
 import os
 from typing import Final
 
-from switchsum.protocol.errors import ControllerUnreachable, UsageError
+from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
+
+from .sockets import is_listening
 
 VARIABLE: Final = "SWITCHSUM_START_TIMEOUT"
 """Environment variable with the seconds that a start waits for each thing; each has a default of its own."""
@@ -21,6 +23,8 @@ ANSWER_S: Final = 60.0
 """How long a controller or switch that is there may take to answer: milliseconds, where cores are free."""
 _launchers: dict[str, str] = {}
 """By address, who has started the controller there."""
+_switches: dict[str, str] = {}
+"""By the controller's address, where the switch serves P4Runtime that was started with it and ends with it."""
 
 
 def start_limit(default_s: float) -> float:
@@ -37,9 +41,25 @@ def start_limit(default_s: float) -> float:
     return seconds
 
 
-def note_launcher(address: str, launcher: str) -> None:
-    """Remember who has started the controller at an address, for errors to say."""
+def note_launcher(address: str, launcher: str, switch: str) -> None:
+    """Remember who has started the controller at an address, and the switch whose P4Runtime address is `switch`."""
     _launchers[address] = launcher
+    _switches[address] = switch
+
+
+def is_noted(address: str) -> bool:
+    """Whether `note_launcher` was told about the controller at an address."""
+    return address in _switches
+
+
+def launcher_has_ended(address: str) -> SwitchLost | None:
+    """Return the error for a controller that has ended with the switch that was started with it; None: one is there.
+
+    Nobody starts these two again: the process that had started them has ended.
+    """
+    if not is_noted(address) or is_listening(address) or is_listening(_switches[address]):
+        return None
+    return SwitchLost(f"{_launchers[address]}, which had started switch and controller, has ended, and they with it")
 
 
 def nobody_there(address: str, method: str, details: str) -> ControllerUnreachable:

@@ -15,7 +15,7 @@ import numpy as np
 
 from switchsum.native import tls
 from switchsum.native.sockets import is_listening
-from switchsum.native.starting import ANSWER_S, nobody_there, start_limit, too_busy
+from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, nobody_there, start_limit, too_busy
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     TIMEOUT_OPTIONS,
@@ -123,10 +123,10 @@ class ControllerClient:
         is_refused = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
         return state is grpc.ChannelConnectivity.READY or (not is_refused and is_listening(self.address))
 
-    def stream(self, method: str, request: Any, reply: type[Reply]) -> Stream[Reply]:
-        """Begin a call with many replies, when the controller is there."""
+    def stream(self, method: str, request: Any, reply: type[Reply], *, waits: bool) -> Stream[Reply]:
+        """Begin a call with many replies; with `waits` when the controller is there, else it fails if there is none."""
         call = self._channel.unary_stream(rpc.path(method), request_serializer=None, response_deserializer=None)
-        return Stream(self, method, call(rpc.encode(request), wait_for_ready=True), reply)
+        return Stream(self, method, call(rpc.encode(request), wait_for_ready=waits), reply)
 
     def _translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
         details = error.details() or ""
@@ -287,16 +287,23 @@ class Membership:
     def _attend(self) -> None:
         """Keep a connection to the controller, and hear on it about the others."""
         request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        address = self._client.address
         while not self._stop.is_set():
             try:
-                self._stream = self._client.stream("Attend", request, rpc.HeartbeatReply)
+                # Where both may have ended for good, each look that finds no controller is one for the switch, too: a
+                # process that is about to end may still listen when its connections have been closed.
+                waits = not is_noted(address)
+                self._stream = self._client.stream("Attend", request, rpc.HeartbeatReply, waits=waits)
                 if self._stop.is_set():
                     return
                 for reply in self._stream:
                     self._note(reply)
                     self._has_news.set()
             except ControllerUnreachable:
-                pass  # a running job needs no controller
+                if not self._stop.is_set() and (ended := launcher_has_ended(address)) is not None:
+                    self.error = self.error or ended
+                    return
+                # Else it may come again, and a running job needs no controller.
             except SwitchsumError as error:
                 if not self._stop.is_set():
                     self.error = error

@@ -31,6 +31,16 @@ def test_a_worker_that_dies_in_its_backward_pass_is_named_by_the_others(launch: 
     assert "rank 1 of job" in ended.outputs[2]
 
 
+@pytest.mark.timeout(120)
+def test_a_rank_that_dies_with_the_switch_that_it_had_started_is_named_by_the_others(launch: Launch) -> None:
+    ended = launch(RANKS, SCRIPTS / "faults.py", "starter", "600", own_switch=True)
+    assert ended.codes == [-9, 3, 3], ended.text
+    for rank in (1, 2):
+        # And not, 20 s later, that the switch answers nothing.
+        assert "SwitchLost" in ended.outputs[rank]
+        assert "rank 0 of the process group, which had started switch and controller, has ended" in ended.outputs[rank]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_no_slots_are_kept_for_a_group_whose_first_rank_was_killed(launch: Launch) -> None:

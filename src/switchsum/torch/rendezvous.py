@@ -53,8 +53,8 @@ class Place:
     job: str
     is_ours: bool
     """Whether the job was made for the group, and goes with it."""
-    is_started: bool = False
-    """Whether rank 0 has started switch and controller for the group."""
+    switch: str | None = None
+    """P4Runtime address of the switch that rank 0 has started for the group; None: it has started none."""
     beacon: str | None = None
     """An address of one of several machines; the way to it is the way to the others."""
 
@@ -66,6 +66,8 @@ class Services(Protocol):
     """The controller's address."""
     link: str
     """How workers reach the switch."""
+    p4runtime: str
+    """Where the switch serves P4Runtime."""
 
     def stop(self) -> None:
         """End both, when their workers have left."""
@@ -131,8 +133,8 @@ def _hosts() -> list[str]:
 
 def open_job(meeting: Meeting, place: Place) -> Communicator:
     """Make the group's job, if it is the group's own, and join it."""
-    if place.is_started:
-        note_launcher(place.controller, "rank 0 of the process group")
+    if place.switch is not None:
+        note_launcher(place.controller, "rank 0 of the process group", place.switch)
     link = os.environ.get("SWITCHSUM_LINK") or place.link or "udp:" + place.controller.rpartition(":")[0]
     key = f"switchsum/job/{place.job}"
     if meeting.rank == 0:
@@ -246,8 +248,8 @@ def _decide(machines: list[str], start: Callable[[], Services]) -> tuple[Place, 
             "and torchrun with SWITCHSUM_CONTROLLER=HOST:9560 SWITCHSUM_LINK=udp:HOST on all"
         )
     services = start()
-    place = Place(controller=services.controller, link=services.link, job=job_name(), is_ours=True, is_started=True)
-    return place, services
+    link, switch = services.link, services.p4runtime
+    return Place(controller=services.controller, link=link, job=job_name(), is_ours=True, switch=switch), services
 
 
 def _beacon(meeting: Meeting) -> str | None:

@@ -31,8 +31,9 @@ class LocalServices:
         self._scratch = tempfile.mkdtemp(prefix="switchsum-")
         self._children = Children(self._scratch)
         self.link = f"shm:{self._scratch}/links"
+        self.p4runtime = f"unix:{self._scratch}/p4runtime"
         try:
-            command = ["switch", "--listen", f"unix:{self._scratch}/p4runtime", "--shm", f"{self._scratch}/links"]
+            command = ["switch", "--listen", self.p4runtime, "--shm", f"{self._scratch}/links"]
             _, facts = daemon(self._children, "switch", command)  # meanwhile another rank compiles what ranks run
             listen = f"unix:{self._scratch}/controller"
             command = ["controller", "--listen", listen, "--switch", str(facts["p4runtime"])]

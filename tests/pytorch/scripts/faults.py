@@ -1,4 +1,4 @@
-"""Trainings in which something goes wrong: `dies`, `first`, `late`, `overflow`."""
+"""Trainings in which something goes wrong: `dies`, `first`, `starter`, `late`, `overflow`."""
 
 from __future__ import annotations
 
@@ -28,6 +28,16 @@ def first() -> None:
     if dist.get_rank() == 0:
         print(os.environ["SWITCHSUM_CONTROLLER"], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(torch.ones(4))
+
+
+def starter() -> None:
+    """Rank 0, which has started switch and controller, dies while rank 1 waits for it and rank 2 for nothing."""
+    if dist.get_rank() == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    membership = dist.group.WORLD.connect()._membership
+    while dist.get_rank() == 2 and membership.error is None:
+        time.sleep(0.01)
     dist.all_reduce(torch.ones(4))
 
 
@@ -69,7 +79,7 @@ if __name__ == "__main__":
     try:
         dist.init_process_group("switchsum", timeout=timedelta(seconds=timeout_s))
         began = time.monotonic()
-        {"dies": dies, "first": first, "late": late, "overflow": overflow}[name]()
+        {"dies": dies, "first": first, "starter": starter, "late": late, "overflow": overflow}[name]()
     except Exception as error:
         print(f"{type(error).__name__} after {time.monotonic() - began:.0f} s: {error}", flush=True)
         raise SystemExit(3) from error
