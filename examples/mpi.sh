@@ -9,8 +9,9 @@ export SWITCHSUM_CONTROLLER="unix:$place/controller" SWITCHSUM_JOB=mpi SWITCHSUM
 switchsum switch --listen "unix:$place/p4runtime" --shm "$place/links" & switch=$!
 switchsum controller --listen "$SWITCHSUM_CONTROLLER" --switch "unix:$place/p4runtime" & controller=$!
 trap 'kill $switch $controller; wait; rm -rf "$place"' EXIT
-until switchsum job create "$SWITCHSUM_JOB" --workers "$workers" 2>/dev/null; do
-  kill -0 $switch $controller # ends the script when either has ended
-  sleep 0.2
+until switchsum job create "$SWITCHSUM_JOB" --workers "$workers" --wait 10; do
+  kill -0 $switch # ends the script when it has ended
+  kill -0 $controller
 done
+# shellcheck disable=SC2086  # several options
 mpirun ${MPIRUN_OPTIONS:-} -n "$workers" python "$(dirname "$0")/digits.py" "$@"

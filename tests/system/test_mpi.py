@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ..timing import patience
+from .conftest import NAMESPACES
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (the demo's images)")
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi.sh"
@@ -40,3 +41,24 @@ def test_the_batch_script_under_slurm() -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 workers, every gradient added by the switch" in done.stdout
+
+
+@pytest.mark.root
+@NAMESPACES
+@pytest.mark.parametrize("script", ["mpi.sh", "slurm.sbatch"])
+@pytest.mark.timeout(120)
+def test_a_script_ends_when_its_switch_has(script: str, tmp_path: Path) -> None:
+    ours = tmp_path / "switchsum"
+    ours.write_text(f'#!/bin/sh\n[ "$1" = switch ] && exit 3\nexec {sys.executable} -m switchsum "$@"\n')
+    ours.chmod(0o755)
+    network = """
+    ip link set lo up; ip link add out type veth peer name in; ip link set out up; ip link set in up
+    ip address add 192.0.2.10/24 dev out
+    """
+    done = subprocess.run(
+        ["unshare", "--net", "bash", "-c", f"{network}exec bash {EXAMPLE.parent / script}"],
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NTASKS": "2"},
+        capture_output=True, text=True, timeout=patience(100), check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "no switch" in done.stderr  # what was waited for
