@@ -25,6 +25,8 @@ from .conftest import BMV2, SHM, UDP, VETH, WORKERS, Run, over
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
 OPERATORS = [sys.executable, str(WORKERS / "operators.py")]
+OPERATORS_BITS = (3, 0)
+"""Where their results' digests stand among the others'."""
 
 
 def python(code: str) -> list[str]:
@@ -47,7 +49,8 @@ Bits = defaultdict[tuple[int, int], set[str]]
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("switch", "lanes"),
-    [*over(SHM, 128, 256, 2048), *over(UDP, 256, 2048), *over(VETH, 256), *over(BMV2, 128, 256, 2048)],
+    # 256 lanes over memory and on BMv2: below, with loss.
+    [*over(SHM, 128, 2048), *over(UDP, 256, 2048), *over(VETH, 256), *over(BMV2, 128, 2048)],
 )
 def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list[str], lanes: int, bits: Bits) -> None:
     workers = {128: 2, 256: 3, 2048: 2}[lanes]
@@ -59,7 +62,7 @@ def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0.01, 0.1), *over(VETH, 0.05), *over(BMV2, 0.01, 0.1)])
+@pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0.1), *over(VETH, 0.01), *over(BMV2, 0.05)])
 def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float, bits: Bits, tmp_path: Path) -> None:
     done = run("-n", "3", "--lanes", "256", "--loss", str(loss), *switch, command=COLLECTIVES)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,17 +71,15 @@ def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float,
     assert len(bits[3, 256]) == 1
 
 
-@pytest.mark.parametrize(("switch", "lanes"), [*over(SHM, 256), *over(BMV2, 256)])
+@pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0, 0.01), *over(BMV2, 0)])
 @pytest.mark.timeout(120)
-def test_operators_sparse_arrays_and_compressors(run: Run, switch: list[str], lanes: int) -> None:
-    # Once more on the embedded switch: lanes, seeds and supports do not depend on the switch or on what is lost.
-    outputs = ""
-    for options in (switch, ["--loss", "0.01"]):
-        done = run("-n", "3", "--lanes", str(lanes), *options, command=OPERATORS)
-        assert done.returncode == 0, done.stdout + done.stderr
-        outputs += done.stdout
-    assert len(digests(outputs)) == 1
-    assert outputs.count("digest") == 2 * 3
+def test_operators_sparse_arrays_and_compressors(run: Run, switch: list[str], loss: float, bits: Bits) -> None:
+    # Lanes, seeds and supports do not depend on the switch or on what is lost.
+    done = run("-n", "3", "--lanes", "256", "--loss", str(loss), *switch, command=OPERATORS)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("digest") == 3
+    bits[OPERATORS_BITS] |= digests(done.stdout)
+    assert len(bits[OPERATORS_BITS]) == 1
 
 
 @pytest.mark.parametrize(("switch", "workers"), [*over(SHM, 1, 8), *over(BMV2, 8)])
@@ -262,7 +263,8 @@ def test_a_signal_ends_a_job_with_all_that_its_ranks_started(
     with endless_job(switch, tmp_path) as (job, token):
         assert eventually(lambda: adds(tmp_path))
         os.kill(job.pid, number)  # as a scheduler does it
-        assert job.wait(timeout=patience(60)) == 128 + number
+        _, errors = job.communicate(timeout=patience(60))
+        assert (job.returncode, b"Traceback" in errors) == (128 + number, False), errors
         assert eventually(lambda: nothing_is_left(token, namespaces))
         assert not list((tmp_path / "tmp").iterdir())
 
