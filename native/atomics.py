@@ -7,10 +7,13 @@ into float64); words are 8 bytes and aligned.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import ctypes
+import threading
+from typing import Any, Final
 
 from .kernels import cgutils, intrinsic, ir, types
+
+_LOCK: Final = threading.Lock()
 
 
 def _load_acquire(_context: Any, address: Any) -> Any:
@@ -59,17 +62,32 @@ def _same_bytes(_context: Any, first: Any, second: Any, count: Any) -> Any:
     return types.boolean(types.int64, types.int64, types.int64), generate
 
 
-load_acquire: Callable[[int], int] = intrinsic(_load_acquire)
-"""Load the word at an address; what its writer stored before `store_release` is visible afterwards."""
+@intrinsic(_load_acquire)
+def load_acquire(address: int) -> int:
+    """Load the word at an address; what its writer stored before `store_release` is visible afterwards."""
+    return ctypes.c_int64.from_address(int(address)).value
 
-store_release: Callable[[int, int], None] = intrinsic(_store_release)
-"""Store a word at an address, after everything stored before."""
 
-fence: Callable[[], None] = intrinsic(_fence)
-"""Order everything before against everything after, stores before loads included."""
+@intrinsic(_store_release)
+def store_release(address: int, word: int) -> None:
+    """Store a word at an address, after everything stored before."""
+    ctypes.c_int64.from_address(int(address)).value = word
 
-copy_bytes: Callable[[int, int, int], None] = intrinsic(_copy_bytes)
-"""Copy `count` bytes (third argument) to the first address from the second; they must not overlap."""
 
-same_bytes: Callable[[int, int, int], bool] = intrinsic(_same_bytes)
-"""Tell whether `count` bytes (third argument) at two addresses are the same."""
+@intrinsic(_fence)
+def fence() -> None:
+    """Order everything before against everything after, stores before loads included."""
+    with _LOCK:  # to take a lock and to give it back are atomic instructions, which order all others
+        pass
+
+
+@intrinsic(_copy_bytes)
+def copy_bytes(target: int, source: int, count: int) -> None:
+    """Copy `count` bytes; they must not overlap."""
+    ctypes.memmove(int(target), int(source), int(count))
+
+
+@intrinsic(_same_bytes)
+def same_bytes(first: int, second: int, count: int) -> bool:
+    """Tell whether `count` bytes at two addresses are the same."""
+    return ctypes.string_at(int(first), int(count)) == ctypes.string_at(int(second), int(count))

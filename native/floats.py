@@ -6,8 +6,9 @@ thread: numbers near zero vanish when they are read or written, and sums are rou
 
 from __future__ import annotations
 
+import ctypes
 import platform
-from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 from .kernels import cgutils, intrinsic, ir, types
@@ -77,7 +78,28 @@ def _restore_floats(_context: Any, mode: Any) -> Any:
     return types.void(types.int64), generate
 
 
-usual_floats: Callable[[], int] = intrinsic(_usual_floats)
-"""Let floats near zero be what they are, and round to nearest even; return what `restore_floats` takes."""
-restore_floats: Callable[[int], None] = intrinsic(_restore_floats)
-"""Let the thread have its own way again."""
+@intrinsic(_usual_floats)
+def usual_floats() -> int:
+    """Let floats near zero be what they are, and round to nearest even; return what `restore_floats` takes."""
+    environment = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
+    _mathematics().fegetenv(environment)
+    _mathematics().fesetenv(_USUAL_ENVIRONMENT)
+    return int.from_bytes(environment.raw, "little")
+
+
+@intrinsic(_restore_floats)
+def restore_floats(mode: int) -> None:
+    """Let the thread have its own way again."""
+    _mathematics().fesetenv(mode.to_bytes(_ENVIRONMENT_BYTES, "little"))
+
+
+_ENVIRONMENT_BYTES: Final = 64
+"""A `fenv_t` is smaller."""
+_USUAL_ENVIRONMENT: Final = ctypes.c_void_p(-1)
+"""FE_DFL_ENV of the C libraries that Linux has."""
+
+
+@cache
+def _mathematics() -> Any:
+    """Return the mathematical part of the C library, for kernels that are Python."""
+    return ctypes.CDLL(None)

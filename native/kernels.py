@@ -20,9 +20,11 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 import numpy as np
 
+from . import plain
 from .cache import Store, open_store
 from .compiling import compiling
 from .machinecode import Library, fingerprint
+from .plain import PLAIN
 from .sources import source_digest
 
 _P = ParamSpec("_P")
@@ -69,15 +71,18 @@ cgutils: Any = _Late("numba.core.cgutils")
 """What intrinsics are made with."""
 
 
-def intrinsic(function: Callable[..., Any]) -> Any:
-    """Return what `numba.extending.intrinsic` makes of a function."""
+def intrinsic(native: Callable[..., Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Let kernels use what `native` generates code for (see `numba.extending.intrinsic`).
+
+    What is decorated does the same where kernels are Python.
+    """
 
     def make() -> Any:
         from numba.extending import intrinsic as real  # noqa: PLC0415
 
-        return real(function)
+        return real(native)
 
-    return Deferred(make)
+    return lambda function: function if PLAIN else Deferred(make)  # type: ignore[return-value]
 
 
 def _carray() -> Any:
@@ -86,7 +91,7 @@ def _carray() -> Any:
     return carray
 
 
-carray: Any = Deferred(_carray)
+carray: Any = plain.array_at if PLAIN else Deferred(_carray)
 """numba's: an array at an address."""
 
 
@@ -177,19 +182,20 @@ def kernel(function: Callable[..., Any] | None = None, /, **options: Any) -> Any
     compiled only where it is not.  It returns numbers, a tuple of integers, or None.
     """
     if function is None:
-        return lambda wrapped: Kernel(wrapped, options)
-    return Kernel(function, options)
+        return lambda wrapped: kernel(wrapped) if PLAIN else Kernel(wrapped, options)
+    return function if PLAIN else Kernel(function, options)
 
 
 def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Compile a function that only kernels call."""
-    return Kernel(function, {})  # type: ignore[return-value]
+    return function if PLAIN else Kernel(function, {})  # type: ignore[return-value]
 
 
 def prepare(function: Callable[_P, object], *arguments: _P.args, **_none: _P.kwargs) -> None:
     """Have the code of a kernel for arguments of such types ready, without calling it."""
-    assert isinstance(function, Kernel)
-    function.prepare(arguments)
+    if not PLAIN:
+        assert isinstance(function, Kernel)
+        function.prepare(arguments)
 
 
 class Outlined:
@@ -199,7 +205,7 @@ class Outlined:
     """
 
     def __init__(self, function: Callable[..., int]) -> None:
-        self.py_func = function
+        self.py_func = plain.wrapping(function)
         self.store = _find
         self.__module__, self.__qualname__ = function.__module__, function.__qualname__
         kinds = {"int": INTEGER, "float": FLOAT}
@@ -210,6 +216,8 @@ class Outlined:
     @cached_property
     def address(self) -> int:
         """Compile the function, or load it, unless that was done before, and return its address."""
+        if PLAIN:
+            return plain.callback(self.py_func, _C_TYPES[self.result], [_C_TYPES[tag] for tag in self.tags])
 
         def compile_it() -> tuple[Made, bytes]:
             from . import compiler  # noqa: PLC0415
@@ -221,6 +229,8 @@ class Outlined:
     @cached_property
     def function(self) -> Callable[..., int]:
         """The compiled function for Python, which calls it without the GIL."""
+        if PLAIN:
+            return self.py_func
         kinds = [_C_TYPES[tag] for tag in self.tags]
         return ctypes.CFUNCTYPE(_C_TYPES[self.result], *kinds)(self.address)
 

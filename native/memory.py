@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from .kernels import address_of, carray, cgutils, inner, intrinsic, ir, types
+from .plain import call_at
 
 Scalar = Any
 """A number inside a kernel, of the type that its expression says."""
@@ -21,8 +21,10 @@ def _pointer(_context: Any, address: Any) -> Any:
     return types.voidptr(types.int64), generate
 
 
-pointer: Callable[[int], Any] = intrinsic(_pointer)
-"""Turn an int64 address into a pointer."""
+@intrinsic(_pointer)
+def pointer(address: int) -> Any:
+    """Turn an int64 address into a pointer."""
+    return address
 
 
 @inner
@@ -70,9 +72,13 @@ def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
     return types.int64(types.int64, types.Tuple(arguments)), generate
 
 
-call: Callable[..., Any] = intrinsic(_call)
-"""Call an `Outlined` kernel, or other native code, by its address, with exactly the types that it takes: int64, which
-addresses are too, and float64."""
+@intrinsic(_call)
+def call(address: int, *arguments: Any) -> Any:
+    """Call an `Outlined` kernel, or other native code, by its address.
+
+    It takes exactly these types: int64, which addresses are too, and float64.
+    """
+    return call_at(address, arguments)
 
 
 def _byte_swap(_context: Any, value: Any) -> Any:
@@ -82,8 +88,10 @@ def _byte_swap(_context: Any, value: Any) -> Any:
     return value(value), generate
 
 
-swap: Callable[[Any], Any] = intrinsic(_byte_swap)
-"""Reverse the bytes of an integer of any width."""
+@intrinsic(_byte_swap)
+def swap(value: Scalar) -> Scalar:
+    """Reverse the bytes of an integer of any width."""
+    return value.byteswap()
 
 
 def _prefetch(_context: Any, address: Any) -> Any:
@@ -98,8 +106,9 @@ def _prefetch(_context: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
-prefetch: Callable[[int], None] = intrinsic(_prefetch)
-"""Have the cache line at an address, which need not be one of ours, brought near."""
+@intrinsic(_prefetch)
+def prefetch(address: int) -> None:
+    """Have the cache line at an address, which need not be one of ours, brought near."""
 
 
 __all__ = [

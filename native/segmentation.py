@@ -12,8 +12,8 @@ Linux 6.2 and later can do that; before, frames go one by one.
 
 from __future__ import annotations
 
+import ctypes
 import errno
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -115,10 +115,16 @@ def _store16(_context: Any, address: Any, value: Any) -> Any:
     return types.void(types.int64, types.int64), generate
 
 
-_get: Callable[[int], int] = intrinsic(_load16)
-"""Read 16 bits in network order at an address."""
-_put: Callable[[int, int], None] = intrinsic(_store16)
-"""Write 16 bits in network order to an address."""
+@intrinsic(_load16)
+def _get(address: int) -> int:
+    """Read 16 bits in network order at an address."""
+    return int.from_bytes(ctypes.string_at(int(address), 2))
+
+
+@intrinsic(_store16)
+def _put(address: int, value: int) -> None:
+    """Write 16 bits in network order to an address."""
+    ctypes.memmove(int(address), int(value & 0xFFFF).to_bytes(2), 2)
 
 
 @kernel

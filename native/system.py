@@ -6,9 +6,13 @@ without the GIL, as kernels are; descriptors are int64, times seconds of the clo
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 import select
+import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -145,27 +149,61 @@ def _last_error(_context: Any) -> Any:
     return types.int64(), generate
 
 
-send_many: Callable[[int, int, int], int] = intrinsic(_many("sendmmsg"))
-"""Send messages (address of their headers, how many) to a socket without waiting; return how many went, or -1."""
+@intrinsic(_many("sendmmsg"))
+def send_many(descriptor: int, messages: int, count: int) -> int:
+    """Send messages (address of their headers, how many) to a socket without waiting; return how many went, or -1."""
+    return int(_library().sendmmsg(int(descriptor), ctypes.c_void_p(int(messages)), int(count), _MSG_DONTWAIT))
 
-receive_many: Callable[[int, int, int], int] = intrinsic(_many("recvmmsg", with_timeout=True))
-"""Receive messages likewise."""
 
-last_error: Callable[[], int] = intrinsic(_last_error)
-"""Return errno, right after a call that failed."""
+@intrinsic(_many("recvmmsg", with_timeout=True))
+def receive_many(descriptor: int, messages: int, count: int) -> int:
+    """Receive messages likewise."""
+    return int(_library().recvmmsg(int(descriptor), ctypes.c_void_p(int(messages)), int(count), _MSG_DONTWAIT, None))
 
-monotonic: Callable[[], float] = intrinsic(_monotonic)
-"""Return the time, in seconds."""
 
-poll: Callable[[int, int, int], int] = intrinsic(_poll)
-"""Sleep until one of the watched descriptors (address, how many) is ready, at most so many nanoseconds; return how many
-are, 0 when the time has passed, negative when a signal came."""
+@intrinsic(_last_error)
+def last_error() -> int:
+    """Return errno, right after a call that failed."""
+    return ctypes.get_errno()
 
-ring_bell: Callable[[int], None] = intrinsic(_write_bell)
-"""Wake whoever sleeps on an eventfd; nothing happens where it has been rung 2**64 - 2 times already."""
 
-silence_bell: Callable[[int], None] = intrinsic(_read_bell)
-"""Take back all that an eventfd, which does not block, has been rung."""
+@intrinsic(_monotonic)
+def monotonic() -> float:
+    """Return the time, in seconds."""
+    return time.monotonic()
 
-yield_core: Callable[[], None] = intrinsic(_yield_core)
-"""Let others run that want the core; return at once where nobody does."""
+
+@intrinsic(_poll)
+def poll(watched: int, count: int, timeout_ns: int) -> int:
+    """Sleep until one of the watched descriptors (address, how many) is ready, at most so many nanoseconds.
+
+    Return how many are, 0 when the time has passed, negative when a signal came.
+    """
+    limit = (ctypes.c_long * 2)(*divmod(int(timeout_ns), 1_000_000_000))
+    return int(_library().ppoll(ctypes.c_void_p(int(watched)), ctypes.c_ulong(int(count)), limit, None))
+
+
+@intrinsic(_write_bell)
+def ring_bell(descriptor: int) -> None:
+    """Wake whoever sleeps on an eventfd; nothing happens where it has been rung 2**64 - 2 times already."""
+    with contextlib.suppress(OSError):
+        os.eventfd_write(int(descriptor), 1)
+
+
+@intrinsic(_read_bell)
+def silence_bell(descriptor: int) -> None:
+    """Take back all that an eventfd, which does not block, has been rung."""
+    with contextlib.suppress(OSError):
+        os.eventfd_read(int(descriptor))
+
+
+@intrinsic(_yield_core)
+def yield_core() -> None:
+    """Let others run that want the core; return at once where nobody does."""
+    os.sched_yield()
+
+
+@cache
+def _library() -> Any:
+    """Return the C library, for kernels that are Python."""
+    return ctypes.CDLL(None, use_errno=True)

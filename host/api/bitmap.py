@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from switchsum.native.kernels import intrinsic, ir, kernel
 from switchsum.native.memory import call
+from switchsum.native.plain import wrapping
 
 from ..engine.integers import ALL_ZERO
 from ..engine.kernels import item_bytes
@@ -49,8 +50,10 @@ def _trailing_zeros(_context: Any, word: Any) -> Any:
     return word(word), generate
 
 
-trailing_zeros: Any = intrinsic(_trailing_zeros)
-"""Return the number of the lowest bit that is set; the word must not be zero."""
+@intrinsic(_trailing_zeros)
+def trailing_zeros(word: Any) -> Any:
+    """Return the number of the lowest bit that is set; the word must not be zero."""
+    return np.bitwise_count(~word & (word - np.uint64(1)))
 
 
 @kernel
@@ -107,6 +110,7 @@ def place(union: Indices, indices: Indices, rows: npt.NDArray[Any], compacted: n
 
 
 @kernel
+@wrapping
 def masks_of(words: Words, which: Indices, masks: Octets) -> None:
     """Write, for each of some words, a bit for each byte that is not zero."""
     ones, tops = np.uint64(0x0101_0101_0101_0101), np.uint64(0x7F7F_7F7F_7F7F_7F7F)

@@ -106,7 +106,7 @@ def _choose_first(core: Record, slot: Record, operation: Record) -> None:
     slot.payload = 0
     if operation.dtype >= INT8 and slot.column < operation.blocks:
         slot.block = slot.column
-        slot.payload = examine(core, operation, slot.block) != ALL_ZERO
+        slot.payload = int(examine(core, operation, slot.block) != ALL_ZERO)
         name_next(core, slot, operation, slot.column + operation.columns)
     else:
         slot.block = NO_BLOCK
@@ -122,7 +122,7 @@ def choose_block(core: Record, slot: Record, operation: Record, block: int, expo
     slot.named = 1
     slot.payload = 0
     if slot.next_block == block:
-        slot.payload = exponent != NOT_FINITE
+        slot.payload = int(exponent != NOT_FINITE)
         name_next(core, slot, operation, block + operation.columns)
 
 

@@ -62,8 +62,8 @@ def get32(frame: Frame, at: int) -> Scalar:
 @kernel(inline="always")
 def put16(frame: Frame, at: int, value: Scalar) -> None:
     """Write a field of two bytes."""
-    frame[at] = np.uint8(value >> 8)
-    frame[at + 1] = np.uint8(value)
+    frame[at] = value >> 8 & 0xFF
+    frame[at + 1] = value & 0xFF
 
 
 @kernel(inline="always")

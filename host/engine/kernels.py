@@ -16,6 +16,7 @@ import numpy as np
 from switchsum.native.floats import restore_floats, usual_floats
 from switchsum.native.kernels import Outlined, inner
 from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
+from switchsum.native.plain import wrapping
 from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
 
 from .integers import ALL_ZERO, INT8, is_zero
@@ -261,6 +262,7 @@ def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
 
 
 @inner
+@wrapping
 def mixed(word: Scalar) -> Scalar:
     """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
     word = np.uint32(word ^ (word >> np.uint32(16)))

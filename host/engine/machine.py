@@ -165,11 +165,11 @@ def receive(
     length_list = words_at(lengths, count)
     for i in range(count):
         if i + 2 < count:
-            _fetch_lines(frames + row_list[i + 2] * stride + core.lead, 2 * LINE_BYTES)
+            _fetch_lines(frames + np.int64(row_list[i + 2]) * stride + core.lead, 2 * LINE_BYTES)
         if i + 1 < count:
-            start = frames + row_list[i + 1] * stride + core.lead
+            start = frames + np.int64(row_list[i + 1]) * stride + core.lead
             _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
-        start = frames + row_list[i] * stride + core.lead
+        start = frames + np.int64(row_list[i]) * stride + core.lead
         length: Scalar = np.int64(length_list[i])
         core.counts[_FRAMES_RECEIVED] += 1
         core.counts[_BYTES_RECEIVED] += length

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels import Outlined
+from switchsum.native.plain import table
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
 from . import integers, kernels
@@ -265,10 +266,10 @@ def allocate(window: int, lanes: int) -> State:
     for name, outlined in BLOCK_KERNELS.items():
         core[name] = outlined.address
     return State(
-        core=core,
-        slots=np.zeros(window, SLOT),
-        operations=np.zeros(OPERATIONS, OPERATION),
-        rows=np.zeros(2 * window, ROW),
+        core=table(core),
+        slots=table(np.zeros(window, SLOT)),
+        operations=table(np.zeros(OPERATIONS, OPERATION)),
+        rows=table(np.zeros(2 * window, ROW)),
         queue=np.zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes), np.uint32),
         unanswered=np.full(window, NEVER, np.int64),

@@ -71,7 +71,9 @@ def test_lanes_sort_as_values_do(operator: str, dtype: np.dtype[Any], data: st.D
     for row in rows:
         frame = np.zeros(8 * size, np.uint8)
         at = address_of(frame)
-        integers.pack_integers(operation.code, operation.mapping, operation.infinity, address_of(row), size, at, size)
+        integers.pack_integers(
+            operation.code, operation.mapping, operation.infinity, address_of(row), size, at, 2 * size
+        )
         packed.append(frame[: row.nbytes].view(f">i{dtype.itemsize}"))
     chosen = np.max(packed, axis=0) if operator == "max" else np.min(packed, axis=0)
     result = np.zeros(size, dtype)

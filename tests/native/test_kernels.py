@@ -51,7 +51,7 @@ def tree(tmp_path: Path) -> Path:
     for package in ("", "protocol", "native", "host", "switch"):
         (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
         (tmp_path / "switchsum" / package / "__init__.py").touch()
-    for name in ("kernels.py", "cache.py", "compiler.py", "compiling.py", "machinecode.py", "sources.py"):
+    for name in ("kernels.py", "cache.py", "compiler.py", "compiling.py", "machinecode.py", "plain.py", "sources.py"):
         shutil.copy(SOURCES / name, tmp_path / "switchsum" / "native")
     host = tmp_path / "switchsum" / "host"
     (host / "constants.py").write_text("STEP = 1\n")

@@ -1,0 +1,87 @@
+"""Jobs on the virtual network whose every frame and result bit is told: run natively and plainly, they say the same.
+
+As a program: seeds of jobs on the command line, one JSON line for each on the standard output.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from switchsum.protocol.errors import SwitchsumError
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, Link
+
+FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
+
+
+def told(seed: int) -> list[str]:
+    """Run a job that a seed describes; return its frames, its results and its counters, in order, as text."""
+    random = np.random.default_rng(seed)
+    config = ClusterConfig(
+        workers=int(random.integers(1, 5)),
+        lanes=int(random.choice([8, 9])),
+        window_slots=int(random.integers(1, 9)),
+        first_number=int(random.choice([1, 0xFFFF_FFFD])),
+        checksum=bool(random.integers(2)),
+        reading_s=float(random.choice([0.0, 1e-4])),
+    )
+    chance = float(random.choice([0.0, 0.05, 0.2]))
+    way = Impairment(loss=chance, duplication=chance, reordering=chance, jitter_s=1e-4, corruption=chance / 4)
+    cluster = Cluster(config, links=Link(up=way, down=way), seed=seed)
+    lines: list[str] = []
+    send = cluster.network.send
+
+    def note(port: int, frame: bytes) -> None:
+        lines.append(f"{cluster.clock.now_s!r} {port} {frame.hex()}")
+        send(port, frame)
+
+    cluster.network.send = note  # type: ignore[method-assign]
+    for _ in range(3):
+        add(cluster, random, lines)
+    lines += [str(worker.engine.counts.tolist()) for worker in cluster.workers]
+    return lines
+
+
+def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None:
+    """Do one allreduce and tell its results."""
+    is_float = bool(random.integers(2))
+    kinds = FLOATS if is_float else INTEGERS
+    dtype = kinds[random.integers(len(kinds))]
+    operator = str(random.choice(["sum", "average", "max", "min"] if is_float else ["sum", "max", "min", "or"]))
+    lanes = str(random.choice(["int32", "int16", "int8"])) if operator in ("sum", "average") and is_float else "int32"
+    size = int(random.integers(1, 200))
+    arrays = [_values(random, dtype, size) for _ in range(cluster.config.workers)]
+    try:
+        cluster.allreduce(arrays, operator, lanes)
+    except SwitchsumError as error:
+        lines.append(str(error))
+    lines += [f"{dtype} {operator} {array.tobytes().hex()}" for array in arrays]
+
+
+def _values(random: np.random.Generator, dtype: np.dtype[Any], size: int) -> Any:
+    """Draw values of all sizes, zeros, and a few that are not finite."""
+    if dtype in FLOATS:
+        with np.errstate(over="ignore"):
+            values = (random.standard_normal(size) * 10.0 ** random.integers(-44, 39, size)).astype(dtype)
+        if random.random() < 0.2:
+            values[random.integers(size)] = random.choice([np.nan, np.inf, -np.inf])
+    else:
+        limits = np.iinfo(dtype)
+        share = int(random.choice([1, 4]))
+        values = random.integers(limits.min // share, limits.max // share, size, dtype, endpoint=True)
+    first, last = sorted(random.integers(0, size + 1, 2).tolist())
+    values[first:last] = 0
+    return values
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("error")
+    for argument in sys.argv[1:]:
+        sys.stdout.write(json.dumps(told(int(argument))) + "\n")
