@@ -38,7 +38,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train lint p4 docs examples torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage lint p4 docs examples torch torch-tests clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -85,6 +85,11 @@ bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, 
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
 	$(BIN)/python -m checks.bench.sparse $(ARGS)
 	$(BIN)/python -m checks.bench.sparse --publish
+
+coverage: $(STAMP) ## list the lines of the worker's engine that its tests do not run; nothing is compiled
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),cov]'
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout=600 tests/host/test_engine.py tests/host/test_integers.py \
+	  --cov=src/switchsum/host/engine --cov-branch --cov-report=term-missing $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .

@@ -74,6 +74,13 @@ def array_at(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.
 class Entry(ctypes.Structure):
     """One entry of a structured array: numbers are read and written by their names, arrays are numpy's."""
 
+    table: Any
+    """Whose memory it is."""
+
+    def __repr__(self) -> str:
+        """Show all fields, as a debugger prints them."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.table.dtype.names)
+
     def __getitem__(self, name: str) -> Any:
         return getattr(self, name)
 
@@ -98,7 +105,7 @@ class Table(np.ndarray[Any, Any]):
         if self._address is None:
             self._address = self.ctypes.data
         entry = _entry_class(self.dtype).from_address(self._address + int(index) * self.strides[0])
-        entry.table = self  # whose memory it is
+        entry.table = self
         return entry
 
 
