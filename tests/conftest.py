@@ -122,10 +122,11 @@ def pytest_report_header() -> str:
 
 
 LONGEST_FIRST: Final = (
-    *("tests/pytorch/", "tests/system/", "tests/mininet/", "tests/host/"),
+    *("tests/pytorch/", "tests/system/test_run.py", "tests/system/test_failures.py"),
+    *("tests/system/", "tests/mininet/", "tests/host/"),
     *("tests/test_", "tests/checks/", "tests/p4/", "tests/switch/", "tests/controller/"),
 )
-"""Folders of files that take long: begun last, one of them would keep a single worker of xdist busy in the end."""
+"""Files that take long, or folders of such: begun last, one would keep a single worker of xdist busy in the end."""
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -135,8 +136,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def _place(item: pytest.Item) -> int:
-    folders = (place for place, folder in enumerate(LONGEST_FIRST) if item.nodeid.startswith(folder))
-    return next(folders, len(LONGEST_FIRST))
+    places = (place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start))
+    return next(places, len(LONGEST_FIRST))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ import pytest
 from ..timing import patience
 from .conftest import NAMESPACES
 
-pytest.importorskip("sklearn", reason="scikit-learn is not installed (the demo's images)")
+# Importing it takes a second, in each process that collects tests.
+pytestmark = pytest.mark.skipif(
+    find_spec("sklearn") is None, reason="scikit-learn is not installed (the demo's images)"
+)
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi.sh"
 
 

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,8 @@ def test_other_numbers_of_workers(run: Run, switch: list[str], workers: int) -> 
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed (extra demo)")
 def test_the_demo_learns_as_well_from_lanes_of_8_bits_with_error_feedback(run: Run) -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra demo)")
     demo = Path(__file__).parents[2] / "examples" / "digits.py"
     # It fails where the accuracy is more than 0.5 points from that with exact sums.
     done = run("-n", "2", command=[sys.executable, str(demo), "--send", "int8"])
