@@ -11,9 +11,6 @@ import numpy.typing as npt
 
 DEFAULT_FRAMES: Final = 4096
 DEFAULT_ARENA_BYTES: Final = 8 << 20
-SHARDED_ARENA_BYTES: Final = 4 * DEFAULT_ARENA_BYTES
-"""Of a program on several cores.  Each core reserves room for the most copies that its frames may become; memory that
-is reserved and not used is never touched, and costs address space only."""
 FRAME_ALIGN: Final = 64
 
 

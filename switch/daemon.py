@@ -24,12 +24,11 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import Code, parse_p4info, v1
 from switchsum.protocol.wire import Address
 
-from .batch import SHARDED_ARENA_BYTES, Output
+from .batch import Output
 from .cpu import CpuPort
 from .loop import HELD, UNSENT, Loop
 from .p4runtime import Device, Refused, Server, Service
 from .pace import NAP_NS, is_fast, new_pace, note_frames
-from .passes.provenance import Sharding
 from .pipeline import EngineName, Pipeline
 from .ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
 from .ports.capture import Capture
@@ -77,8 +76,6 @@ class Config:
     device_id: int = 0
     """P4Runtime's device id; simple_switch_grpc's is 0 too."""
     engine: EngineName = "native"
-    sharding: Sharding | None = None
-    """How frames are divided among cores; a program for which this is not proven safe is refused.  None: one core."""
     program: ProgramConfig | None = None
     shm: str | None = None
     """Name or path by which workers of this machine find the switch; None: no shared-memory links."""
@@ -117,11 +114,10 @@ class Switch:
                 drop_port=config.drop_port,
                 queues=queues,
                 passes=config.max_passes,
-                sharding=config.sharding,
             )
         )
         self.service = Service(config.device_id, self.device, self._packet_out)
-        self._output = Output() if config.sharding is None else Output(arena_bytes=SHARDED_ARENA_BYTES)
+        self._output = Output()
         self._batch = Batch(BATCH_FRAMES)
         self._pace = new_pace()
         self._stopping = False

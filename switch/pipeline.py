@@ -23,7 +23,6 @@ from .lock import StateLock
 from .lower import lower
 from .meters import Meter
 from .passes.analysis import assigned
-from .passes.provenance import Sharding
 from .queues import Queues
 from .reader import read_program
 from .state import CloneSessions, Counter, Multicast, ProgramState, Register
@@ -84,14 +83,12 @@ class Pipeline:
         queues: Queues | None = None,
         passes: int = PASSES,
         debug: bool = False,
-        sharding: Sharding | None = None,
     ) -> Pipeline:
         """Load the text of a BMv2 JSON file; raises ProgramError if it is none or needs a feature that is missing.
 
         `queues` hold the frames that wait for their port; the port number of a frame that leaves names its queue (see
         QUEUE_SHIFT).  `passes` is how often ingress may run for one frame, 1 to MAX_PASSES.  With `debug`, native code
-        stops the process when an index is beyond the end of an array.  `sharding` divides the frames of a batch among
-        several threads; raises ProgramError if two threads might then use one register cell.
+        stops the process when an index is beyond the end of an array.
         """
         queues = queues or Queues()
         try:
@@ -103,14 +100,12 @@ class Pipeline:
         except MemoryError:
             raise ProgramError("the program's tables and arrays are larger than memory") from None
         if engine == "interpreter":
-            if sharding is not None:
-                raise ProgramError("shards are for the native engine")
             return cls(program, state, _InterpretedEngine(program, state))
         # Imported late: llvmlite takes time and memory that the interpreter does not need.
         from .codegen import compile_program  # noqa: PLC0415
 
         cache = open_store("switch")
-        return cls(program, state, compile_program(program, state, cache=cache, debug=debug, sharding=sharding))
+        return cls(program, state, compile_program(program, state, cache=cache, debug=debug))
 
     def room(self, frame_bytes: int) -> tuple[int, int]:
         """Return how many frames and bytes of an `Output` one frame of that length may need."""

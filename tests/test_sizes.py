@@ -35,7 +35,6 @@ LARGER = {
     "host/links/socket_loop.py:_run()": (22, _ENGINE),
     "switch/loop.py:_run": (75, "one loop, in one kernel"),
     "switch/loop.py:_run()": (12, _SWITCH),
-    "switch/shards.py:run_batch()": (15, _SWITCH),
     "switch/ir.py": (480, "one instruction after the other"),
     "switch/reader.py": (470, "one kind of BMv2's JSON after the other"),
     "controller/daemon.py": (600, "to be divided"),

@@ -1,19 +1,17 @@
-"""The switch alone: contributions a second in memory, native and interpreted, beside BMv2; and two cores beside one."""
+"""The switch alone: contributions a second in memory, native and interpreted, beside BMv2."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import time
-from collections.abc import Iterator
 
 import numpy as np
 
 from checks.bench.bmv2 import bmv2_rate
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, beside, record
-from switchsum.switch.batch import SHARDED_ARENA_BYTES, Output
-from switchsum.switch.passes.provenance import Sharding
+from switchsum.switch.batch import DEFAULT_ARENA_BYTES, Output
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.ports.port_set import BATCH_FRAMES
 from switchsum.testing.embedded import Embedded
@@ -24,7 +22,6 @@ RUNS = 5
 ROUNDS = BATCH_FRAMES // (SLOT_COUNT * WORKERS)
 """Rounds in one call, which then has as many frames as the switch takes at once from its ports."""
 ENGINES: tuple[EngineName, ...] = ("native", "interpreter")
-SHARDS = 2
 SECONDS = {"native": 0.5, "interpreter": 2.0}
 """Least length of one run."""
 
@@ -32,8 +29,8 @@ SECONDS = {"native": 0.5, "interpreter": 2.0}
 class Measured:
     """The embedded switch; each round gives a result to each of four workers."""
 
-    def __init__(self, lanes: int, engine: EngineName, sharding: Sharding | None = None) -> None:
-        self._switch = Embedded(lanes, engine, sharding=sharding)
+    def __init__(self, lanes: int, engine: EngineName) -> None:
+        self._switch = Embedded(lanes, engine)
         self._frames = Contributions(Rig(self._switch, workers=WORKERS, lanes=lanes), slots=SLOT_COUNT, rounds=ROUNDS)
         count = self._frames.count
         self._columns = (
@@ -41,26 +38,22 @@ class Measured:
             np.full(count, self._frames.frame_bytes, np.uint32),
             np.resize(np.arange(1, WORKERS + 1, dtype=np.uint32), count),
         )
-        self._output = Output(arena_bytes=SHARDED_ARENA_BYTES)
+        self._output = Output(arena_bytes=4 * DEFAULT_ARENA_BYTES)
         self._numbers = np.zeros(SLOT_COUNT, np.uint32)
         self._seconds = SECONDS[engine]
-        self.cpu_seconds: list[float] = []
-        """Processor time for a million contributions, of each run."""
 
     def measure(self) -> float:
         """Return contributions a second."""
-        done, spent, cpu, count = 0, 0.0, 0.0, self._frames.count
+        done, spent, count = 0, 0.0, self._frames.count
         while spent < self._seconds:
             self._numbers += ROUNDS
             self._frames.set_numbers(self._numbers)
-            started, cpu_before = time.perf_counter(), time.process_time()
+            started = time.perf_counter()
             ran = self._switch.pipeline.process_batch(*self._columns, count, self._output)
             spent += time.perf_counter() - started
-            cpu += time.process_time() - cpu_before
             if ran != count or self._output.count != count:
                 raise RuntimeError(f"{ran} of {count} frames ran and made {self._output.count}")
             done += count
-        self.cpu_seconds.append(cpu / done * 1e6)
         return done / spent
 
 
@@ -69,22 +62,6 @@ def embedded_rate(lanes: int, engine: EngineName) -> Samples:
     measured = Measured(lanes, engine)
     measured.measure()
     return Samples.of(measured.measure, RUNS)
-
-
-def shard_records(lanes: int) -> Iterator[Record]:
-    """Measure several cores beside one, in turn."""
-    one, several = Measured(lanes, "native"), Measured(lanes, "native", Sharding(field="agg.slot", shards=SHARDS))
-    for measured in (one, several):
-        measured.measure()
-        measured.cpu_seconds.clear()
-    rates = [(several.measure(), one.measure()) for _ in range(RUNS)]
-    ours, alone = (Samples(values=list(values)) for values in zip(*rates, strict=True))
-    conditions = f"{SHARDS} cores, {lanes} lanes, {WORKERS} workers, {SLOT_COUNT} rounds in flight, {RUNS} runs in turn"
-    name = f"switch.shards.{lanes}"
-    yield beside(record(f"{name}.rate", ours, "contributions/s", conditions), "one core", alone)
-    ours, alone = Samples(values=several.cpu_seconds), Samples(values=one.cpu_seconds)
-    cpu = record(f"{name}.cpu", ours, "s of processor time per million contributions", conditions)
-    yield beside(cpu, "one core", alone, smaller_is_better=True)
 
 
 def run() -> list[Record]:
@@ -102,5 +79,4 @@ def run() -> list[Record]:
             name, conditions_here = f"switch.contributions.{lanes}.{engine}", f"{engine}, {conditions}"
             alone = record(name, embedded_rate(lanes, engine), "contributions/s", conditions_here)
             records.append(alone if bmv2 is None else beside(alone, "bmv2", bmv2))
-        records += shard_records(lanes)
     return records

@@ -23,10 +23,10 @@ _HAVE_A_SAY: Final = ("", "codegen", "lower", "passes")
 """Folders whose modules determine the code: they emit it, or decide what may be left out."""
 
 
-def key_of(program: ir.Program, *, debug: bool, shard: int | None = None) -> str:
+def key_of(program: ir.Program, *, debug: bool) -> str:
     """Return a name for the code of a program; two programs with the same name have the same code."""
     digest = hashlib.sha256()
-    for part in (_sources_digest(), fingerprint(), f"{debug} {shard}", repr(program)):
+    for part in (_sources_digest(), fingerprint(), str(debug), repr(program)):
         digest.update(hashlib.sha256(part.encode()).digest())
     return digest.hexdigest()
 

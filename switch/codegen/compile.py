@@ -15,55 +15,38 @@ from switchsum.native.compiling import compiling
 
 from .. import ir
 from ..passes import gather_tests, narrow_repeated, split_carries
-from ..passes.provenance import Sharding, prove
 from ..state import ProgramState
 from ..verify import verify
 from .cache import keep, key_of, load
-from .driver import ENTRY, SHARDS, Driver
+from .driver import ENTRY, Driver
 from .emitter import Unit
 from .engine import Native
 from .layout import Layout
 from .machine import Library, compile_object
-from .sharded import Sharded
 
 
-def compile_program(
-    program: ir.Program,
-    state: ProgramState,
-    *,
-    cache: Store | None,
-    debug: bool = False,
-    sharding: Sharding | None = None,
-) -> Native:
-    """Compile a program, or take its code from `cache`, and connect it with its state.
-
-    Raises ProgramError if its packets cannot be divided among cores as `sharding` says.
-    """
-    program, layout, shard, key = _prepared(program, debug, sharding)
+def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | None, debug: bool = False) -> Native:
+    """Compile a program, or take its code from `cache`, and connect it with its state."""
+    program, layout, key = _prepared(program, debug)
     code = load(cache, key)
     if code is None:
         with compiling(cache, "the switch's program"):
             code = load(cache, key)  # another process may have compiled it meanwhile
             if code is None:
-                code = compile_object(module_text(program, layout, debug=debug, shard=shard))
+                code = compile_object(module_text(program, layout, debug=debug))
                 keep(cache, key, code)
-    if sharding is None:
-        return Native(program, layout, state, Library(code, (ENTRY,)))
-    return Sharded(program, layout, state, Library(code, (ENTRY, SHARDS)), sharding.shards)
+    return Native(program, layout, state, Library(code, (ENTRY,)))
 
 
 @functools.lru_cache(maxsize=4)
-def _prepared(
-    program: ir.Program, debug: bool, sharding: Sharding | None
-) -> tuple[ir.Program, Layout, int | None, str]:
-    """Return a program after the passes, its layout, the slot of the field that it is sharded by, and its cache key."""
+def _prepared(program: ir.Program, debug: bool) -> tuple[ir.Program, Layout, str]:
+    """Return a program after the passes, its layout, and its cache key."""
     program = verify(split_carries(narrow_repeated(gather_tests(program))))
-    shard = None if sharding is None else prove(program, sharding)
-    return program, Layout(program), shard, key_of(program, debug=debug, shard=shard)
+    return program, Layout(program), key_of(program, debug=debug)
 
 
-def module_text(program: ir.Program, layout: Layout, *, debug: bool = False, shard: int | None = None) -> str:
-    """Return the LLVM IR of a program after the passes; `shard`: slot of the field that it is sharded by."""
+def module_text(program: ir.Program, layout: Layout, *, debug: bool = False) -> str:
+    """Return the LLVM IR of a program after the passes."""
     module = ll.Module("switch")
-    Driver(Unit(program=program, layout=layout, module=module, debug=debug, shard=shard)).emit()
+    Driver(Unit(program=program, layout=layout, module=module, debug=debug)).emit()
     return str(module)

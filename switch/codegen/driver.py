@@ -6,7 +6,6 @@
     enter           parse, verify checksums, ingress, clone, then resubmit or go on to the group or the port
     replicate       (egress.py) one copy of the packet for each replica, each through `leave`
     leave           (egress.py) queue, egress, deparse, recirculate or append to the output, clone
-    switch_shards   only of a program that is sharded: parse each frame and write the shard's field
 
 The copies of a packet are made in *levels*: an array of packets in memory, in which a copy stands one level above the
 packet that it was made of.  So no memory is allocated while frames run.
@@ -43,8 +42,6 @@ from .layout import (
     COPIES,
     DIRECTORY,
     LEVELS,
-    SHARD,
-    SHARD_MASK,
     TEMPLATE,
     TIME,
     WAITING,
@@ -61,10 +58,6 @@ ARGUMENTS: tuple[ll.Type, ...] = (
     *(POINTER, POINTER, POINTER, POINTER, POINTER, I64),  # columns of the output (batch.Output), their rows
     POINTER,  # result: frames of the output, and frames for which there was no room, 64 bits each
 )
-
-SHARDS = "switch_shards"
-"""Name of the second exported function of a sharded program.  It takes a batch and memory for 64 bits of each frame's
-field."""
 
 
 class Driver:
@@ -84,8 +77,6 @@ class Driver:
         self._egress.emit()
         self._write_ingress()
         self._write_entry()
-        if self._unit.shard is not None:
-            self._write_shards(self._unit.shard)
 
     def _write_entry(self) -> None:
         """Write `switch_batch`: run frames until all have run or the output may have no room for the next."""
@@ -179,8 +170,6 @@ class Driver:
         cursor = emit.stack(I64)
         packet = Passing(emit.context_word(context, LEVELS), context, batch, frame, length, cursor)
         self._parse(emit, packet, waited)
-        if self._unit.shard is not None:
-            self._require_shard(emit, packet, self._unit.shard)
         # A new packet has a body of its own, which its first replica writes.
         around.set_word(emit, batch, BODY, constant(64, 0))
         for name in ("verify", "ingress"):
@@ -203,54 +192,6 @@ class Driver:
         around.set(emit, packet.hot, names.packet_length, packet.length)
         around.set(emit, packet.hot, names.length, packet.length)
         around.run(emit, "parser", packet)
-
-    def _shard(self, emit: Emitter, packet: Passing, slot: int) -> Value:
-        """Return the low bits of the field that a parsed packet is sharded by."""
-        offset, bits = self._around.layout.bit_address(slot)
-        width = self._unit.program.fields[slot].width
-        return emit.resize(emit.load_bits(emit.at(packet.hot, offset), bits, width), 64)
-
-    def _require_shard(self, emit: Emitter, packet: Passing, slot: int) -> None:
-        """Drop a packet of another shard: its sender has changed it in shared memory since its shard was found."""
-        build = emit.build
-        wanted, mask = (emit.context_word(packet.context, word, I64) for word in (SHARD, SHARD_MASK))
-        found = build.and_(self._shard(emit, packet, slot), mask)
-        with build.if_then(build.icmp_unsigned("!=", found, wanted), likely=False):
-            build.ret_void()
-
-    def _write_shards(self, slot: int) -> None:
-        """Write `switch_shards`: parse each frame and store the field that it is sharded by."""
-        around = self._around
-        function = ll.Function(self._unit.module, ll.FunctionType(I64, [*_BATCH, POINTER]), SHARDS)
-        function.attributes.add("nounwind")
-        emit = Emitter(self._unit, function)
-        build = emit.build
-        context, addresses, lengths, ports, count, now, found = function.args
-        batch, cursor = emit.stack(I64, BATCH_WORDS, 8), emit.stack(I64)
-        around.set_word(emit, batch, NOW, now)
-        # It uses the memory of the first packet: the frames run only after all shards have been found.
-        hot = emit.context_word(context, LEVELS)
-        before = build.block
-        head, body, done = (function.append_basic_block(name) for name in ("head", "body", "done"))
-        build.branch(head)
-        build.position_at_end(head)
-        row = build.phi(I64)
-        row.add_incoming(constant(64, 0), before)
-        build.cbranch(build.icmp_unsigned("<", row, count), body, done)
-        build.position_at_end(body)
-        frame = build.load(build.gep(addresses, [row], source_etype=POINTER), typ=POINTER)
-        length, port = (
-            emit.resize(build.load(build.gep(column, [row], source_etype=I32), typ=I32), 64)
-            for column in (lengths, ports)
-        )
-        around.set_word(emit, batch, PORT, port)
-        packet = Passing(hot, context, batch, frame, length, cursor)
-        self._parse(emit, packet, ll.Constant(POINTER, None))
-        build.store(self._shard(emit, packet, slot), build.gep(found, [row], source_etype=I64))
-        row.add_incoming(build.add(row, constant(64, 1)), build.block)
-        build.branch(head)
-        build.position_at_end(done)
-        build.ret(row)
 
     def _set_origin(self, emit: Emitter, packet: Passing, waited: Value) -> None:
         """Set the metadata with which a packet enters ingress: from a port, or from its life before."""

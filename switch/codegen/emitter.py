@@ -47,8 +47,6 @@ class Unit:
     module: ll.Module
     debug: bool = False
     """An index beyond an array's end stops the process."""
-    shard: int | None = None
-    """Slot of the field whose low bits name a packet's shard; None: one core runs the program."""
     helpers: dict[object, ll.Function] = field(default_factory=dict)
     """Functions that were made on demand, by a key that says what they do."""
 

@@ -26,12 +26,12 @@ from .. import ir
 from ..passes.analysis import GRAPHS, is_wide, used_by
 from ..tables import MatchKind, TableSpec
 
-RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, SHARD, SHARD_MASK = range(13)
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME = range(11)
 """Words of the context: random generator; directories of multicast groups and of clone sessions; most copies of a frame
 that `pipeline.room` counts; a cell of zeros, and a cell that takes writes beyond an array's end; hot memory of a new
 packet; memory of the levels of packets, and of packets that wait to enter ingress again; state of the queues; time of
-the batch in microseconds, which native code itself writes; number and mask of the shard that runs with this context."""
-FIRST_ARRAY: Final = 13
+the batch in microseconds, which native code itself writes."""
+FIRST_ARRAY: Final = 11
 TABLE_WORDS: Final = 5
 ROWS, INDEX, INDEX_SIZE, COUNTS, METERS = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, or the rows in the order of a lookup; number of slots less 1, or number of

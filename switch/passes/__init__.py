@@ -2,7 +2,7 @@
 
 In this order: `gather_tests` (many tests of wide values become one), `narrow_repeated` (wide masks become words),
 `split_carries` (wide additions become additions of lanes).  Each is written for what p4c makes of `p4src/lanes.p4`, and
-leaves other programs as they are.  `provenance.py` changes nothing: it proves that a program can run on several cores.
+leaves other programs as they are.
 """
 
 from __future__ import annotations

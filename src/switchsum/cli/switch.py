@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,12 +13,6 @@ from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_PORT, LAST_SWITCH_PORT, check_address, is_number
 from switchsum.native.sockets import allow_many_descriptors, p4runtime_address
 from switchsum.protocol.errors import UsageError
-
-if TYPE_CHECKING:
-    from switchsum.switch.passes.provenance import Sharding
-
-
-MOST_SHARDS = 64
 
 
 class EngineChoice(StrEnum):
@@ -41,10 +35,6 @@ def switch(
     ] = None,
     udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None,
     engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE,
-    shards: Annotated[int, typer.Option(help="Cores to share frames out to: 1, 2, 4 and so on.")] = 1,
-    shard_by: Annotated[
-        str | None, typer.Option(metavar="HEADER.FIELD", help="Field whose low bits choose a frame's core: agg.slot.")
-    ] = None,
     pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None,
     max_passes: Annotated[
         int,
@@ -76,7 +66,6 @@ def switch(
         device_id=device_id,
         max_passes=max_passes,
         engine=engine.value,
-        sharding=read_sharding(shards, shard_by, engine),
         shm=shm,
         interfaces=dict(read_interface(text) for text in interface or ()),
         udp=udp_config,
@@ -86,19 +75,6 @@ def switch(
         greet(f"switch with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
-
-
-def read_sharding(shards: int, field: str | None, engine: EngineChoice) -> Sharding | None:
-    """Read how frames are divided among cores; None for one core.  Raises UsageError."""
-    from switchsum.switch.passes.provenance import Sharding
-
-    if shards == 1 and field is None:
-        return None
-    if field is None or shards.bit_count() != 1 or not 2 <= shards <= MOST_SHARDS:
-        raise UsageError(f"--shards is a power of two up to {MOST_SHARDS}, and --shard-by names the field they go by")
-    if engine is not EngineChoice.NATIVE:
-        raise UsageError("shards are for the native engine")
-    return Sharding(field=field, shards=shards)
 
 
 def read_interface(text: str) -> tuple[int, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from switchsum import p4src
-from switchsum.switch.passes.provenance import Sharding
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
 
@@ -13,11 +12,9 @@ from switchsum.switch.tables import Entry, Exact
 class Embedded:
     """Our own program on the embedded switch."""
 
-    def __init__(
-        self, lanes: int, engine: EngineName, *, debug: bool = False, sharding: Sharding | None = None
-    ) -> None:
+    def __init__(self, lanes: int, engine: EngineName, *, debug: bool = False) -> None:
         device_config = p4src.load(lanes).device_config
-        self.pipeline = Pipeline.load(device_config, engine=engine, debug=debug, sharding=sharding)
+        self.pipeline = Pipeline.load(device_config, engine=engine, debug=debug)
 
     def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
         """Add an entry of exact matches."""
