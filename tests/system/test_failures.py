@@ -47,7 +47,7 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
         request.getfixturevalue("network_namespace")
     timeout_s = patience(3)  # heartbeats that nobody takes for longer must not end the job
     parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
-    _, first, workers = parts.start("endless.py", timeout_s=timeout_s)
+    _, first, workers = parts.start("endless.py", timeout_s=timeout_s, REST_S="0.2")
     epoch = parts.show().epoch
 
     first.kill()
