@@ -68,6 +68,7 @@ class Controller:
         self._changed = threading.Condition()
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
+        self._failure: Exception | None = None
         self._waiting = 0
         self._attending = 0
         self._connection = SwitchConnection(config.switch_address, self._make_switch)
@@ -102,10 +103,18 @@ class Controller:
 
     # --- the loop -----------------------------------------------------------------------------------------------
 
-    def run(self, on_connected: Callable[[], None] = lambda: None) -> None:
-        """Serve until `stop` is called; `on_connected` is called each time that a switch was connected and updated."""
+    def run(
+        self,
+        on_connected: Callable[[], None] = lambda: None,
+        on_refused: Callable[[P4RuntimeError], None] = lambda error: None,
+    ) -> None:
+        """Serve until `stop` is called, or raise what `fail` was called with.
+
+        `on_connected` is called each time that a switch was connected and updated, `on_refused` each time that one
+        does not take the program.
+        """
         while not self._stopping:
-            if not self._connection.is_up and self._connect():
+            if not self._connection.is_up and self._connect(on_refused):
                 on_connected()
             try:
                 handle: Callable[[], None] | None = self._events.get(
@@ -127,18 +136,27 @@ class Controller:
                     self._bring_up_to_date()
         with self._changed:
             self._connection.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def fail(self, error: Exception) -> None:
+        """Make `run` raise an error; any thread may call it."""
+        self._failure = error
+        self.stop()
 
     def stop(self) -> None:
         """Make `run` return; the entries stay on the switch."""
         self._stopping = True
         self._events.put(lambda: None)
 
-    def _connect(self) -> bool:
+    def _connect(self, on_refused: Callable[[P4RuntimeError], None]) -> bool:
         """Try to connect with the switch and bring it up to date; return whether that worked."""
         try:
             switch, was_loaded = self._connection.open()
         except P4RuntimeError as error:
             self._connection.note(error)
+            if error.code is Code.INVALID_ARGUMENT:
+                on_refused(error)
             if error.code is Code.ALREADY_EXISTS:
                 with self._changed:
                     self._connection.is_ousted = True

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NoReturn
 
 import grpc
 
 from switchsum.native import tls
+from switchsum.native.threads import Pool, stop_server
 from switchsum.protocol import errors, rpc
 
 from .daemon import MAX_ATTENDING, MAX_WAITING, Controller
@@ -40,7 +40,7 @@ class Service:
     def __init__(self, controller: Controller, address: str) -> None:
         """Listen at `host:port` (port 0: any) or `unix:path`; raises UsageError or TransportError."""
         self._server = grpc.server(
-            ThreadPoolExecutor(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, thread_name_prefix="controller"),
+            Pool(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, "controller", controller.fail),
             options=tls.SERVER_OPTIONS,
         )
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
@@ -57,7 +57,7 @@ class Service:
 
     def stop(self, grace_s: float = 1.0) -> None:
         """Stop listening, and end calls that still run after `grace_s` seconds."""
-        self._server.stop(grace_s).wait()
+        stop_server(self._server, grace_s)
 
 
 def method_name(name: str) -> str:

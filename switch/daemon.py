@@ -116,11 +116,12 @@ class Switch:
                 passes=config.max_passes,
             )
         )
-        self.service = Service(config.device_id, self.device, self._packet_out)
+        self.service = Service(config.device_id, self.device, self._packet_out, self.fail)
         self._output = Output()
         self._batch = Batch(BATCH_FRAMES)
         self._pace = new_pace()
         self._stopping = False
+        self._failure: Exception | None = None
         self._trace = Trace.wanted("switch")
         if config.program is not None:
             self._start_program(config.program)
@@ -158,7 +159,7 @@ class Switch:
             yield ShmPorts(config.shm, table)
 
     def run(self) -> None:
-        """Move frames until `stop` is called."""
+        """Move frames until `stop` is called; raises what `fail` was called with."""
         pace, spans = self._pace, NO_SPANS if self._trace is None else self._trace.spans
         while not self._stopping:
             # First the kernel, until it returns; then one poll in Python of all ports, for frames that it cannot move.
@@ -179,6 +180,13 @@ class Switch:
                 if len(spans) > 1:
                     note(spans, Span.WAIT, began, time.monotonic(), 0, 0)
             note_frames(pace, batch.count, time.monotonic())
+        if self._failure is not None:
+            raise self._failure
+
+    def fail(self, error: Exception) -> None:
+        """Make `run` raise an error; any thread may call it."""
+        self._failure = error
+        self.stop()
 
     def stop(self) -> None:
         """Make `run` return; any thread and any signal handler may call it."""

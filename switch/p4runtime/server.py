@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import grpc
 
 from switchsum.native import tls
+from switchsum.native.threads import Pool, stop_server
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
 
@@ -24,7 +24,7 @@ class Server:
 
     def __init__(self, service: Service[Pipeline], address: str) -> None:
         """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError."""
-        self._pool = ThreadPoolExecutor(MAX_STREAMS + UNARY_THREADS, thread_name_prefix="p4runtime")
+        self._pool = Pool(MAX_STREAMS + UNARY_THREADS, "p4runtime", service.exhausted)
         self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, *tls.SERVER_OPTIONS])
         self._server.add_generic_rpc_handlers((service.handler(),))
         try:
@@ -45,7 +45,7 @@ class Server:
 
     def close(self, grace_s: float = 0.5) -> None:
         """Take no more calls, end those that still run after `grace_s` seconds, and wait until all threads end."""
-        self._server.stop(grace_s).wait()
+        stop_server(self._server, grace_s)
         self._pool.shutdown()
 
     def __enter__(self) -> Server:

@@ -7,6 +7,7 @@ thread, which must never wait: it only queues them, and drops them if a client i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from threading import RLock, Thread
 from typing import Any, Final, Generic
@@ -14,6 +15,7 @@ from typing import Any, Final, Generic
 import grpc
 from google.protobuf.message import DecodeError
 
+from switchsum.native.threads import Exhausted, start
 from switchsum.protocol.p4runtime import (
     METHODS,
     SERVICE,
@@ -37,6 +39,7 @@ API_VERSION: Final = "1.4.1"
 RESPONSE_BYTES: Final = 1 << 20
 """Approximate size of the messages of a Read's answer; gRPC clients take messages of 4 MB by default."""
 
+_log = logging.getLogger(__name__)
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 _GARBAGE: Final = object()
 """Stands for a request that could not be parsed."""
@@ -46,8 +49,15 @@ _REASONS: Final = {Code.OK: "primary", Code.ALREADY_EXISTS: "another client is p
 class Service(Generic[Pipeline]):
     """One device as a P4Runtime service; gRPC's threads call its methods."""
 
-    def __init__(self, device_id: int, device: Device[Pipeline], packet_out: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        device_id: int,
+        device: Device[Pipeline],
+        packet_out: Callable[[bytes], None],
+        exhausted: Exhausted = _log.error,
+    ) -> None:
         self.device = device
+        self.exhausted = exhausted
         self._device_id = device_id
         self._packet_out = packet_out
         """Takes a frame that is to arrive at the CPU port, with its controller header in front."""
@@ -59,12 +69,12 @@ class Service(Generic[Pipeline]):
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """Return the service as gRPC wants it."""
         behaviours: dict[str, Callable[..., Any]] = {
-            "Write": _answering(self.write),
+            "Write": self._answering(self.write),
             "Read": self.read,
-            "SetForwardingPipelineConfig": _answering(self.set_config),
-            "GetForwardingPipelineConfig": _answering(self.get_config),
+            "SetForwardingPipelineConfig": self._answering(self.set_config),
+            "GetForwardingPipelineConfig": self._answering(self.get_config),
             "StreamChannel": self.stream_channel,
-            "Capabilities": _answering(self.capabilities),
+            "Capabilities": self._answering(self.capabilities),
         }
         makers: dict[tuple[bool, bool], Callable[..., Any]] = {
             (False, False): grpc.unary_unary_rpc_method_handler,
@@ -149,7 +159,9 @@ class Service(Generic[Pipeline]):
         stream = Stream()
         if not context.add_callback(lambda: self._end(stream)):
             return
-        Thread(target=self._listen, args=(stream, requests), name="p4runtime-stream", daemon=True).start()
+        reader = Thread(target=self._listen, args=(stream, requests), name="p4runtime-stream", daemon=True)
+        if not start(reader, self.exhausted):
+            return
         try:
             yield from stream
         except Refused as refused:
@@ -230,6 +242,23 @@ class Service(Generic[Pipeline]):
             raise invalid("roles have names since P4Runtime 1.4, numbers are not supported")
         self._arbitration.require_primary(request.device_id, request.role, _election_id(request))
 
+    def _answering(
+        self, method: Callable[[Any, grpc.ServicerContext], Any]
+    ) -> Callable[[Any, grpc.ServicerContext], Any]:
+        """Return `method`, so changed that Refused ends the call with its status, and a lack of memory the switch."""
+
+        def answer(request: Any, context: grpc.ServicerContext) -> Any:
+            try:
+                _require_message(request)
+                return method(request, context)
+            except Refused as refused:
+                context.abort(_STATUS[refused.code], refused.message)
+            except MemoryError as error:
+                self.exhausted(error)
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "the switch has no memory left, and ends")
+
+        return answer
+
     def _require_device(self, device_id: int) -> None:
         if device_id != self._device_id:
             raise Refused(Code.NOT_FOUND, f"this is device {self._device_id}, not {device_id}")
@@ -254,19 +283,6 @@ def _require_message(request: Any) -> None:
 
 def _election_id(message: Any) -> int | None:
     return decode_election_id(message.election_id) if message.HasField("election_id") else None
-
-
-def _answering(method: Callable[[Any, grpc.ServicerContext], Any]) -> Callable[[Any, grpc.ServicerContext], Any]:
-    """Return `method`, so changed that Refused ends the call with its status."""
-
-    def answer(request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            _require_message(request)
-            return method(request, context)
-        except Refused as refused:
-            context.abort(_STATUS[refused.code], refused.message)
-
-    return answer
 
 
 def _responses(entities: Iterable[Any]) -> Iterator[Any]:

@@ -8,12 +8,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
 from switchsum.host.links.names import open_transport
-from switchsum.protocol.errors import TransportError
+from switchsum.launch.children import Child, Children
+from switchsum.launch.ready import READY_FD, await_ready
+from switchsum.launch.session import daemon
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import LocalError, TransportError
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.switch.ports.base import Batch, PortTable
 from switchsum.switch.ports.capture import Capture
@@ -83,3 +89,98 @@ def test_without_memory_a_command_ends_with_one_line(what: str, words: str) -> N
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"switchsum: {words}")
+
+
+DEAF = """
+import sys, threading
+from importlib import import_module
+from switchsum.launch import ready
+announce = ready.announce
+def announce_and_stop(**facts):
+    announce(**facts)
+    threading.Thread.start = start
+def start(thread):
+    raise RuntimeError("can't start new thread")
+ready.announce = announce_and_stop
+import_module("switchsum.cli.app").main()
+"""
+
+
+def start_deaf(children: Children, *command: str) -> tuple[Child, dict[str, Any]]:
+    """Start a daemon that has no thread to spare once it is ready; its first call needs one."""
+    reading, writing = os.pipe()
+    with os.fdopen(reading):
+        child = children.start(
+            command[0],
+            [sys.executable, "-c", DEAF, *command],
+            environment={**os.environ, READY_FD: str(writing)},
+            prefix=True,
+            pass_fds=[writing],
+        )
+        os.close(writing)
+        return child, await_ready(child, reading, patience(50))
+
+
+NO_THREAD = "switchsum: no thread could be started; limits of this process: ulimit -v, ulimit -u, or its container's"
+
+
+def lines_of(name: str, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what a child has printed as errors; gRPC's client has lines of its own there."""
+    return [line for line in capfd.readouterr().err.splitlines() if line.startswith(f"[{name}]")]
+
+
+@pytest.mark.parametrize("call", ["a call", "a stream"])
+def test_a_switch_that_can_start_no_thread_ends_with_one_line(
+    call: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Children() as children:
+        switch, facts = start_deaf(
+            children, "switch", "--listen", f"unix:{tmp_path}/p4runtime", "--engine", "interpreter"
+        )
+        with grpc.insecure_channel(facts["p4runtime"]) as channel:
+            kept: Any  # or else it would be cancelled
+            if call == "a call":
+                method = channel.unary_unary("/p4.v1.P4Runtime/Capabilities", None, None)
+                kept = method.future(b"", timeout=patience(50))
+            else:
+                kept = channel.stream_stream("/p4.v1.P4Runtime/StreamChannel", None, None)(iter([]))
+            assert switch.process.wait(patience(50)) == 1
+            assert kept.exception() is not None
+    assert lines_of("switch", capfd) == [f"[switch] {NO_THREAD}"]
+
+
+def test_a_controller_that_can_start_no_thread_ends_with_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with Children() as children:
+        switch = ["switch", "--listen", f"unix:{tmp_path}/p4runtime", "--engine", "interpreter"]
+        daemon(children, "switch", switch)
+        capfd.readouterr()
+        command = ["controller", "--listen", f"unix:{tmp_path}/controller", "--switch", f"unix:{tmp_path}/p4runtime"]
+        controller, facts = start_deaf(children, *command)
+        with grpc.insecure_channel(facts["controller"]) as channel:
+            kept = channel.unary_unary(rpc.path("ListJobs"), None, None).future(b"{}", timeout=patience(50))
+            assert controller.process.wait(patience(50)) == 1
+            assert kept.exception() is not None
+    assert lines_of("controller", capfd) == [f"[controller] {NO_THREAD}"]
+
+
+def test_a_launcher_does_not_wait_for_a_controller_whose_switch_has_ended(tmp_path: Path) -> None:
+    with Children() as children:
+        children.start("switch", ["false"])
+        command = ["controller", "--listen", f"unix:{tmp_path}/controller", "--switch", f"unix:{tmp_path}/p4runtime"]
+        with pytest.raises(LocalError, match="the switch ended with exit code 1: its lines above say why"):
+            daemon(children, "controller", command)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kilobytes", [700_000, 500_000])
+def test_a_job_with_little_memory_works_or_ends(kilobytes: int, tmp_path: Path) -> None:
+    script = tmp_path / "sum.py"
+    script.write_text("import numpy, switchsum\nswitchsum.connect().allreduce(numpy.ones(4, numpy.float32))\n")
+    command = f'ulimit -v {kilobytes} && exec "$@"'
+    run = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--", sys.executable, str(script)]
+    done = subprocess.run(
+        ["sh", "-c", command, "sh", *run], capture_output=True, text=True, timeout=patience(50), check=False
+    )
+    assert done.returncode == 0 or done.stderr.splitlines()[-1].startswith("switchsum: "), done.stderr

@@ -26,6 +26,7 @@ from switchsum.cli.shipped import demo, path
 from switchsum.cli.switch import switch
 from switchsum.cli.tls import tls
 from switchsum.cli.warm import warm
+from switchsum.native.threads import is_exhausted
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
@@ -35,9 +36,6 @@ INTERRUPT_EXIT_CODE = 128 + signal.SIGINT
 
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 """Errors of writing the output, such as a full disk.  If the reader has ended (EPIPE), a command ends silently."""
-
-NO_THREAD = "can't start new thread"
-"""How Python words that a thread has got no memory, or that the user has too many; it has no class of its own."""
 
 app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
 app.command()(run)
@@ -107,7 +105,7 @@ def main() -> None:
         sys.stdout = None  # so that Python does not try to write the rest again when it ends
         sys.exit(f"switchsum: the output cannot be written: {error.strerror}")
     except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and NO_THREAD not in str(error):
+        if isinstance(error, RuntimeError) and not is_exhausted(error):
             raise
         what = "no thread could be started" if isinstance(error, RuntimeError) else "there is no memory left"
         sys.exit(f"switchsum: {what}; limits of this process: ulimit -v, ulimit -u, or its container's")

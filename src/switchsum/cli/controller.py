@@ -46,7 +46,7 @@ def controller(
     from switchsum.controller.daemon import Controller
     from switchsum.controller.service import Service
     from switchsum.controller.switch import Build
-    from switchsum.launch.ready import announce
+    from switchsum.launch.ready import announce, is_launched
 
     log_daemon(verbose=verbose)
     if lanes not in LANE_BUILDS:
@@ -76,7 +76,11 @@ def controller(
     service = Service(daemon, listen)
     greet(f"controller at {service.address}, switch at {switch}")
     try:
-        daemon.run(on_connected=lambda: announce(controller=service.address))
+        # A switch that refuses the program today may be another one tomorrow, but a launcher has no other one.
+        daemon.run(
+            on_connected=lambda: announce(controller=service.address),
+            on_refused=lambda error: daemon.fail(error) if is_launched() else None,
+        )
     finally:
         service.stop()
 

@@ -130,15 +130,21 @@ class Children:
         """
         while True:
             self._check_output()
-            for child in self._children:
-                code = child.process.poll()
-                if code is not None and not child.may_end and (code != 0 or child not in workers):
-                    return child, shell_code(code)
+            if (failed := self.failed(workers)) is not None:
+                return failed
             if all(child.process.poll() == 0 for child in workers):
                 self._drain(workers)
                 self._check_output()
                 return None, 0
             time.sleep(POLL_S)
+
+    def failed(self, workers: Sequence[Child] = ()) -> tuple[Child, int] | None:
+        """Return the first child that has failed, if one has, and its exit code as a shell gives it."""
+        for child in self._children:
+            code = child.process.poll()
+            if code is not None and not child.may_end and (code != 0 or child not in workers):
+                return child, shell_code(code)
+        return None
 
     def _check_output(self) -> None:
         if isinstance(self._lost, BrokenPipeError):

@@ -14,7 +14,7 @@ import subprocess
 import time
 from typing import Any, Final
 
-from switchsum.launch.children import Child
+from switchsum.launch.children import POLL_S, Child, Children
 from switchsum.native.compiling import tell_too
 from switchsum.native.starting import HINT
 from switchsum.protocol.errors import LocalError
@@ -54,8 +54,11 @@ def announce(**facts: Any) -> None:
         pipe.write(json.dumps(facts) + "\n")
 
 
-def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, Any]:
-    """Wait until a child says that it is ready, on the reading end of its pipe; raises LocalError if it does not."""
+def await_ready(child: Child, descriptor: int, timeout_s: float, children: Children | None = None) -> dict[str, Any]:
+    """Wait until a child says that it is ready, on the reading end of its pipe; raises LocalError if it does not.
+
+    Also if another one of `children` ends meanwhile, which the child may need.
+    """
     deadline = time.monotonic() + timeout_s
     line, last = b"", ""
     while True:
@@ -65,17 +68,23 @@ def await_ready(child: Child, descriptor: int, timeout_s: float) -> dict[str, An
                 assert isinstance(facts, dict)
                 return facts
             deadline, last = time.monotonic() + timeout_s, f", last: {facts[PROGRESS]}"
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        left_s = deadline - time.monotonic()
+        readable, _, _ = select.select([descriptor], [], [], max(0.0, min(left_s, POLL_S)))
+        if not readable and left_s > 0:
+            if children is not None and (failed := children.failed()) is not None and failed[0] is not child:
+                raise LocalError(_ended(failed[0].name, failed[1]))
+            continue
         chunk = os.read(descriptor, 65536) if readable else b""
         if not chunk:
             try:  # a child that has closed the pipe is about to end
                 code = child.process.wait(END_S) if readable else child.process.poll()
             except subprocess.TimeoutExpired:
                 code = None
-            reason = (
-                f"ended with exit code {code}: its lines above say why"
-                if code is not None
-                else f"was not ready after {timeout_s:g} s{last} ({HINT})"
-            )
-            raise LocalError(f"the {child.name} {reason}")
+            if code is not None:
+                raise LocalError(_ended(child.name, code))
+            raise LocalError(f"the {child.name} was not ready after {timeout_s:g} s{last} ({HINT})")
         line += chunk
+
+
+def _ended(name: str, code: int) -> str:
+    return f"the {name} ended with exit code {code}: its lines above say why"

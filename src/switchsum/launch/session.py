@@ -116,7 +116,7 @@ def daemon(
         )
         os.close(writing)
         meanwhile()
-        return child, await_ready(child, reading, start_limit(READY_S))
+        return child, await_ready(child, reading, start_limit(READY_S), children)
     finally:
         os.close(reading)
 
