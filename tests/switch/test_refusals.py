@@ -151,6 +151,9 @@ def one_line(text: str) -> str:
     return text
 
 
+VERY_MANY = MAX_BLOCKS + 1_000
+
+
 @pytest.mark.parametrize("back", [False, True])
 def test_a_parser_of_very_many_states(document: Document, back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused before anything is compiled: a compiler's time grows with more than the number of states."""
@@ -159,7 +162,7 @@ def test_a_parser_of_very_many_states(document: Document, back: bool, monkeypatc
     [first] = parser["parse_states"]
     key = ["standard_metadata", "ingress_port"]
     states = []
-    for number in range(20_000):
+    for number in range(VERY_MANY):
         following = [{"type": "default", "value": None, "mask": None, "next_state": f"s{number + 1}"}]
         case = {"type": "hexstr", "value": "0x01", "mask": None, "next_state": "s0" if back else None}
         states.append(
