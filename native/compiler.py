@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
+from enum import EnumMeta
 from typing import Any, Final
 
 import llvmlite.binding as llvm
@@ -17,7 +18,7 @@ from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import cpu_target
-from numba.extending import typeof_impl
+from numba.extending import models, register_model, typeof_impl
 from numba.np.numpy_support import from_dtype
 
 from .kernels import BOOLEAN, FLOAT, INTEGER, NOTHING, Deferred, Kernel, Made, Outlined, Tag
@@ -41,6 +42,27 @@ def _(value: Deferred, _context: object) -> Any:
     real = value.real
     cpu_target.typing_context.refresh()  # an intrinsic has registered itself
     return cpu_target.typing_context.resolve_value_type(real)
+
+
+class _Numbers(types.IntEnumClass):  # type: ignore[misc]
+    """An enumeration of ours whose members are int64 to kernels, which compute with them and index by them."""
+
+    @property
+    def member_type(self) -> Any:
+        """What numba takes a member for."""
+        return types.int64
+
+
+register_model(_Numbers)(models.OpaqueModel)
+_usual_class: Final = typeof_impl.dispatch(EnumMeta)
+
+
+@typeof_impl.register(EnumMeta)  # type: ignore[untyped-decorator]
+def _(value: EnumMeta, context: object) -> Any:
+    """Let kernels write `Flag.PAYLOAD`: numba has no IntFlag, and adds no member of an IntEnum to a smaller integer."""
+    if issubclass(value, int) and value.__module__.startswith("switchsum."):
+        return _Numbers(value, types.int64)
+    return _usual_class(value, context)
 
 
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -68,7 +68,7 @@ def array_at(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.
         count *= int(length)
     memory: Any = (ctypes.c_char * count).from_address(int(address))
     array: npt.NDArray[Any] = np.ndarray(shape, kind, memory)
-    return array if kind.names is None else array.view(Table)
+    return array if kind.names is None else array.view(Entries)
 
 
 class Entry(ctypes.Structure):
@@ -92,7 +92,7 @@ class Entry(ctypes.Structure):
             setattr(self, name, value)
 
 
-class Table(np.ndarray[Any, Any]):
+class Entries(np.ndarray[Any, Any]):
     """A structured array whose entries show their fields as attributes, as they do to numba."""
 
     _address: int | None = None
@@ -139,6 +139,6 @@ def _array_field(kind: np.dtype[Any], offset: int) -> property:
     return property(view)
 
 
-def table(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def table(array: npt.NDArray[Any]) -> Any:
     """Return a structured array as kernels take it in this process."""
-    return array.view(Table) if PLAIN else array
+    return array.view(Entries) if PLAIN else array

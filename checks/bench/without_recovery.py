@@ -19,7 +19,7 @@ import switchsum.host.engine
 import switchsum.host.links
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine import recovery
-from switchsum.host.engine.state import Record, State
+from switchsum.host.engine.state import Core, Slot, State
 from switchsum.host.links.shm import ShmTransport
 from switchsum.native.cache import open_directory
 from switchsum.native.kernels import inner, kept_in
@@ -41,7 +41,7 @@ def _of_state(state: State, now: float) -> None:
 
 
 @inner
-def _of_slot(core: Record, slot: Record) -> None:
+def _of_slot(core: Core, slot: Slot) -> None:
     pass
 
 
@@ -51,7 +51,7 @@ def _of_result(state: State, index: int, now: float) -> None:
 
 
 @inner
-def _never(core: Record) -> Scalar:
+def _never(core: Core) -> Scalar:
     return np.inf
 
 

@@ -25,7 +25,7 @@ from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO, INT8, INT64
 from .kernels import item_bytes, mixed
 from .recovery import settle, transmit
-from .state import OPERATIONS, WHOLE, Count, Phase, Record, State
+from .state import OPERATIONS, WHOLE, Core, Count, OperationRecord, Phase, Slot, State
 
 _IDLE: Final = int(Phase.IDLE)
 _WAITING: Final = int(Phase.WAITING)
@@ -39,19 +39,19 @@ _PAYLOAD: Final = int(Flag.PAYLOAD)
 
 
 @inner
-def values_in(operation: Record, block: int) -> Scalar:
+def values_in(operation: OperationRecord, block: int) -> Scalar:
     """Return how many values a block has: the last one may have fewer than the others."""
     return min(operation.per_block, operation.size - block * operation.per_block)
 
 
 @inner
-def address_in(operation: Record, block: int) -> Scalar:
+def address_in(operation: OperationRecord, block: int) -> Scalar:
     """Return the address of a block in the operation's array."""
     return operation.address + block * operation.per_block * item_bytes(operation.dtype)
 
 
 @inner
-def examine(core: Record, operation: Record, block: int) -> Scalar:
+def examine(core: Core, operation: OperationRecord, block: int) -> Scalar:
     """Return the exponent of a block (0 for integers), or ALL_ZERO if it need not travel."""
     if operation.dense:
         return np.int64(0)
@@ -59,7 +59,7 @@ def examine(core: Record, operation: Record, block: int) -> Scalar:
 
 
 @inner
-def name_next(core: Record, slot: Record, operation: Record, block: int) -> None:
+def name_next(core: Core, slot: Slot, operation: OperationRecord, block: int) -> None:
     """Find the first block of the slot's column, from `block` on, that travels for this worker: it is named next."""
     while block < operation.blocks:
         exponent = examine(core, operation, block)
@@ -95,7 +95,7 @@ def begin_column(state: State, index: int, now: float) -> None:
 
 
 @inner
-def _choose_first(core: Record, slot: Record, operation: Record) -> None:
+def _choose_first(core: Core, slot: Slot, operation: OperationRecord) -> None:
     """Prepare a column's first round.
 
     Floats only agree on the first block and its exponent.  Integers need no exponent, so the column's first block goes
@@ -114,7 +114,7 @@ def _choose_first(core: Record, slot: Record, operation: Record) -> None:
 
 
 @inner
-def choose_block(core: Record, slot: Record, operation: Record, block: int, exponent: int) -> None:
+def choose_block(core: Core, slot: Slot, operation: OperationRecord, block: int, exponent: int) -> None:
     """Prepare the round of a block that somebody named, with the largest exponent that anybody has in it."""
     slot.stage = operation.split
     slot.block = block
@@ -199,7 +199,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
 
 
 @inner
-def _write_lanes(core: Record, slot: Record, operation: Record, target: int) -> None:
+def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, target: int) -> None:
     """Write the lanes of the slot's block at an address."""
     dtype = operation.dtype
     count = values_in(operation, slot.block)
@@ -218,7 +218,7 @@ def _write_lanes(core: Record, slot: Record, operation: Record, target: int) -> 
 
 
 @inner
-def round_format(slot: Record, operation: Record) -> Scalar:
+def round_format(slot: Slot, operation: OperationRecord) -> Scalar:
     """Return the lane format of a slot's round: parts of integers have wider lanes."""
     if slot.stage == WHOLE:
         return operation.format
@@ -226,6 +226,6 @@ def round_format(slot: Record, operation: Record) -> Scalar:
 
 
 @inner
-def round_exponent(slot: Record) -> Scalar:
+def round_exponent(slot: Slot) -> Scalar:
     """Return the header's exponent: of integers, whose exponent is 0, which part is being added."""
     return slot.exponent if slot.stage == WHOLE else slot.stage

@@ -20,7 +20,7 @@ from switchsum.protocol.frame import (
     Kind,
 )
 
-from .state import Count, Record
+from .state import Core, Count
 
 Frame = npt.NDArray[np.uint8]
 
@@ -74,7 +74,7 @@ def put32(frame: Frame, at: int, value: Scalar) -> None:
 
 
 @inner
-def fault(core: Record, frame: Frame) -> int:
+def fault(core: Core, frame: Frame) -> int:
     """Say why a frame is no message of this member's switch (a `Count`); 0 when it is one.
 
     What an engine does with the message depends on more: whether the slot waits for that number.

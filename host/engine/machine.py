@@ -39,7 +39,7 @@ from .recovery import (
     repeat_overtaken,
     restore,
 )
-from .state import OPERATIONS, WHOLE, Count, Failure, Phase, Record, State
+from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Phase, Slot, State
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
@@ -92,7 +92,7 @@ def submit(state: State, now: float) -> None:
 
 
 @inner
-def _give_slots(core: Record, operation: Record) -> None:
+def _give_slots(core: Core, operation: OperationRecord) -> None:
     """Choose the slots that an operation may use, and where among these its columns begin.
 
     All ranks must give a slot the same operations in the same order, so that who comes first cannot be decided when a
@@ -165,16 +165,22 @@ def receive(
     length_list = words_at(lengths, count)
     for i in range(count):
         if i + 2 < count:
-            _fetch_lines(frames + np.int64(row_list[i + 2]) * stride + core.lead, 2 * LINE_BYTES)
+            _fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * LINE_BYTES)
         if i + 1 < count:
-            start = frames + np.int64(row_list[i + 1]) * stride + core.lead
+            start = _start_of(core, frames, stride, row_list[i + 1])
             _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
-        start = frames + np.int64(row_list[i]) * stride + core.lead
+        start = _start_of(core, frames, stride, row_list[i])
         length: Scalar = np.int64(length_list[i])
         core.counts[_FRAMES_RECEIVED] += 1
         core.counts[_BYTES_RECEIVED] += length
         lanes = _lanes_at(bodies, body_list, i, start)
         core.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
+
+
+@inner
+def _start_of(core: Core, frames: int, stride: int, row: Scalar) -> Scalar:
+    """Return the address of the frame in a row."""
+    return frames + np.int64(row) * stride + core.lead
 
 
 @inner
@@ -207,7 +213,7 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
 
 
 @inner
-def _slot_of(core: Record, frame: Frame) -> Scalar:
+def _slot_of(core: Core, frame: Frame) -> Scalar:
     """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
     return (get32(frame, AT.slot) - core.first_slot) & _WORD_MASK
 
@@ -259,7 +265,7 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
 
 
 @inner
-def _is_of_round(slot: Record, operation: Record, frame: Frame) -> Scalar:
+def _is_of_round(slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar:
     """Tell whether a frame has what all contributions to the slot's round must agree in."""
     return (
         get32(frame, AT.block) == slot.block
@@ -302,7 +308,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
 
 
 @inner
-def _agrees(slot: Record, operation: Record, frame: Frame) -> Scalar:
+def _agrees(slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar:
     """Tell whether a result is possible, given this worker's contribution to it."""
     if not _is_of_round(slot, operation, frame):
         return False
@@ -363,7 +369,7 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
 
 
 @inner
-def _end_column(state: State, slot: Record, operation: Record) -> None:
+def _end_column(state: State, slot: Slot, operation: OperationRecord) -> None:
     """Note that a column has ended, and with the last one its operation."""
     core = state.core[0]
     operation.remaining -= 1

@@ -36,7 +36,7 @@ from switchsum.native.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
 from .header import fill_checksum
-from .state import NEVER, Count, Phase, Record, State
+from .state import NEVER, Core, Count, Phase, Slot, State
 
 _WAITING: Final = int(Phase.WAITING)
 _REPEAT: Final = int(Flag.REPEAT)
@@ -85,7 +85,7 @@ def _queue(state: State, row: int) -> None:
 
 
 @inner
-def probe_at(core: Record) -> Scalar:
+def probe_at(core: Core) -> Scalar:
     """Return the time of the next probe."""
     doublings = min(core.timeouts, _MOST_DOUBLINGS)
     return core.moved_at + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
@@ -143,7 +143,7 @@ def restore(state: State, now: float) -> None:
 
 
 @inner
-def settle(core: Record, slot: Record) -> None:
+def settle(core: Core, slot: Slot) -> None:
     """Note that a slot owes nothing any more."""
     core.owed -= slot.owed == _UNANSWERED
     core.doubted -= slot.owed == _DOUBTED
@@ -151,7 +151,7 @@ def settle(core: Record, slot: Record) -> None:
 
 
 @inner
-def note_answer(core: Record, slot: Record) -> None:
+def note_answer(core: Core, slot: Slot) -> None:
     """Note that an answer about a slot's last round has come, which may be older than the restart."""
     if slot.owed == _UNANSWERED:
         slot.owed = _DOUBTED
@@ -204,7 +204,7 @@ def note_result(state: State, index: int, now: float) -> None:
 
 
 @inner
-def note_held(core: Record, slot: Record, seen: int) -> None:
+def note_held(core: Core, slot: Slot, seen: int) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
     slot.held = 1
     slot.seen = seen
@@ -213,7 +213,7 @@ def note_held(core: Record, slot: Record, seen: int) -> None:
 
 
 @inner
-def _estimate(core: Record, elapsed: float) -> None:
+def _estimate(core: Core, elapsed: float) -> None:
     """Follow RFC 6298, section 2, with bounds of our own."""
     if core.smoothed_s == 0.0:
         core.smoothed_s = elapsed

@@ -7,21 +7,21 @@ as narrow as they may be, so that it is one cache line.  Times are seconds of wh
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels import Outlined
 from switchsum.native.plain import table
+from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
 from . import integers, kernels
 
-Record = Any
-"""One entry of a structured array; numba knows its fields, mypy does not."""
-Table = npt.NDArray[Any]
-"""A structured array."""
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Octets = npt.NDArray[np.uint8]
 
 OPERATIONS: Final = 1024
 """Operations that may be in flight; a power of two is not needed, a bound is: the oldest one keeps its record."""
@@ -106,152 +106,218 @@ BLOCK_KERNELS: Final[dict[str, Outlined]] = {
     "unpack_part": integers.unpack_part,
     "fill_nan": kernels.fill_nan,
 }
-"""What the state machine calls by address, by the name of its field in `CORE`."""
+"""What the state machine calls by address, by the name of its field in `Core`."""
 
-CORE: Final = np.dtype(
-    [
-        # Addresses of the kernels for blocks.
-        *((name, "i8") for name in BLOCK_KERNELS),
-        # The membership and the link; constant.
-        ("job", "i8"),
-        ("epoch", "i8"),
-        ("rank", "i8"),
-        ("lanes", "i8"),
-        ("padding", "i8"),  # bytes behind the header of a frame without payload
-        ("window", "i8"),  # slots in use
-        ("first_slot", "i8"),  # what the first of them is called in frames
-        ("cookie", "i8", (2,)),  # its high and its low 32 bits
-        ("switch_mac", "i8"),
-        ("switch_ip", "i8"),
-        ("switch_port", "i8"),
-        ("own_ip", "i8"),
-        ("own_port", "i8"),
-        ("lead", "i8"),
-        ("store", "i8"),  # address of the rows that are sent
-        ("kept", "i8"),  # address of the array `kept`
-        ("stride", "i8"),
-        ("checksum", "i8"),  # 1: fill in UDP checksums
-        ("seed", "i8"),  # 32 bits of this member's own, for rounding at random
-        # The operations: serial numbers of the next one to come and of the oldest that is not complete.
-        ("submitted", "i8"),
-        ("oldest", "i8"),
-        # Where the next one's columns begin among the slots of those that are not urgent and of those that are, and how
-        # many slots the latter have to themselves.
-        ("turn", "i8", (2,)),
-        ("reserved", "i8"),
-        # Slots in each phase but idle.
-        ("waiting", "i8"),
-        ("blocked", "i8"),
-        # Sending: how many frames were ever queued, how many of them nobody reads any more, how many still queue.
-        ("sequence", "i8"),
-        ("consumed", "i8"),
-        ("queued", "i8"),
-        # Loss recovery, see recovery.py.
-        ("passed", "i8"),  # highest sequence whose result has come
-        ("searched", "i8"),  # `passed` when slots were last searched
-        ("timed_at", "f8"),  # when a round was last timed
-        ("evident_at", "f8"),  # when `overtaken` was last heard of
-        ("credit", "i8"),  # frames that may be taken for lost because results of repeats have passed them
-        ("overtaken", "i8"),  # the same, of slots that are in step with the other workers'
-        ("threshold", "i8"),
-        ("timeouts", "i8"),  # how often the time-out was doubled
-        ("silent", "i8"),  # time-outs in a row without any answer
-        ("smoothed_s", "f8"),
-        ("variation_s", "f8"),
-        ("timeout_s", "f8"),
-        ("timeout_min_s", "f8"),
-        ("timeout_max_s", "f8"),
-        ("moved_at", "f8"),  # when a frame was last queued or a result came
-        # After a restart of the switch: slots whose last round it may not know, without an answer about it and with one
-        # that may be older, when to repeat, and the next pause.
-        ("owed", "i8"),
-        ("doubted", "i8"),
-        ("owed_at", "f8"),
-        ("owed_pause_s", "f8"),
-        # What came of it all.
-        ("progress", "i8"),  # rounds since Python last looked
-        ("failure", "i8"),
-        ("failed", "i8"),  # the operation concerned
-        ("reason", "i8"),  # why the switch refused
-        ("counts", "i8", (len(Count),)),  # by `Count`
-        ("finished", "i8", (OPERATIONS,)),  # serial numbers of operations that ended since Python last looked
-        ("finished_count", "i8"),
-        # Tables: by lane format and exponent what values are multiplied by and what one unit of a lane is worth;
-        # Ethernet, IPv4 and UDP headers of frames without and with payload.
-        ("scales", "f8", (len(LaneFormat) + 1, 256)),
-        ("steps", "f8", (len(LaneFormat) + 1, 256)),
-        ("lower", "u1", (2, LOWER_BYTES)),
-    ],
-    align=True,
-)
 
-SLOT: Final = np.dtype(
-    [
-        ("number", "i8"),  # of the round in flight, or of the next one when idle
-        ("operation", "i8"),  # serial number
-        ("considered", "i8"),  # the first operation that this slot has not looked at yet
-        ("sent_at", "f8"),  # the last transmission
-        ("block", "u4"),  # of the round; NO_BLOCK while only the first block is being agreed on
-        ("next_block", "u4"),  # what this worker names
-        ("column", "u4"),
-        ("repeats", "u4"),  # of this round
-        ("seen", "u4"),
-        ("exponent", "u1"),
-        ("next_exponent", "u1"),
-        ("phase", "u1"),
-        ("stage", "u1"),
-        ("named", "u1"),  # 1: somebody named this block, so the result has lanes
-        ("payload", "u1"),  # 1: this worker's block is not zero
-        ("late", "u1"),  # 1: the round before was repeated, so this worker is behind the others here
-        ("held", "u1"),  # 1: the switch has said so, and `seen` is its bitmap
-        ("owed", "u1"),  # the switch was restarted, and may not know the last round; 1: no answer since, 2: some answer
-    ],
-    align=True,
-)
+class Core(Record):
+    """The engine's own record."""
 
-OPERATION: Final = np.dtype(
-    [
-        # What it is, filled in by who submits it.
-        ("address", "i8"),  # of the array
-        ("size", "i8"),  # values
-        ("dtype", "i8"),
-        ("operator", "i8"),
-        ("format", "i8"),
-        ("per_block", "i8"),  # values
-        ("mapping", "i8"),  # what a lane holds of a value
-        ("infinity", "i8"),  # of floats in order: a magnitude's bits beyond which it is NaN
-        ("unsigned", "i8"),
-        ("split", "i8"),  # 1: added in parts from the start
-        ("dense", "i8"),  # 1: blocks of zeros travel, too
-        ("blocks", "i8"),
-        ("urgent", "i8"),
-        ("share", "f8"),  # what each sum is multiplied by: 1, or 1 / workers for an average
-        ("marks", "i8"),  # address of one byte a block, set where an integer sum does not fit
-        ("digest", "i8"),  # of what all members must agree in; `submit` adds the serial number
-        # How it goes on.
-        ("columns", "i8"),
-        ("base", "i8"),  # first of the slots that it may use, and how many these are
-        ("width", "i8"),
-        ("first_slot", "i8"),  # where among these its columns begin
-        ("remaining", "i8"),  # columns that have not ended
-    ],
-    align=True,
-)
+    # Addresses of the kernels for blocks.
+    scan: Int64
+    pack: Int64
+    pack_narrow: Int64
+    pack_integers: Int64
+    pack_part: Int64
+    unpack: Int64
+    unpack_narrow: Int64
+    unpack_integers: Int64
+    unpack_part: Int64
+    fill_nan: Int64
+    # The membership and the link; constant.
+    job: Int64
+    epoch: Int64
+    rank: Int64
+    lanes: Int64
+    padding: Int64
+    """Bytes behind the header of a frame without payload."""
+    window: Int64
+    """Slots in use."""
+    first_slot: Int64
+    """What the first of them is called in frames."""
+    cookie: Annotated[Integers, "i8", 2]
+    """Its high and its low 32 bits."""
+    switch_mac: Int64
+    switch_ip: Int64
+    switch_port: Int64
+    own_ip: Int64
+    own_port: Int64
+    lead: Int64
+    store: Int64
+    """Address of the rows that are sent."""
+    kept: Int64
+    """Address of the array `kept`."""
+    stride: Int64
+    checksum: Int64
+    """1: fill in UDP checksums."""
+    seed: Int64
+    """32 bits of this member's own, for rounding at random."""
+    # The operations: serial numbers of the next one to come and of the oldest that is not complete.
+    submitted: Int64
+    oldest: Int64
+    # Where the next one's columns begin among the slots of those that are not urgent and of those that are, and how
+    # many slots the latter have to themselves.
+    turn: Annotated[Integers, "i8", 2]
+    reserved: Int64
+    # Slots in each phase but idle.
+    waiting: Int64
+    blocked: Int64
+    # Sending: how many frames were ever queued, how many of them nobody reads any more, how many still queue.
+    sequence: Int64
+    consumed: Int64
+    queued: Int64
+    # Loss recovery, see recovery.py.
+    passed: Int64
+    """Highest sequence whose result has come."""
+    searched: Int64
+    """`passed` when slots were last searched."""
+    timed_at: Float64
+    """When a round was last timed."""
+    evident_at: Float64
+    """When `overtaken` was last heard of."""
+    credit: Int64
+    """Frames that may be taken for lost because results of repeats have passed them."""
+    overtaken: Int64
+    """The same, of slots that are in step with the other workers'."""
+    threshold: Int64
+    timeouts: Int64
+    """How often the time-out was doubled."""
+    silent: Int64
+    """Time-outs in a row without any answer."""
+    smoothed_s: Float64
+    variation_s: Float64
+    timeout_s: Float64
+    timeout_min_s: Float64
+    timeout_max_s: Float64
+    moved_at: Float64
+    """When a frame was last queued or a result came."""
+    # After a restart of the switch: slots whose last round it may not know, without an answer about it and with one
+    # that may be older, when to repeat, and the next pause.
+    owed: Int64
+    doubted: Int64
+    owed_at: Float64
+    owed_pause_s: Float64
+    # What came of it all.
+    progress: Int64
+    """Rounds since Python last looked."""
+    failure: Int64
+    failed: Int64
+    """The operation concerned."""
+    reason: Int64
+    """Why the switch refused."""
+    counts: Annotated[Integers, "i8", len(Count)]
+    """By `Count`."""
+    finished: Annotated[Integers, "i8", OPERATIONS]
+    """Serial numbers of operations that ended since Python last looked."""
+    finished_count: Int64
+    # Tables: by lane format and exponent what values are multiplied by and what one unit of a lane is worth;
+    # Ethernet, IPv4 and UDP headers of frames without and with payload.
+    scales: Annotated[Floats, "f8", len(LaneFormat) + 1, 256]
+    steps: Annotated[Floats, "f8", len(LaneFormat) + 1, 256]
+    lower: Annotated[Octets, "u1", 2, LOWER_BYTES]
 
-ROW: Final = np.dtype([("sequence", "i8"), ("length", "i8")], align=True)
+
+class Slot(Record):
+    """A slot in use."""
+
+    number: Int64
+    """Of the round in flight, or of the next one when idle."""
+    operation: Int64
+    """Serial number."""
+    considered: Int64
+    """The first operation that this slot has not looked at yet."""
+    sent_at: Float64
+    """The last transmission."""
+    block: UInt32
+    """Of the round; NO_BLOCK while only the first block is being agreed on."""
+    next_block: UInt32
+    """What this worker names."""
+    column: UInt32
+    repeats: UInt32
+    """Of this round."""
+    seen: UInt32
+    exponent: UInt8
+    next_exponent: UInt8
+    phase: UInt8
+    stage: UInt8
+    named: UInt8
+    """1: somebody named this block, so the result has lanes."""
+    payload: UInt8
+    """1: this worker's block is not zero."""
+    late: UInt8
+    """1: the round before was repeated, so this worker is behind the others here."""
+    held: UInt8
+    """1: the switch has said so, and `seen` is its bitmap."""
+    owed: UInt8
+    """The switch was restarted, and may not know the last round; 1: no answer since, 2: some answer."""
+
+
+class OperationRecord(Record):
+    """An operation: what it is, and how far it is."""
+
+    # What it is, filled in by who submits it.
+    address: Int64
+    """Of the array."""
+    size: Int64
+    """Values."""
+    dtype: Int64
+    operator: Int64
+    format: Int64
+    per_block: Int64
+    """Values."""
+    mapping: Int64
+    """What a lane holds of a value."""
+    infinity: Int64
+    """Of floats in order: a magnitude's bits beyond which it is NaN."""
+    unsigned: Int64
+    split: Int64
+    """1: added in parts from the start."""
+    dense: Int64
+    """1: blocks of zeros travel, too."""
+    blocks: Int64
+    urgent: Int64
+    share: Float64
+    """What each sum is multiplied by: 1, or 1 / workers for an average."""
+    marks: Int64
+    """Address of one byte a block, set where an integer sum does not fit."""
+    digest: Int64
+    """Of what all members must agree in; `submit` adds the serial number."""
+    # How it goes on.
+    columns: Int64
+    base: Int64
+    """First of the slots that it may use, and how many these are."""
+    width: Int64
+    first_slot: Int64
+    """Where among these its columns begin."""
+    remaining: Int64
+    """Columns that have not ended."""
+
+
+class Row(Record):
+    """A row of the frame store."""
+
+    sequence: Int64
+    """Of the last transmission of its frame."""
+    length: Int64
+    """Of that frame."""
+
+
+CORE: Final = dtype_of(Core)
+SLOT: Final = dtype_of(Slot)
+OPERATION: Final = dtype_of(OperationRecord)
+ROW: Final = dtype_of(Row)
 
 
 class State(NamedTuple):
     """All arrays of one engine."""
 
-    core: Table
-    """One `CORE`."""
-    slots: Table
-    """`SLOT` of each slot in use."""
-    operations: Table
-    """`OPERATION` by serial number modulo `OPERATIONS`."""
-    rows: Table
-    """`ROW` of each row of the frame store; row `2 * slot + version`."""
+    core: Table[Core]
+    """One."""
+    slots: Table[Slot]
+    """One of each slot in use."""
+    operations: Table[OperationRecord]
+    """By serial number modulo `OPERATIONS`."""
+    rows: Table[Row]
+    """Of each row of the frame store; row `2 * slot + version`."""
     queue: npt.NDArray[np.int32]
     """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]

@@ -6,7 +6,7 @@ step takes longer than the switch needs for all of them.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from switchsum.protocol.errors import SwitchLost
 
 from ..engine import machine
 from ..engine.exact import DIGITS, put_sums_at, write_digits
-from ..engine.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, Record, State
+from ..engine.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, State
 from ..engine.worker import Engine
 from .shm import LinkEnd
 
@@ -121,7 +121,7 @@ class ShmLoop:
 
 
 @inner
-def _state_of(context: Record) -> State:
+def _state_of(context: Any) -> State:
     slots, rows = context.window, 2 * context.window
     return State(
         carray(pointer(context.core), (1,), CORE),
@@ -161,7 +161,7 @@ def _run(context: int, until: float) -> int:
 
 
 @inner
-def _loop(context: Record, state: State, until: float) -> int:
+def _loop(context: Any, state: State, until: float) -> int:
     core = state.core[0]
     link = integers_at(context.link, ring.LINK_FIELDS)
     rows = carray(pointer(context.row_list), (context.most,), np.int32)
@@ -213,7 +213,7 @@ def _push(state: State, link: Link, switch_bell: int) -> int:
 
 
 @inner
-def _rest(context: Record, link: Link, until: float) -> bool:
+def _rest(context: Any, link: Link, until: float) -> bool:
     """Look for frames for a short while, then sleep until the switch rings or the clock says so; False: hung up."""
     watched = carray(pointer(context.watched), (2, 2), np.int32)
     patience = carray(pointer(context.patience), (FIELDS,), np.float64)
