@@ -483,7 +483,7 @@ class Controller:
                 self._jobs.remove(job.name)
                 self._bring_up_to_date()
                 raise
-            return views.job_info(job, self._clock(), is_up=self._connection.is_up)
+            return self._describe(job)
 
     def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
         """Change the size of a job; its members have to join again.  Raises UsageError if `force` is needed."""
@@ -493,11 +493,11 @@ class Controller:
             self._need_switch()
             job = self._jobs.find(request.job)
             if request.workers in (None, job.workers) and request.slots in (None, job.slots.count):
-                return views.job_info(job, self._clock(), is_up=self._connection.is_up)
+                return self._describe(job)
             _refuse_to_end(job, force=request.force)
             job = self._jobs.resize(request.job, workers=request.workers, slots=request.slots)
             self._bring_up_to_date()
-            return views.job_info(job, self._clock(), is_up=self._connection.is_up)
+            return self._describe(job)
 
     def remove_job(self, request: rpc.RemoveJobRequest) -> rpc.Empty:
         """Remove a job, and end its memberships.  Raises UsageError if `force` is needed."""
@@ -512,15 +512,13 @@ class Controller:
         """Describe a job."""
         with self._changed:
             self._need_jobs()
-            return views.job_info(self._jobs.find(request.job), self._clock(), is_up=self._connection.is_up)
+            return self._describe(self._jobs.find(request.job))
 
     def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
         """Describe all jobs."""
         with self._changed:
             self._need_jobs()
-            return rpc.JobList(
-                jobs=[views.job_info(job, self._clock(), is_up=self._connection.is_up) for job in self._jobs]
-            )
+            return rpc.JobList(jobs=[self._describe(job) for job in self._jobs])
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
         """Read the cells of slots from the switch."""
@@ -561,6 +559,10 @@ class Controller:
                 self._settings.port_loss[request.port] = loss
             self._synchronise()
             return views.port_list(self._jobs, self._settings)
+
+    def _describe(self, job: Job) -> rpc.JobInfo:
+        lanes = self._config.program.lanes
+        return views.job_info(job, self._clock(), is_up=self._connection.is_up, lanes=lanes)
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
         """Describe this controller."""

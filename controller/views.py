@@ -17,7 +17,7 @@ from .slots import Cell
 STALLED: Final = "stalled"
 
 
-def job_info(job: Job, now: float, *, is_up: bool) -> rpc.JobInfo:
+def job_info(job: Job, now: float, *, is_up: bool, lanes: int) -> rpc.JobInfo:
     """Describe a job by its live incarnation or, without one, by the next; while the switch is away it is stalled."""
     shown = job.live or job.gathering
     return rpc.JobInfo(
@@ -28,6 +28,7 @@ def job_info(job: Job, now: float, *, is_up: bool) -> rpc.JobInfo:
         workers=job.workers,
         first_slot=job.slots.first,
         slot_count=job.slots.count,
+        lanes=lanes,
         timeout_s=job.timeout_s,
         members=[
             rpc.MemberInfo(

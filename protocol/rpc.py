@@ -228,6 +228,8 @@ class JobInfo:
     workers: int
     first_slot: int
     slot_count: int
+    lanes: int = 0
+    """32-bit lanes in one of its frames; 0: a controller that does not say."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """How long members wait for one another."""
     members: list[MemberInfo] = field(default_factory=list)

@@ -115,4 +115,5 @@ def _row(job: rpc.JobInfo) -> Mapping[str, Any]:
         "workers": job.workers,
         "members": ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)),
         "slots": f"{job.first_slot} to {job.first_slot + job.slot_count - 1}",
+        "lanes": job.lanes,
     }
