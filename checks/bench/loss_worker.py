@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import switchsum
-from switchsum.controller.rpc_client import ControllerClient
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 
 WARM_UP_TURNS = 1

@@ -18,8 +18,8 @@ from rich.table import Table
 
 from checks.soak.memory import Growth, resident_bytes
 from checks.soak.world import Place, World, leftovers
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch.children import Children
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 
 SLOTS: Final = 128

@@ -1,21 +1,18 @@
-"""Membership of a job: the controller's client, from joining over heartbeats to leaving."""
+"""Membership of a job, from joining over heartbeats to leaving."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 
-import grpc
 import numpy as np
 
-from switchsum.native import tls
-from switchsum.native.sockets import is_listening
-from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, nobody_there, start_limit, too_busy
+from switchsum.native.controller_client import ControllerClient, Replies
+from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     TIMEOUT_OPTIONS,
@@ -23,7 +20,6 @@ from switchsum.protocol.errors import (
     ControllerUnreachable,
     NotAdmitted,
     OperationMismatch,
-    RemoteError,
     SwitchLost,
     SwitchsumError,
     TransportError,
@@ -49,120 +45,8 @@ EXPLAIN_S: Final = 2.0
 """How long to wait for what the controller knows about an error."""
 RETRY_S: Final = 0.2
 """Pause before a connection that has ended is tried again."""
-STATE_S: Final = 5.0
-"""How long gRPC may take to say whether there is a connection."""
 ATTEND_S: Final = 2.0
 """How long to wait for the first news: a controller that answers takes milliseconds."""
-_OPTIONS: Final = (
-    ("grpc.enable_http_proxy", 0),  # the controller is addressed directly, whatever http_proxy says
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_time_ms", 20_000),  # a controller's machine that is gone ends the connection, too
-    ("grpc.keepalive_timeout_ms", 20_000),
-    ("grpc.http2.max_pings_without_data", 0),
-)
-
-Reply = TypeVar("Reply")
-
-
-class ControllerClient:
-    """Calls a controller's methods."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self._channel = tls.open_channel(address, tls.HOSTS, _OPTIONS)
-
-    def call(
-        self, method: str, request: Any, reply: type[Reply], timeout_s: float = CALL_S, patience_s: float = 0.0
-    ) -> Reply:
-        """Call a method; raises what the controller raised, or ControllerUnreachable.
-
-        A controller that is away is given `timeout_s` to come, one that is there `patience_s` to answer, if that is
-        longer.
-        """
-        call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
-        try:
-            if patience_s > timeout_s:
-                data = self._call_patiently(call, method, rpc.encode(request), timeout_s, patience_s)
-            else:
-                data = call(rpc.encode(request), timeout=timeout_s, wait_for_ready=True)
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_there():
-                raise too_busy(self.address, method, max(timeout_s, patience_s)) from None
-            raise self._translate(method, error) from None
-        try:
-            return rpc.decode(reply, data)
-        except ValueError as error:
-            raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
-
-    def _call_patiently(self, call: Any, method: str, data: bytes, timeout_s: float, patience_s: float) -> bytes:
-        """Make a call, and give it up early if nobody is there."""
-        future = call.future(data, timeout=patience_s, wait_for_ready=True)
-        try:
-            try:
-                future.exception(timeout=timeout_s)
-            except grpc.FutureTimeoutError:
-                if not self._is_there():
-                    raise nobody_there(self.address, method, f"none has come for {timeout_s:g} s") from None
-            answer: bytes = future.result()
-            return answer
-        finally:
-            future.cancel()  # if it has not ended
-
-    def _is_there(self) -> bool:
-        """Whether there is a controller, be it too busy to answer."""
-        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
-        self._channel.subscribe(states.put)
-        try:
-            state = states.get(timeout=STATE_S)
-        except queue.Empty:
-            return True
-        finally:
-            self._channel.unsubscribe(states.put)
-        # What is refused, by the kernel or by TLS, is tried again every moment.
-        is_refused = state is grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        return state is grpc.ChannelConnectivity.READY or (not is_refused and is_listening(self.address))
-
-    def stream(self, method: str, request: Any, reply: type[Reply], *, waits: bool) -> Stream[Reply]:
-        """Begin a call with many replies; with `waits` when the controller is there, else it fails if there is none."""
-        call = self._channel.unary_stream(rpc.path(method), request_serializer=None, response_deserializer=None)
-        return Stream(self, method, call(rpc.encode(request), wait_for_ready=waits), reply)
-
-    def _translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
-        details = error.details() or ""
-        named = rpc.error_from_details(details)
-        if type(named) is not RemoteError:
-            return named
-        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-            return nobody_there(self.address, method, details)
-        return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._channel.close()
-
-
-class Stream(Generic[Reply]):
-    """Replies that come one by one; iterating raises what `ControllerClient.call` does."""
-
-    def __init__(self, client: ControllerClient, method: str, call: Any, reply: type[Reply]) -> None:
-        self._client = client
-        self._method = method
-        self._call = call
-        self._reply = reply
-
-    def __iter__(self) -> Iterator[Reply]:
-        try:
-            for data in self._call:
-                yield rpc.decode(self._reply, data)
-        except grpc.RpcError as error:
-            raise self._client._translate(self._method, error) from None
-        except ValueError as error:
-            raise RemoteError(f"the controller answers {self._method} with nonsense: {error}") from error
-
-    def cancel(self) -> None:
-        """End the call; calling it again does nothing."""
-        self._call.cancel()
 
 
 class Membership:
@@ -195,7 +79,7 @@ class Membership:
         """Why the membership is over or the job is broken, as far as heartbeats tell."""
         self.loads = 0
         """How often the switch has been given its program, once admitted: more means that it was restarted."""
-        self._client = ControllerClient(controller)
+        self._client = ControllerClient(controller, timeout_s=CALL_S, waits=True)
         self.on_heartbeat: Callable[[], object] = lambda: None
         """Called on the thread of the heartbeats after each one; must not block."""
         self._stop = threading.Event()
@@ -215,7 +99,7 @@ class Membership:
         self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
         """Where contributions go to and results come from."""
         keep_to_this_process(controller)
-        self._stream: Stream[rpc.HeartbeatReply] | None = None
+        self._stream: Replies[rpc.HeartbeatReply] | None = None
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"switchsum heartbeat {rank}", daemon=True)
         self._thread.start()

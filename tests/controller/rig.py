@@ -17,10 +17,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from switchsum import p4src
 from switchsum.controller.config import Config
 from switchsum.controller.daemon import Controller
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.controller.service import Service
 from switchsum.controller.switch import Build
 from switchsum.launch.bmv2 import free_port
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc, wire
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BYTES, Flag, Header, Kind, padding_bytes, payload_bytes
 from switchsum.protocol.wire import Address

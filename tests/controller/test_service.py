@@ -10,8 +10,8 @@ import pytest
 
 from switchsum.controller.config import Config
 from switchsum.controller.daemon import Controller
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.controller.service import STATUS_CODES, Service, method_name
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import errors, rpc
 
 from .rig import LONG_S, SWITCH, program
@@ -129,7 +129,7 @@ def test_a_server_of_another_kind_is_a_remote_error(tmp_path: Path) -> None:
     server.start()
     try:
         with ControllerClient(f"unix:{tmp_path}/other") as client:
-            with pytest.raises(errors.RemoteError, match="no reply"):
+            with pytest.raises(errors.RemoteError, match="answers Info with nonsense"):
                 client.info()
             with pytest.raises(errors.RemoteError):
                 client.ports()

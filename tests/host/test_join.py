@@ -11,9 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
-from switchsum.host.api.join import ControllerClient, Membership
+from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import errors, rpc
 from switchsum.protocol.errors import (
     CollectiveTimeout,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.controller.rpc_client import ControllerClient
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
 from ..timing import eventually, patience

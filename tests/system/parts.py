@@ -12,10 +12,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import CPU_PORT, free_port
 from switchsum.launch.children import Children
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 

@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import app
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch import authority
 from switchsum.native import tls
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchsumError, UsageError
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch.ready import READY_FD
+from switchsum.native.controller_client import ControllerClient
 from switchsum.native.sockets import RUNTIME_VARIABLE
 
 from ..timing import patience

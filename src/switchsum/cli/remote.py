@@ -15,7 +15,7 @@ from switchsum.native.sockets import controller_address
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 
 if TYPE_CHECKING:
-    from switchsum.controller.rpc_client import ControllerClient
+    from switchsum.native.controller_client import ControllerClient
 
 ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port or unix:path.")
@@ -74,7 +74,7 @@ def check_address(address: str) -> None:
 
 def connect(controller: str) -> ControllerClient:
     """Return a client of the controller at an address."""
-    from switchsum.controller.rpc_client import ControllerClient
+    from switchsum.native.controller_client import ControllerClient
 
     controller = address_of(controller)
     check_form(controller)

@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch import bmv2, wires
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.native.cache import open_store
+from switchsum.native.controller_client import ControllerClient
 from switchsum.native.sources import source_digest
 from switchsum.native.starting import ANSWER_S, LAUNCHER_VARIABLE, start_limit
 from switchsum.native.trace_files import PROFILE_VARIABLE, merge

@@ -15,9 +15,10 @@ from typing import Any, Final, Protocol, TypeVar
 import torch.distributed as dist
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.join import ControllerClient
+from switchsum.host.api.join import CALL_S
 from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
+from switchsum.native.controller_client import ControllerClient
 from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
@@ -300,8 +301,5 @@ def _raise_if_error(found: dict[str, Any]) -> None:
 
 
 def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
-    client = ControllerClient(place.controller)
-    try:
+    with ControllerClient(place.controller, timeout_s=CALL_S, waits=True) as client:
         return client.call(method, request, reply, patience_s=start_limit(ANSWER_S))
-    finally:
-        client.close()

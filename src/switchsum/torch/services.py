@@ -9,9 +9,9 @@ import tempfile
 import threading
 import time
 
-from switchsum.controller.rpc_client import ControllerClient
 from switchsum.launch.children import Children
 from switchsum.launch.session import daemon
+from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.torch.rendezvous import LEAVE_S
