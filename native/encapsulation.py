@@ -5,7 +5,7 @@ What a socket delivers has lost them; the program of the switch and the engine o
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -54,9 +54,9 @@ def wrap(rows: Bytes, indices: Indices, lengths: Indices, headers: Bytes, source
         _put16(row, _IP + 2, lengths[i] - ETHERNET_BYTES)
         _put16(row, _UDP + 4, lengths[i] - ETHERNET_BYTES - IPV4_BYTES)
         _put16(row, _IP + 10, 0)
-        total = 0
+        total: Any = 0
         for k in range(_IP, _UDP, 2):
-            total += row[k] << 8 | row[k + 1]
+            total += np.int64(row[k]) << 8 | np.int64(row[k + 1])
         total = (total & 0xFFFF) + (total >> 16)
         _put16(row, _IP + 10, ~(total + (total >> 16)) & 0xFFFF)
 

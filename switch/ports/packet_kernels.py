@@ -97,7 +97,7 @@ def _take(ring: Ring, port: int, counters: Counters, addresses: Addresses, lengt
     first, stride = first_frame(ring)
     in_slots = are_slots(ring)
     for i in range(taken):
-        address, size = first + rows[i] * stride, np.int64(sizes[i])
+        address, size = first + int(rows[i]) * stride, np.int64(sizes[i])
         if in_slots and load_acquire(address - FRAME_AT) & VLAN_TAG:
             _put_tag_back(address)
             address -= TAG_BYTES

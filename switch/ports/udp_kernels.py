@@ -78,7 +78,7 @@ def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: 
         if sizes[i] == 0:
             mine[_RX_DROPS] += 1
             continue
-        addresses[count], lengths[count] = first + rows[i] * words.receiving.stride, sizes[i]
+        addresses[count], lengths[count] = first + int(rows[i]) * words.receiving.stride, sizes[i]
         ports[count] = words.number
         mine[_RX_FRAMES] += 1
         mine[_RX_BYTES] += sizes[i]

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine.state import CORE, Core, Count, Phase, Table
+from switchsum.host.engine.state import CORE, Core, Count, Phase
 from switchsum.native.kernels import kernel
 from switchsum.native.plain import table
-from switchsum.native.records import Float64, Int64, Record, UInt8, UInt32, dtype_of
+from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of
 from switchsum.protocol.frame import Flag
 
 

@@ -37,11 +37,24 @@ with switchsum.connect() as comm:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_four_workers_in_plain_python(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", ["shm", "udp"])
+def test_four_workers_in_plain_python(links: str, tmp_path: Path) -> None:
     job = tmp_path / "job.py"
     job.write_text(JOB)
     done = subprocess.run(
-        [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--", sys.executable, str(job)],
+        [
+            sys.executable,
+            "-m",
+            "switchsum",
+            "run",
+            "-n",
+            str(WORKERS),
+            "--links",
+            links,
+            "--",
+            sys.executable,
+            str(job),
+        ],
         env={**os.environ, VARIABLE: "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

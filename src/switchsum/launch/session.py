@@ -110,7 +110,8 @@ def daemon(
         child = children.start(
             name,
             [*OURSELVES, *command],
-            environment={**os.environ, READY_FD: str(writing)},
+            # Whoever steps through a worker in plain Python still wants a switch that is quick.
+            environment={**os.environ, READY_FD: str(writing), "NUMBA_DISABLE_JIT": "0"},
             prefix=True,
             pass_fds=[writing],
         )
