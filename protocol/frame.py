@@ -68,12 +68,31 @@ class Kind(IntEnum):
 
 
 class Operator(IntEnum):
-    """How contributions are combined, lane by lane."""
+    """How contributions are combined, lane by lane; callers know an operator by its name in small letters.
 
-    SUM = 1
-    MAX = 2
-    MIN = 3
-    OR = 4
+    Each has its number on the wire, numpy's function that does the same, and whether zero changes nothing: then blocks
+    of zeros need not travel.
+    """
+
+    SUM = 1, "add", True
+    MAX = 2, "maximum", False
+    MIN = 3, "minimum", False
+    OR = 4, "bitwise_or", True
+
+    function: str
+    skips_zeros: bool
+
+    def __new__(cls, number: int, function: str, skips_zeros: bool) -> Operator:
+        """Make the member of this number."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.function, member.skips_zeros = function, skips_zeros
+        return member
+
+    @property
+    def is_bitwise(self) -> bool:
+        """Whether it combines bits, so that only integers and bool have it."""
+        return self.function.startswith("bitwise")
 
 
 class LaneFormat(IntEnum):

@@ -82,12 +82,7 @@ from .wire import Address, Packet, build_frame, internet_checksum, parse_frame, 
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 """Of a switch that is not told another one."""
 _LANE_TYPES: Final = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1", LaneFormat.INT64: ">i8"}
-_COMBINATIONS: Final = {
-    Operator.SUM: np.add,
-    Operator.MAX: np.maximum,
-    Operator.MIN: np.minimum,
-    Operator.OR: np.bitwise_or,
-}
+_COMBINATIONS: Final = {operator: getattr(np, operator.function) for operator in Operator}
 
 _ECN_AT: Final = ETHERNET_BYTES + 1
 _CONGESTION_EXPERIENCED: Final = 3

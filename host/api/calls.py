@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
-from ..engine.exact import Few
 from ..engine.prepared import Prepared
 from . import collectives, sparse
 from .collectives import Again, Call, How, Place, is_integer
@@ -86,7 +85,7 @@ class CollectiveCalls(ABC):
 
     _delivered: BaseException | None
     """What was raised last after a collective had come to its end."""
-    _known: dict[Hashable, Prepared | Few]
+    _known: dict[Hashable, Prepared]
     """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
 
     @abstractmethod
@@ -94,8 +93,8 @@ class CollectiveCalls(ABC):
         """Let further allreduces of a kind be begun without being described again."""
 
     @abstractmethod
-    def _add_few(self, few: Few, array: npt.NDArray[np.float32]) -> bool:
-        """Add an array such as there was one before exactly; False if others are in flight, or each is noted."""
+    def _run_alone(self, call: Again) -> bool:
+        """Do what `_run` does, sooner; False, and nothing was done, if others are in flight, or each is noted."""
 
     @abstractmethod
     def _run(self, call: Call | Again) -> Any:
@@ -176,11 +175,10 @@ class CollectiveCalls(ABC):
         try:  # what `_whole` does, sooner
             is_plain = block is None and type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
             known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
-            if isinstance(known, Few):
-                if self._add_few(known, array):
-                    return array
-            elif known is not None:
-                self._run(Again(known, array, saturate))
+            if known is not None:
+                again = Again(known, array, saturate)
+                if not self._run_alone(again):
+                    self._run(again)
                 return array
             how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
             if block is not None:

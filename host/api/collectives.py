@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
 
-from ..engine.exact import Digits, Few, digits_of, most_values, put_sums
-from ..engine.operation import Operation, check
+from ..engine.exact import most_values
+from ..engine.operation import SKIP_ZEROS, Operation, check
 from ..engine.prepared import Prepared
 
 Array = npt.NDArray[Any]
@@ -36,8 +36,6 @@ class Call:
     """Put the result where the caller wants it, and return it."""
     saturates: bool = False
     """The nearest value will do where an integer sum does not fit."""
-    share: float | None = None
-    """What exact sums of floats are multiplied by; None: they are no such."""
 
     @property
     def values(self) -> Array | None:
@@ -71,41 +69,6 @@ class Again:
         return self.values
 
 
-@dataclass(slots=True)
-class FewAgain:
-    """Exact sums of a few floats such as there were before, where they could not be had in one go."""
-
-    few: Few
-    """What it has in common with those."""
-    array: Array
-    """The caller's."""
-    digits: Digits | None = None
-    """What is added, if that was begun; then it is the scratch that all such sums use, and ends before the next one."""
-    saturates: bool = False
-
-    @property
-    def prepared(self) -> Prepared:
-        """What it has in common with those."""
-        return self.few.prepared
-
-    @property
-    def values(self) -> Digits:
-        """What the engine adds."""
-        self.digits = digits_of(self.array)
-        return self.digits
-
-    @property
-    def dtype_name(self) -> str:
-        """Name of the array's dtype."""
-        return self.few.prepared.dtype_name
-
-    def finish(self) -> Array:
-        """Write the sums to the array, and return it."""
-        assert self.digits is not None
-        put_sums(self.digits, self.few.share, self.array.reshape(-1))
-        return self.array
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class How:
     """How arrays are combined."""
@@ -131,10 +94,6 @@ class Place:
     lanes: int
     """32-bit lanes in a frame."""
 
-    def share(self, operator: str) -> float:
-        """Return what sums are multiplied by."""
-        return 1.0 / self.world_size if operator == "average" else 1.0
-
 
 def barrier() -> Call:
     """Prepare a barrier."""
@@ -158,7 +117,7 @@ def allreduce(array: Array, how: How, place: Place | None = None) -> Call:
     check_written("allreduce", array)
     values = _values(array, how)
     if place is not None and is_exact(array, how.operator, how.lanes, place):
-        return _exact(how, values, array, place.share(how.operator))
+        return _reduction("exact allreduce", how, values, array, lambda: _returned(values, array), exact=True)
     return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
 
 
@@ -168,29 +127,11 @@ def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
     return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes)
 
 
-def _exact(how: How, values: Array, array: Array, share: float) -> Call:
-    digits = digits_of(values)
-    operation = Operation(
-        kind="exact allreduce",
-        operator=how.operator,
-        values=digits,
-        shape=array.shape,
-        dtype=array.dtype.name,
-        urgent=how.urgent,
-    )
-
-    def finish() -> Array:
-        put_sums(digits, share, values)
-        return _returned(values, array)
-
-    return Call(operation=operation, finish=finish, saturates=how.saturate, share=share)
-
-
 def allreduce_blocks(array: Array, how: How) -> None:
     """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
     allreduce(array, how)
-    if how.operator not in ("sum", "average", "or"):
-        raise UsageError(f"blocks of zeros can be skipped in sums, averages and unions, not in op={how.operator!r}")
+    if how.operator not in SKIP_ZEROS:
+        raise UsageError(f"blocks of zeros can be skipped where op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}")
     if array.dtype == np.float64:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
@@ -305,7 +246,9 @@ def _values(array: Array, how: How, *, copy: bool = False) -> Array:
     return values.view(np.ndarray).reshape(-1)
 
 
-def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any]) -> Call:
+def _reduction(
+    kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any], *, exact: bool = False
+) -> Call:
     operation = Operation(
         kind=kind,
         operator=how.operator,
@@ -314,6 +257,7 @@ def _reduction(kind: str, how: How, values: Array, array: Array, finish: Callabl
         shape=array.shape,
         dtype=array.dtype.name,
         urgent=how.urgent,
+        exact=exact,
     )
     return Call(operation=operation, finish=finish, saturates=how.saturate)
 

@@ -17,11 +17,10 @@ import numpy.typing as npt
 from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
 
 from ..engine.events import Failed, Finished
-from ..engine.exact import Few
 from ..engine.prepared import Prepared
 from ..links.driver import Driver
 from .calls import CollectiveCalls
-from .collectives import Again, Call, FewAgain
+from .collectives import Again, Call
 from .handle import Handle, HeldBack
 from .programs import Programs, check_process
 from .statistics import Statistics
@@ -96,7 +95,7 @@ class Communicator(CollectiveCalls):
         self.world_size = world_size
         self.lanes = int(driver.engine.state.core[0]["lanes"])
         self.supports = np.zeros(3, np.int64)
-        self._known: dict[Hashable, Prepared | Few] = {}
+        self._known: dict[Hashable, Prepared] = {}
         self._programs = Programs(f"switchsum rank {rank} steps")
         self._driver = driver
         self._membership = membership
@@ -236,7 +235,7 @@ class Communicator(CollectiveCalls):
             handle.wait()  # else it would go on, and nobody had a handle
         return handle
 
-    def _handle(self, call: Call | Again | FewAgain) -> Handle:
+    def _handle(self, call: Call | Again) -> Handle:
         handle, early = Handle(self, call), self._early
         if early is not None and early[0] == threading.get_ident():
             handle._held, self._early = HeldBack(early[1]), None
@@ -252,12 +251,11 @@ class Communicator(CollectiveCalls):
     def _keep(self, kind: Hashable, call: Call) -> None:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
-        prepared = self._driver.engine.prepare(call.operation)
-        self._known[kind] = prepared if call.share is None else Few.of(prepared, call.share)
+        self._known[kind] = self._driver.engine.prepare(call.operation)
 
-    def _add_few(self, few: Few, array: npt.NDArray[np.float32]) -> bool:
+    def _run_alone(self, call: Again) -> bool:
         self._refuse_within()
-        handle, serial, added = None, -1, False
+        handle, serial, has_ended = None, -1, False
         try:
             self._programs.settle()
             began = self._take_turn()
@@ -267,53 +265,54 @@ class Communicator(CollectiveCalls):
                     if self._in_flight or self._driver.trace is not None:
                         return False
                     serial = self._driver.engine.submitted
-                    added = self._driver.add_few(few, array, LONGEST_WAIT_S)
-                    if added:
+                    call.prepared.fill(call.values)
+                    self._driver.begin(call.prepared, LONGEST_WAIT_S)
+                    has_ended = self._driver.engine.take_ended(call.prepared)
+                    if has_ended:
                         self._finished += 1
                         return True
-                    handle = self._adopted(few, array, serial)
+                    handle = self._adopted(call, serial)
                 except BaseException as error:
-                    handle = self._few_interrupted(few, array, serial, error)
+                    handle = self._alone_interrupted(call, serial, error)
                 self._drive(handle)
             finally:
                 self._end_turn(began)
         except BaseException as error:
-            if added:
+            if has_ended:
                 self._clean_up()
                 self._delivered = error
                 raise
-            handle = self._after_few(handle or self._handle(FewAgain(few, array)), serial, error)
+            handle = self._after_interruption(handle or self._handle(call), serial, error)
         self._bring_on(handle, begin=True, to_end=True)
         handle.wait()
         return True
 
-    def _adopted(self, few: Few, array: npt.NDArray[np.float32], serial: int) -> Handle:
-        """Return a handle for what `add_few` has begun, on scratch that nobody else may use until it has ended."""
-        handle = self._handle(FewAgain(few, array, few.digits))
-        self._driver.adopt_few(few, serial)
+    def _adopted(self, call: Again, serial: int) -> Handle:
+        """Return a handle for what `begin` of the driver has begun."""
+        handle = self._handle(call)
+        self._driver.engine.adopt(serial, call.prepared, call.values, self._driver.clock())
         handle._serial = serial
         self._in_flight[serial] = handle
         return handle
 
-    def _few_interrupted(self, few: Few, array: npt.NDArray[np.float32], serial: int, error: BaseException) -> Handle:
-        """Return a handle to go on with after `add_few` was interrupted, wherever that was; the turn is ours."""
+    def _alone_interrupted(self, call: Again, serial: int, error: BaseException) -> Handle:
+        """Return a handle to go on with after `_run_alone` was interrupted, wherever that was; the turn is ours."""
         engine = self._driver.engine
         if self._is_over or (serial < 0 and isinstance(error, SwitchsumError)):
             raise error
         if serial < 0 or engine.submitted == serial:
-            handle = self._handle(FewAgain(few, array))
+            handle = self._handle(call)
             self._begin(handle)
-        elif engine.has_added(serial):
-            handle = self._handle(FewAgain(few, array))
-            handle._finished, handle._result, handle._has_result = Finished(operation=serial), array, True
-            handle._serial = serial
+        elif engine.has_taken(serial):
+            handle = self._handle(call)
+            handle._finished, handle._serial = Finished(operation=serial), serial
             self._finished += 1
         else:
-            handle = self._adopted(few, array, serial)
+            handle = self._adopted(call, serial)
         self._note(handle, error)
         return handle
 
-    def _after_few(self, handle: Handle, serial: int, error: BaseException) -> Handle:
+    def _after_interruption(self, handle: Handle, serial: int, error: BaseException) -> Handle:
         """Return a handle to go on with after the turn was lost."""
         if handle._serial < 0 <= serial and not self._is_over:
             # Interrupted once more, when it was being found out what the first time has interrupted.
@@ -487,8 +486,6 @@ class Communicator(CollectiveCalls):
                 if held.error is not None and self._driver.clock() >= held.ends_at:
                     self._fail(_interrupted(held.error))
                     raise held.error
-        if isinstance(handle._call, FewAgain) and not handle._has_result:
-            handle._finish()  # before somebody else uses the scratch
 
     def _check(self) -> None:
         """Raise why the communicator is broken, if it is."""

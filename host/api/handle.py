@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 from switchsum.protocol.errors import SumOverflow
 
 from ..engine.events import Finished
-from .collectives import Again, Call, FewAgain
+from .collectives import Again, Call
 
 HOLD_BACK_S: Final = 2.0
 """How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
@@ -57,7 +57,7 @@ class HeldBack:
 class Handle:
     """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
 
-    def __init__(self, communicator: Waits, call: Call | Again | FewAgain) -> None:
+    def __init__(self, communicator: Waits, call: Call | Again) -> None:
         self._communicator = communicator
         self._call = call
         self._callbacks: deque[Callable[[Handle], object]] = deque()

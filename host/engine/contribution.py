@@ -23,7 +23,7 @@ from switchsum.protocol.lanes import NOT_FINITE
 
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO, INT8, INT64
-from .kernels import item_bytes, mixed
+from .kernels import EXACT, item_bytes, mixed
 from .recovery import settle, transmit
 from .state import OPERATIONS, WHOLE, Core, Count, OperationRecord, Phase, Slot, State
 
@@ -207,6 +207,8 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, target: int
     scale = core.scales[operation.format, slot.exponent]
     if slot.stage != WHOLE:
         call(core.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, core.lanes)
+    elif dtype == EXACT:
+        call(core.pack_exact, source, count, target, core.lanes)
     elif dtype >= INT8:
         call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, core.lanes)
     elif operation.format == _INT32_LANES:

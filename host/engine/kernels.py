@@ -19,7 +19,7 @@ from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap
 from switchsum.native.plain import wrapping
 from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
 
-from .integers import ALL_ZERO, INT8, is_zero
+from .integers import ALL_ZERO, INT8, INT64, is_zero
 
 NO_DTYPE: Final = 0
 """Of an operation without values."""
@@ -27,6 +27,8 @@ FLOAT32: Final = 1
 FLOAT16: Final = 2
 BFLOAT16: Final = 3
 """Integers follow, INT8 to INT64."""
+EXACT: Final = INT64 + 1
+"""Few float32 as integers that lose nothing, see `switchsum.host.engine.exact`; like integers without exponent."""
 
 _DOUBLE_BIAS: Final = 1023
 _DOUBLE_FRACTION: Final = np.uint64((1 << 52) - 1)
@@ -47,7 +49,7 @@ _ONE_HALF: Final = 0x3F00_0000
 """0.5 as float32, whose last bit is worth 2**-24 as a subnormal float16's."""
 _NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0)
 """Quiet NaN by dtype."""
-_ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8)
+_ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8, 4)
 """Size of a value by dtype."""
 
 
@@ -57,13 +59,20 @@ def item_bytes(dtype: int) -> int:
     return _ITEM_BYTES[dtype]
 
 
+def has_marks(dtype: int) -> bool:
+    """Tell whether sums of a dtype may not fit it, of which there is a mark for each block."""
+    return INT8 <= dtype <= INT64
+
+
 @Outlined
 def scan(dtype: int, source: int, count: int) -> int:
-    """Return a block's biased exponent (0 for integers), or ALL_ZERO.
+    """Return a block's biased exponent (0 for integers and EXACT), or ALL_ZERO.
 
     Zero has a sign, and blocks of zeros do not travel: negative zeros in one are made positive, so that it has the same
     bits on every worker.  Nothing else is written.
     """
+    if dtype == EXACT:
+        return ALL_ZERO if _scan_words(source, count) == ALL_ZERO else 0
     if dtype >= INT8:
         return ALL_ZERO if is_zero(dtype, source, count) else 0
     if dtype not in (FLOAT16, BFLOAT16):

@@ -28,7 +28,7 @@ from .contribution import (
 )
 from .header import Frame, fault, get32
 from .integers import INT8, parts_of
-from .kernels import item_bytes
+from .kernels import EXACT, item_bytes
 from .recovery import (
     note_answer,
     note_held,
@@ -351,6 +351,9 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
         slot.stage = slot.stage + 1 if slot.stage < parts_of(dtype) else WHOLE
         slot.named = 1
         return bool(slot.stage != WHOLE)
+    if dtype == EXACT:
+        call(core.unpack_exact, lanes, count, target, operation.share)
+        return False
     if dtype >= INT8:
         if flags & _OVERFLOW and operation.operator == _SUM:
             core.counts[_OVERFLOWS] += 1

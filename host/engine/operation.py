@@ -13,7 +13,7 @@ from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import LaneFormat, Operator
 
 from . import integers
-from .kernels import BFLOAT16, FLOAT16, FLOAT32, NO_DTYPE
+from .kernels import BFLOAT16, EXACT, FLOAT16, FLOAT32, NO_DTYPE
 
 _FLOATS: Final = {
     np.dtype(np.float32): FLOAT32,
@@ -35,16 +35,11 @@ _INTEGER_LANES: Final = {
     integers.INT32: LaneFormat.INT32,
     integers.INT64: LaneFormat.INT64,
 }
-_OPERATORS: Final = {
-    "sum": Operator.SUM,
-    "average": Operator.SUM,
-    "max": Operator.MAX,
-    "min": Operator.MIN,
-    "or": Operator.OR,
-}
-OPERATORS: Final = tuple(_OPERATORS)
-BITWISE: Final = ("or",)
-"""Those that combine bits, of which zero is the identity."""
+_OPERATORS: Final = {"average": Operator.SUM, **{operator.name.lower(): operator for operator in Operator}}
+OPERATORS: Final = ("sum", *(name for name in _OPERATORS if name != "sum"))
+BITWISE: Final = tuple(name for name, operator in _OPERATORS.items() if operator.is_bitwise)
+SKIP_ZEROS: Final = tuple(name for name in OPERATORS if _OPERATORS[name].skips_zeros)
+"""Those of which zero is the identity."""
 FLOAT_LANES: Final = {"int32": LaneFormat.INT32, "int16": LaneFormat.INT16, "int8": LaneFormat.INT8}
 """What sums of floats may travel as."""
 _WAYS_OUT: Final = {
@@ -73,12 +68,16 @@ class Operation:
     """Likewise, where it is not that of `values`."""
     urgent: bool = False
     """Need not wait for slots until those that were submitted before have ended."""
+    exact: bool = False
+    """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
 
     @property
     def code(self) -> int:
         """The kernels' number of the dtype: how a value lies in memory and what is done to it."""
         if self.values is None:
             return NO_DTYPE
+        if self.exact:
+            return EXACT
         if self.wire_operator is Operator.SUM and self.values.dtype in _FLOATS:
             return _FLOATS[self.values.dtype]
         return _INTEGERS[self.values.dtype.itemsize]
@@ -101,7 +100,7 @@ class Operation:
     @property
     def is_dense(self) -> bool:
         """Whether blocks of zeros must travel, zero being no identity of the operator."""
-        return self.wire_operator in (Operator.MAX, Operator.MIN)
+        return not self.wire_operator.skips_zeros
 
     @property
     def is_unsigned(self) -> bool:
@@ -116,7 +115,8 @@ class Operation:
     @property
     def mapping(self) -> int:
         """What a lane holds of an integer, or of a float's bits."""
-        if not self.is_dense or self.values is None or self.values.dtype.kind == "i":
+        is_ordered = self.wire_operator in (Operator.MAX, Operator.MIN)
+        if not is_ordered or self.values is None or self.values.dtype.kind == "i":
             return integers.AS_IS
         if self.values.dtype in _INFINITIES:
             return integers.FLOAT_MAX if self.wire_operator is Operator.MAX else integers.FLOAT_MIN

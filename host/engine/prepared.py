@@ -5,73 +5,72 @@ What comes back again and again, a loss or a norm of one value, takes less time 
 
 from __future__ import annotations
 
-import struct
 import zlib
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.memory import address_of
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import NO_BLOCK, LaneFormat
 
+from .exact import most_values
+from .kernels import EXACT, has_marks
 from .operation import Operation
 from .state import OPERATION
 
-_OWN: Final = [OPERATION[name] for name in OPERATION.names[: OPERATION.names.index("columns")]]  # type: ignore[index,union-attr]
-_FORMAT: Final = struct.Struct("".join("d" if kind.kind == "f" else "q" for kind in _OWN))
-"""What an `OPERATION` begins with: the fields that `submit` does not fill in."""
+_MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
+"""Which 64-bit word of an `OPERATION` that is; the array's address is the first one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """What operations have in common that differ in their arrays alone."""
 
-    name: str
-    """What they are called in messages."""
-    dtype_name: str
-    """Name of the dtype of the callers' arrays."""
-    size: int
-    """Values of an array."""
-    blocks: int
-    """Blocks of an array."""
-    facts: tuple[int | float, ...]
-    """Fields of `OPERATION` from `dtype` to `share`."""
-    digest: int
-    """32 bits, of what all members must agree in but the operation's number."""
+    def __init__(self, operation: Operation, lanes: int, world_size: int) -> None:
+        """Prepare an operation for frames of so many 32-bit lanes; raises UsageError."""
+        per_block = lanes * LaneFormat.INT32.bits // operation.format.bits
+        if operation.code == EXACT:
+            per_block = most_values(lanes)
+        if per_block == 0:
+            raise UsageError(f"frames of {lanes} lanes cannot hold {operation.dtype_name}")
+        self.blocks = -(-operation.size // per_block)
+        if self.blocks >= NO_BLOCK:
+            raise UsageError(f"{operation.size} values are too many for blocks of {per_block}")
+        self.name = str(operation)
+        """What it is called in messages."""
+        self.dtype_name = operation.dtype_name
+        """Name of the dtype of the callers' arrays."""
+        self.has_marks = has_marks(operation.code)
+        self.marks: npt.NDArray[np.uint8] | None = None
+        """A byte for each block of integers, zero before the operation: of the last array that was filled in."""
+        record = np.zeros(1, OPERATION)
+        facts = {
+            "size": operation.size,
+            "dtype": operation.code,
+            "operator": operation.wire_operator,
+            "format": operation.format,
+            "per_block": per_block,
+            "mapping": operation.mapping,
+            "infinity": operation.infinity,
+            "unsigned": operation.is_unsigned,
+            "split": operation.is_split,
+            "dense": operation.is_dense,
+            "blocks": self.blocks,
+            "urgent": operation.urgent,
+            "share": 1.0 / world_size if operation.operator == "average" else 1.0,
+            "digest": zlib.crc32(operation.text.encode()),  # all members agree in it but for the operation's number
+        }
+        for name, value in facts.items():
+            record[name] = value
+        self._words = memoryview(record.view(np.int64).data)
+        self.record = memoryview(record.view(np.uint8).data)
+        """One `OPERATION`, as bytes, ready to be submitted."""
+        self.address = address_of(record.view(np.int64))
+        """Of the record."""
 
-    def fill(self, records: memoryview | bytearray, index: int, array: int, marks: int) -> None:
-        """Fill in a record of `records`, of bytes, but for what `submit` does; with the addresses of array and marks.
-
-        The array is what is added; the marks are a zero for each block, if it is of integers.
-        """
-        _FORMAT.pack_into(records, index * OPERATION.itemsize, array, self.size, *self.facts, marks, self.digest)
-
-
-def prepare(operation: Operation, lanes: int, world_size: int) -> Prepared:
-    """Prepare an operation for frames of so many 32-bit lanes; raises UsageError."""
-    per_block = lanes * LaneFormat.INT32.bits // operation.format.bits
-    if per_block == 0:
-        raise UsageError(f"frames of {lanes} lanes cannot hold {operation.dtype_name}")
-    blocks = -(-operation.size // per_block)
-    if blocks >= NO_BLOCK:
-        raise UsageError(f"{operation.size} values are too many for blocks of {per_block}")
-    return Prepared(
-        name=str(operation),
-        dtype_name=operation.dtype_name,
-        size=operation.size,
-        blocks=blocks,
-        facts=(
-            operation.code,
-            operation.wire_operator,
-            operation.format,
-            per_block,
-            operation.mapping,
-            operation.infinity,
-            operation.is_unsigned,
-            operation.is_split,
-            operation.is_dense,
-            blocks,
-            operation.urgent,
-            1.0 / world_size if operation.operator == "average" else 1.0,
-        ),
-        digest=zlib.crc32(operation.text.encode()),
-    )
+    def fill(self, array: npt.NDArray[Any] | None) -> None:
+        """Fill in an array, which is added in place."""
+        self.marks = np.zeros(self.blocks, np.uint8) if self.has_marks else None
+        self._words[0] = 0 if array is None else address_of(array)
+        self._words[_MARKS] = 0 if self.marks is None else address_of(self.marks)

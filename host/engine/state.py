@@ -17,7 +17,7 @@ from switchsum.native.plain import table
 from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
-from . import integers, kernels
+from . import exact, integers, kernels
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -98,10 +98,12 @@ BLOCK_KERNELS: Final[dict[str, Outlined]] = {
     "scan": kernels.scan,
     "pack": kernels.pack,
     "pack_narrow": kernels.pack_narrow,
+    "pack_exact": exact.pack_exact,
     "pack_integers": integers.pack_integers,
     "pack_part": integers.pack_part,
     "unpack": kernels.unpack,
     "unpack_narrow": kernels.unpack_narrow,
+    "unpack_exact": exact.unpack_exact,
     "unpack_integers": integers.unpack_integers,
     "unpack_part": integers.unpack_part,
     "fill_nan": kernels.fill_nan,
@@ -116,10 +118,12 @@ class Core(Record):
     scan: Int64
     pack: Int64
     pack_narrow: Int64
+    pack_exact: Int64
     pack_integers: Int64
     pack_part: Int64
     unpack: Int64
     unpack_narrow: Int64
+    unpack_exact: Int64
     unpack_integers: Int64
     unpack_part: Int64
     fill_nan: Int64

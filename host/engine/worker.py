@@ -38,10 +38,9 @@ from switchsum.protocol.wire import Address, lower_headers
 
 from . import machine
 from .events import Event, Failed, Finished
-from .integers import INT8
 from .operation import FLOAT_LANES, Operation
-from .prepared import Prepared, prepare
-from .state import CORE, OPERATIONS, Count, Failure, Phase, State, allocate
+from .prepared import Prepared
+from .state import CORE, OPERATION, OPERATIONS, Count, Failure, Phase, State, allocate
 
 SILENT_PROBES = 4
 """A switch that has answered none of so many probes in a row is taken to be away."""
@@ -211,8 +210,19 @@ class Engine:
         """Operations that were ever begun, which is the serial number of the next one."""
         return int(self._words[_SUBMITTED])
 
-    def has_added(self, serial: int) -> bool:
-        """Whether an operation that a kernel began, and that is the only one, was ended by that kernel, too."""
+    def take_ended(self, prepared: Prepared) -> bool:
+        """Take note that the only operation, which was not adopted, has ended: then there is no event of it.
+
+        False where it has not, or where there is more to say about it.
+        """
+        words, marks = self._words, prepared.marks
+        if words[_FINISHED_COUNT] != 1 or words[_FAILURE] or (marks is not None and marks.any()):
+            return False
+        words[_FINISHED_COUNT] = words[_PROGRESS] = 0
+        return True
+
+    def has_taken(self, serial: int) -> bool:
+        """Whether `take_ended` has taken note of the end of an operation."""
         return not self._words[_FINISHED_COUNT] and not self._state.operations[serial % OPERATIONS]["remaining"]
 
     @property
@@ -231,34 +241,35 @@ class Engine:
 
     def prepare(self, operation: Operation) -> Prepared:
         """Return what `begin` takes for this operation and all that differ from it in their array alone."""
-        return prepare(operation, self._config.lanes, self._config.world_size)
+        return Prepared(operation, self._config.lanes, self._config.world_size)
 
     def begin(self, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> int:
         """Begin an operation on an array such as it was prepared for; return the serial number of its event.
 
         Where it was interrupted, `submitted` says whether the operation was begun.
         """
-        marks = np.zeros(prepared.blocks, np.uint8) if prepared.facts[0] >= INT8 else None
-        addresses = 0 if values is None else address_of(values), 0 if marks is None else address_of(marks)
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
         if self.is_full:
             raise UsageError(f"{OPERATIONS} operations are in flight already")
         serial = self.submitted
-        self.adopt(serial, prepared, (values, marks), now)
-        prepared.fill(self._records, serial % OPERATIONS, *addresses)
-        machine.submit(self._state, now)
+        prepared.fill(values)
+        self.adopt(serial, prepared, values, now)
+        self.submit_record(prepared.record, now)
         return serial
 
-    def adopt(self, serial: int, prepared: Prepared, arrays: Arrays, now: float) -> None:
-        """Take note of an operation that a kernel submits or has submitted.
+    def submit_record(self, record: memoryview, now: float) -> None:
+        """Begin the operation of which this is the `OPERATION` record, and which is adopted before or after that."""
+        start = self.submitted % OPERATIONS * OPERATION.itemsize
+        self._records[start : start + OPERATION.itemsize] = record
+        machine.submit(self._state, now)
 
-        The arrays are what is added, and a byte for each block of integers, which is zero.
-        """
+    def adopt(self, serial: int, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> None:
+        """Take note of an operation that is submitted or was: the last one whose array was filled in."""
         if not self._operations:
             self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
-        self._operations[serial] = prepared, arrays
+        self._operations[serial] = prepared, (values, prepared.marks)
 
     def receive(
         self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float

@@ -6,15 +6,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
-
-from switchsum.native.memory import address_of
 from switchsum.native.trace import NO_SPANS, Trace
 
 from ..engine.events import Event
-from ..engine.exact import Few, write_digits
 from ..engine.machine import RETRY_S
+from ..engine.prepared import Prepared
 from ..engine.worker import Engine
 from .base import Transport
 from .packet import PacketTransport
@@ -79,20 +75,15 @@ class Driver:
             transport.wait(min(most_s, self._pause(now)))
         return events
 
-    def add_few(self, few: Few, values: npt.NDArray[np.float32], most_s: float) -> bool:
-        """Add some floats exactly while nothing else is in flight, for up to `most_s`.
+    def begin(self, prepared: Prepared, most_s: float) -> None:
+        """Submit an operation whose array was filled in, and do what `step` does, if the link's loop can do both.
 
-        Returns True when the sums are there; else the operation is in flight, and the caller is to have it adopted.
+        What has happened, and what there is to say about the link, the next `step` says.
         """
         if isinstance(self._loop, ShmLoop):
-            return bool(self._loop.add_few(few.address, address_of(values), most_s))
-        write_digits(values.reshape(-1).view(np.uint32), few.digits)
-        self.engine.begin(few.prepared, few.digits, self.clock())
-        return False
-
-    def adopt_few(self, few: Few, serial: int) -> None:
-        """Take note of an operation that `add_few` has begun."""
-        self.engine.adopt(serial, few.prepared, (few.digits, few.marks), self.clock())
+            self._loop.begin(prepared.address, self.clock() + most_s)
+        else:
+            self.engine.submit_record(prepared.record, self.clock())
 
     def _loop_of_its_own(self) -> ShmLoop | SocketLoop | PacketLoop | None:
         spans = NO_SPANS if self.trace is None else self.trace.spans

@@ -13,7 +13,7 @@ import numpy as np
 from switchsum.native import ring
 from switchsum.native.atomics import copy_bytes
 from switchsum.native.kernels import Outlined, carray, inner, prepare
-from switchsum.native.memory import address_of, integers_at, pointer, words_at
+from switchsum.native.memory import address_of, integers_at, pointer
 from switchsum.native.patience import FIELDS, Patience, give_way, look_until, new_patience, note_wait
 from switchsum.native.ring import LINK_FIELDS, Link
 from switchsum.native.system import READY, monotonic, poll, ring_bell, silence_bell
@@ -21,7 +21,6 @@ from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.protocol.errors import SwitchLost
 
 from ..engine import machine
-from ..engine.exact import DIGITS, put_sums_at, write_digits
 from ..engine.state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Count, State
 from ..engine.worker import Engine
 from .shm import LinkEnd
@@ -73,7 +72,7 @@ _CONTEXT: Final = np.dtype(
 
 def compile_loop() -> None:
     """Have the loop's kernels ready, and those that move frames before it runs."""
-    assert all(outlined.address for outlined in (_run, _add_few))
+    assert all(outlined.address for outlined in (_run, _begin))
     link, rows, bodies = np.zeros(LINK_FIELDS, np.int64), np.zeros(0, np.int32), np.zeros(0, np.int64)
     prepare(ring.push, link, rows, rows)
     prepare(ring.take, link, rows, rows, bodies)
@@ -99,7 +98,7 @@ class ShmLoop:
         )
         self._keep = (state, end, patience, spans)
         self._address = address_of(self._context)
-        self._run, self._add_few = _run.function, _add_few.function
+        self._run, self._begin = _run.function, _begin.function
 
     def run(self, until: float) -> bool:
         """Move frames until something has happened or the clock says `until`; False when the switch has hung up.
@@ -111,13 +110,12 @@ class ShmLoop:
             raise SwitchLost("the switch's side of the shared-memory link makes no sense")
         return bool(ended != _HUNG_UP)
 
-    def add_few(self, record: int, values: int, most_s: float) -> int:
-        """Add floats exactly: addresses of the record of a `Few`, and of the floats; in `most_s`, and alone in flight.
+    def begin(self, record: int, until: float) -> None:
+        """Submit the operation whose `OPERATION` record is at an address, and `run`.
 
-        Returns 1 when the sums are there, of which there is no event then; 0 where `run` is to go on, which also says
-        what there is to say about the link.
+        What there is to say about the link the next `run` says.
         """
-        return self._add_few(self._address, record, values, most_s)
+        self._begin(self._address, record, until)
 
 
 @inner
@@ -135,23 +133,13 @@ def _state_of(context: Any) -> State:
 
 
 @Outlined
-def _add_few(context: int, record: int, values: int, most_s: float) -> int:
+def _begin(context: int, record: int, until: float) -> int:
     here = carray(pointer(context), (1,), _CONTEXT)[0]
     state = _state_of(here)
-    core, operation = state.core[0], carray(pointer(record), (1,), OPERATION)[0]
-    digits = carray(pointer(operation.address), (operation.size,), np.int32)
-    count = operation.size // DIGITS
-    now = monotonic()
-    write_digits(words_at(values, count), digits)
-    next_record = here.operations + core.submitted % OPERATIONS * _RECORD_BYTES
+    next_record = here.operations + state.core[0].submitted % OPERATIONS * _RECORD_BYTES
     copy_bytes(next_record, record, _RECORD_BYTES)
-    machine.submit(state, now)
-    _loop(here, state, now + most_s)
-    if core.finished_count != 1 or core.failure != 0:
-        return 0
-    core.finished_count = core.progress = 0
-    put_sums_at(operation.address, count, operation.share, values)
-    return 1
+    machine.submit(state, monotonic())
+    return _loop(here, state, until)
 
 
 @Outlined

@@ -9,7 +9,6 @@ from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine import exact
 from ..engine.operation import Operation
 from ..engine.worker import Engine, EngineConfig
 from .base import Frames, Transport
@@ -25,7 +24,6 @@ def warm_up(link: str = "") -> None:
     with together():
         engine, rows = _idle()
         engine.submit(Operation(kind="allreduce", values=np.ones(1, np.int32), shape=(1,)), 0.0)
-        exact.put_sums(exact.digits_of(np.ones(1, np.float32)), 1.0, np.ones(1, np.float32))
         engine.poll(min(engine.wake_at, 0.0))
         engine.receive(rows, np.zeros(1, np.int32), np.full(1, FRAME_BYTES, np.int32), 0.0)
         if link.startswith("shm:"):

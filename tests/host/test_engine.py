@@ -24,7 +24,7 @@ from switchsum.protocol.errors import (
     SwitchLost,
     UsageError,
 )
-from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Reason
+from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Operator, Reason
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
@@ -92,9 +92,10 @@ ORDERED = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)] 
 
 
 @pytest.mark.parametrize("dtype", ORDERED + DTYPES[:3], ids=str)
-@pytest.mark.parametrize("operator", ["max", "min", "or"])
+@pytest.mark.parametrize("operator", [operator.name.lower() for operator in Operator if operator != Operator.SUM])
 def test_maxima_minima_and_unions(dtype: np.dtype[Any], operator: str) -> None:
-    if operator == "or" and dtype.kind not in "iub":
+    combine = getattr(np, Operator[operator.upper()].function)
+    if Operator[operator.upper()].is_bitwise and dtype.kind not in "iub":
         return
     cluster = Cluster(ClusterConfig(workers=3))
     rows = RNG.integers(0, 256, (3, 200 * dtype.itemsize), np.uint8)
@@ -107,7 +108,6 @@ def test_maxima_minima_and_unions(dtype: np.dtype[Any], operator: str) -> None:
     assert not any(event.overflowed for event in cluster.allreduce(outputs, operator))
     with np.errstate(invalid="ignore"):  # signalling NaN
         wide = np.array(arrays, np.float32) if dtype == BFLOAT16 else np.array(arrays)
-        combine = {"max": np.maximum, "min": np.minimum, "or": np.bitwise_or}[operator]
         expected = combine.reduce(wide, axis=0)
         for output in outputs:
             np.testing.assert_array_equal(output.astype(wide.dtype), expected)

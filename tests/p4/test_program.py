@@ -207,9 +207,7 @@ def test_lanes_that_were_not_combined_do_not_come_back(rig: Rig) -> None:
 
 FORMATS = [(LaneFormat.INT64, ">i8"), (LaneFormat.INT32, ">i4"), (LaneFormat.INT16, ">i2"), (LaneFormat.INT8, "i1")]
 COMBINATIONS: dict[Operator, Callable[..., npt.NDArray[np.int64]]] = {
-    Operator.MAX: np.maximum.reduce,
-    Operator.MIN: np.minimum.reduce,
-    Operator.OR: np.bitwise_or.reduce,
+    operator: getattr(np, operator.function).reduce for operator in Operator if operator is not Operator.SUM
 }
 
 

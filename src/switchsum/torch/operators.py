@@ -8,11 +8,16 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from switchsum.host.engine.operation import BITWISE
 from switchsum.torch.tensors import Staged, stage
 
 _OP: Final = dist.ReduceOp.RedOpType
 _ANY: Final = {_OP.SUM, _OP.MAX, _OP.BOR}
 _ALL: Final = {_OP.MIN, _OP.PRODUCT, _OP.BAND}
+_BITWISE: Final = {
+    _OP.__members__[f"B{name.upper()}"]: name for name in BITWISE if f"B{name.upper()}" in _OP.__members__
+}
+"""The switch's operators on bits by torch's: "or" is BOR there."""
 _FLOATS: Final = {torch.float32, torch.float16, torch.bfloat16}
 _NARROW: Final = {torch.int8, torch.uint8, torch.int16}
 _INTEGERS: Final = {*_NARROW, torch.int32, torch.int64}
@@ -75,8 +80,10 @@ def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
         return Reduction(operator="average")
     if op in (_OP.MAX, _OP.MIN) and dtype in {*_FLOATS, *_INTEGERS, torch.float64}:
         return Reduction(operator="max" if op == _OP.MAX else "min")
-    if op in (_OP.BOR, _OP.BAND) and dtype in _INTEGERS:
-        return Reduction(operator="or", is_inverted=op == _OP.BAND)
+    if op == _OP.BAND and dtype in _INTEGERS:
+        return Reduction(operator="or", is_inverted=True)
+    if op in _BITWISE and dtype in _INTEGERS:
+        return Reduction(operator=_BITWISE[op])
     return f"({op.name}) of {str(dtype).removeprefix('torch.')}"
 
 
