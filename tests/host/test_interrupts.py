@@ -75,11 +75,13 @@ def interrupted(at: int, handler: Callable[[], None]) -> Iterator[list[int]]:
         return local
 
     before = sys.gettrace()
+    gc.disable()  # what ends another test's communicators runs in here otherwise, and is interrupted in their place
     sys.settrace(begin)
     try:
         yield count
     finally:
         sys.settrace(before)
+        gc.enable()
 
 
 STEPS = 14

@@ -56,9 +56,7 @@ class Traffic:
             "number": (self._numbers[slot] - (not rng.integers(20))) & 0xFFFF_FFFF,
             "flags": Flag.PAYLOAD if with_payload else Flag(0),
             "format": self._pick([LaneFormat.INT32] * 12 + [LaneFormat.INT16, LaneFormat.INT8, LaneFormat.INT64]),
-            "operator": self._pick(
-                [Operator.SUM] * 12 + [operator for operator in Operator if operator is not Operator.SUM]
-            ),
+            "operator": self._pick([Operator.SUM] * 11 + list(Operator)),
             "next_block": self._pick([NO_BLOCK, 3, 4]),
             "next_exponent": int(rng.integers(3)),
         }
