@@ -82,7 +82,7 @@ class Operator(IntEnum):
     function: str
     skips_zeros: bool
 
-    def __new__(cls, number: int, function: str, skips_zeros: bool) -> Operator:
+    def __new__(cls, number: int, function: str = "", skips_zeros: bool = False) -> Operator:
         """Make the member of this number."""
         member = int.__new__(cls, number)
         member._value_ = number

@@ -5,28 +5,14 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum.host.engine import exact
-from switchsum.native.memory import address_of
 from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
 
-
-def digits_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
-    """Return the lanes of values, as the switch sees them."""
-    frame = np.full(values.size * exact.DIGITS + 1, 7, ">i4")
-    exact.pack_exact(address_of(values), values.size, address_of(frame.view(np.uint8)), frame.size)
-    return frame.astype(np.int32)
-
-
-def put_sums(digits: npt.NDArray[np.int32], share: float, values: npt.NDArray[np.float32]) -> None:
-    """Write the sums that lanes have come to."""
-    frame = digits.astype(">i4")
-    exact.unpack_exact(address_of(frame.view(np.uint8)), values.size, address_of(values), share)
-
+from .digits import digits_of, put_sums
 
 finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
 

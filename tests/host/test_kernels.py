@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host.engine import exact, integers, kernels
+from switchsum.host.engine import integers, kernels
 from switchsum.native import floats
 from switchsum.native.kernels import kernel
 from switchsum.native.memory import address_of
 from switchsum.protocol import lanes
+
+from .digits import digits_of, put_sums
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [
@@ -219,7 +221,7 @@ def test_what_a_thread_has_asked_of_its_floats_changes_no_bit(
                 kernels.unpack_narrow(code, 2, address_of(frame), 64, address_of(back), step)
             made.append(back.tobytes())
         sums = tiny.copy()
-        exact.put_sums(exact.digits_of(sums), 1 / 3, sums)
+        put_sums(digits_of(sums), 1 / 3, sums)
         return [*made, sums.tobytes()]
 
     usual = everything()

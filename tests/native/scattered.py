@@ -9,6 +9,7 @@ import sys
 import numpy as np
 
 from switchsum.host.engine import exact
+from switchsum.native.memory import address_of
 
 PAGE = mmap.PAGESIZE
 FAR = 3 << 30
@@ -32,13 +33,15 @@ def reserve(size: int) -> int:
 
 
 def main() -> None:
-    digits, sums = exact.digits_of(np.ones(4, np.float32)), np.zeros(4, np.float32)
+    values = np.ones(4, np.float32)
+    frame, sums = np.zeros(4 * exact.DIGITS + 1, np.uint32), np.zeros(4, np.float32)
+    exact.pack_exact(address_of(values), 4, address_of(frame), frame.size)
     holes = [reserve(FAR + PAGE) + FAR for _ in range(HOLES)]
     while reserve(PAGE) > min(holes):  # no other gap is left
         pass
     for hole in holes:
         libc.munmap(hole, PAGE)
-    exact.put_sums(digits, 1.0, sums)
+    exact.unpack_exact(address_of(frame), 4, address_of(sums), 1.0)
     sys.stdout.write(f"{sums.tolist()}\n")
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.host.engine import exact
-
+from ..host.digits import digits_of, put_sums
 from ..timing import patience
 
 
 @pytest.mark.timeout(120)
 def test_code_and_its_constants_may_be_far_from_what_else_is_loaded() -> None:
-    exact.put_sums(exact.digits_of(np.ones(1, np.float32)), 1.0, np.ones(1, np.float32))  # compiled from here on
+    put_sums(digits_of(np.ones(1, np.float32)), 1.0, np.ones(1, np.float32))  # compiled from here on
     command = [sys.executable, str(Path(__file__).with_name("scattered.py"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(60), check=False)
     if done.stderr == "no addresses\n":
