@@ -12,7 +12,6 @@ A member calls the controller with its nonce.  When its membership ends, the non
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from switchsum.protocol.errors import (
@@ -27,12 +26,11 @@ from switchsum.protocol.errors import (
 from switchsum.protocol.frame import MAX_WORKERS
 from switchsum.protocol.wire import Address
 
+from .job import MAX_NUMBER, Job, new_incarnation
 from .machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
 from .slots import SlotRange, first_fit
 
 MAX_NAME = 64
-MAX_NUMBER: Final = 0xFFFF
-"""Job numbers and epochs are 16 bits wide."""
 FIRST_GROUP: Final = 2
 LAST_GROUP: Final = 0x7FFF
 """Multicast groups of jobs; 1 floods, and BMv2 keeps those from 0x8000 on for clone sessions."""
@@ -55,72 +53,6 @@ UNVISITED_S: Final = 60.0
 """The same for a job that has never had a member: on a busy machine the first one may be late."""
 MAX_TICK_S: Final = 2.0
 """If the pause between two ticks was longer, the controller itself was stopped, and no member was silent."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Job:
-    """A job: a name, and the slots that are reserved for it."""
-
-    name: str
-    number: int
-    """The header's `job`, 1 to 65535."""
-    workers: int
-    """World size, 1 to 32."""
-    slots: SlotRange
-    group: int
-    """Multicast group to which its results go."""
-    timeout_s: float
-    """How long members wait for one another; before it ends they have heard of a member that is lost."""
-    gathering: Incarnation
-    """The next incarnation, which members join."""
-    ephemeral: bool = False
-    """The job is removed when it has had no members for a while."""
-    visited: bool = False
-    """Whether the job has ever had a member."""
-    vacant_s: float = 0.0
-    """How long the job has had no members."""
-    live: Incarnation | None = None
-    """The incarnation whose entries are on the switch."""
-    reforming: set[int] = field(default_factory=set)
-    """Nonces of the live members that want to continue without those that are lost."""
-    reformed: dict[int, int] = field(default_factory=dict)
-    """By old nonce, the new ranks of the members that continued without the lost ones last time."""
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the next incarnation can be admitted.
-
-        A rank can join the next incarnation only when it has gone from the live one.  So when all have joined, no
-        incarnation is live.
-        """
-        return all(member.state is MemberState.SEEN for member in self.gathering.members)
-
-    @property
-    def is_vacant(self) -> bool:
-        """Whether the job has no members."""
-        return self.live is None and all(one.state is MemberState.EXPECTED for one in self.gathering.members)
-
-    @property
-    def present(self) -> int:
-        """How many ranks have a member that is admitted or about to be."""
-        states = MemberState.JOINED, MemberState.SEEN, MemberState.ADMITTED
-        return sum(len(one.ranks(*states)) for one in (self.live, self.gathering) if one is not None)
-
-    def epoch_for(self, incarnation: Incarnation) -> int:
-        """Return the epoch under which a member has to join again; its own epoch if it may stay.
-
-        A live member has to join again when a new member has joined in the place of a lost one.
-        """
-        if incarnation is self.live:
-            lost = incarnation.ranks(MemberState.LOST)
-            if any(self.gathering.members[rank].state is not MemberState.EXPECTED for rank in lost):
-                return self.gathering.epoch
-        return incarnation.epoch
-
-
-def new_incarnation(epoch: int, workers: int) -> Incarnation:
-    """Return an incarnation without members."""
-    return Incarnation(epoch=epoch & MAX_NUMBER, members=[Member(rank=rank) for rank in range(workers)])
 
 
 class Jobs:

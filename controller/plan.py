@@ -36,7 +36,8 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
 
 from .entries import Entry, Group, Replica, SwitchState
-from .jobs import Job, Jobs, new_incarnation
+from .job import Job, new_incarnation
+from .jobs import Jobs
 from .machines import Incarnation, IncarnationState, Member, MemberState
 from .slots import SlotRange
 

@@ -9,7 +9,8 @@ from switchsum.protocol import rpc
 from switchsum.protocol.frame import Reason
 
 from .connection import MemberCounts
-from .jobs import Job, Jobs
+from .job import Job
+from .jobs import Jobs
 from .machines import MemberState
 from .plan import ADMISSION, RESULT_ADDRESS, Loss, Settings, live_members
 from .slots import Cell

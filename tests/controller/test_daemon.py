@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller import daemon as module
+from switchsum.controller import daemon, upkeep
 from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.config import Config
 from switchsum.controller.entries import SwitchState, Write
@@ -454,7 +454,7 @@ def test_a_switch_that_is_full_is_no_fault_of_the_controllers(
 
 
 def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SWITCH_WAIT_S", 0.2)
+    monkeypatch.setattr(upkeep, "SWITCH_WAIT_S", 0.2)
     running = RunningController(f"unix:{tmp_path}/nowhere", f"unix:{tmp_path}/controller")
     try:
         for call in (
@@ -476,7 +476,7 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
 def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
     embedded: AnySwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SWITCH_WAIT_S", LONG_S)
+    monkeypatch.setattr(upkeep, "SWITCH_WAIT_S", LONG_S)
     embedded.close()
     running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
     timer = threading.Timer(0.5, embedded._start)  # type: ignore[attr-defined]
@@ -532,7 +532,7 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
     for worker in workers:
         with pytest.raises(SwitchLost, match="another P4Runtime client has become primary"):
             running.client.heartbeat(worker.request)
-    assert time.monotonic() - asked < module.SWITCH_WAIT_S
+    assert time.monotonic() - asked < upkeep.SWITCH_WAIT_S
     running.client.leave(workers[0].request)
 
     stranger.close()  # the place is vacant: the controller takes it again, and nobody goes on as if nothing had been
@@ -566,7 +566,7 @@ def test_a_program_without_the_controllers_tables_is_refused_at_once() -> None:
     wrong = Build(lanes=128, device_config=b"{}", p4info="tables { preamble { id: 1 name: 't' } }")
     for p4info in (wrong.p4info, "no p4info"):
         with pytest.raises(UsageError):
-            module.Controller(
+            daemon.Controller(
                 Config(program=replace(wrong, p4info=p4info), switch_address="127.0.0.1:1", address=SWITCH)
             )
 

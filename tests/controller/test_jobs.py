@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from switchsum.controller.jobs import MAX_FORMER, RETURN_S, UNVISITED_S, Job, Jobs
+from switchsum.controller.job import Job
+from switchsum.controller.jobs import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
 from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
 from switchsum.protocol.errors import (
     NoCapacity,

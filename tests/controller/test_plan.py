@@ -12,7 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from switchsum import p4src
 from switchsum.controller.entries import Entry, Group, Replica, SwitchState, apply, diff
-from switchsum.controller.jobs import Job, Jobs
+from switchsum.controller.job import Job
+from switchsum.controller.jobs import Jobs
 from switchsum.controller.machines import IncarnationState, MemberState
 from switchsum.controller.plan import (
     ADMISSION,

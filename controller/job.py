@@ -1,0 +1,78 @@
+"""One job: its slots, its live incarnation, and the one that gathers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from .machines import Incarnation, Member, MemberState
+from .slots import SlotRange
+
+MAX_NUMBER: Final = 0xFFFF
+"""Job numbers and epochs are 16 bits wide."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """A job: a name, and the slots that are reserved for it."""
+
+    name: str
+    number: int
+    """The header's `job`, 1 to 65535."""
+    workers: int
+    """World size, 1 to 32."""
+    slots: SlotRange
+    group: int
+    """Multicast group to which its results go."""
+    timeout_s: float
+    """How long members wait for one another; before it ends they have heard of a member that is lost."""
+    gathering: Incarnation
+    """The next incarnation, which members join."""
+    ephemeral: bool = False
+    """The job is removed when it has had no members for a while."""
+    visited: bool = False
+    """Whether the job has ever had a member."""
+    vacant_s: float = 0.0
+    """How long the job has had no members."""
+    live: Incarnation | None = None
+    """The incarnation whose entries are on the switch."""
+    reforming: set[int] = field(default_factory=set)
+    """Nonces of the live members that want to continue without those that are lost."""
+    reformed: dict[int, int] = field(default_factory=dict)
+    """By old nonce, the new ranks of the members that continued without the lost ones last time."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the next incarnation can be admitted.
+
+        A rank can join the next incarnation only when it has gone from the live one.  So when all have joined, no
+        incarnation is live.
+        """
+        return all(member.state is MemberState.SEEN for member in self.gathering.members)
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether the job has no members."""
+        return self.live is None and all(one.state is MemberState.EXPECTED for one in self.gathering.members)
+
+    @property
+    def present(self) -> int:
+        """How many ranks have a member that is admitted or about to be."""
+        states = MemberState.JOINED, MemberState.SEEN, MemberState.ADMITTED
+        return sum(len(one.ranks(*states)) for one in (self.live, self.gathering) if one is not None)
+
+    def epoch_for(self, incarnation: Incarnation) -> int:
+        """Return the epoch under which a member has to join again; its own epoch if it may stay.
+
+        A live member has to join again when a new member has joined in the place of a lost one.
+        """
+        if incarnation is self.live:
+            lost = incarnation.ranks(MemberState.LOST)
+            if any(self.gathering.members[rank].state is not MemberState.EXPECTED for rank in lost):
+                return self.gathering.epoch
+        return incarnation.epoch
+
+
+def new_incarnation(epoch: int, workers: int) -> Incarnation:
+    """Return an incarnation without members."""
+    return Incarnation(epoch=epoch & MAX_NUMBER, members=[Member(rank=rank) for rank in range(workers)])

@@ -1,0 +1,235 @@
+"""The calls of members, from joining to leaving, as the controller answers them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
+from switchsum.protocol.frame import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, payload_bytes
+
+from .config import Config
+from .job import Job
+from .jobs import Jobs
+from .machines import Incarnation, Member, MemberState
+from .plan import window_slots
+from .upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+MAX_WAIT_S: Final = 30.0
+"""Longest time that a call may ask to wait."""
+MAX_ATTENDING: Final = 1024
+"""Most Attend calls that stay open; further ones are answered at once, and the members call again."""
+MAX_WAITING: Final = 96
+"""Most calls that may wait at a time; further ones are answered at once, and the members call again."""
+UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
+
+
+class MemberCalls(Upkeep):
+    """What members ask of the controller; each method serves one of the protocol's."""
+
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(config, clock)
+        self._waiting = 0
+        self._attending = 0
+
+    def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
+        """Add a member to a job; raises JoinRefused."""
+        config = self._config
+        if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
+            raise VersionMismatch(
+                f"the member speaks wire version {request.wire_version} ({request.wire_digest}, switchsum "
+                f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({WIRE_DIGEST}, switchsum "
+                f"{config.package_version or '?'})"
+            )
+        with self._changed:
+            self._need_switch()
+            job, member = self._jobs.join(
+                request.job,
+                rank=request.rank,
+                world_size=request.world_size,
+                now=self._clock(),
+                receive_bytes=request.receive_bytes,
+                window_bytes=request.window_bytes,
+            )
+            log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
+            growth_bytes = self._config.limits(self._connection.limits).growth_bytes
+            return rpc.JoinReply(
+                nonce=member.nonce,
+                job_number=job.number,
+                epoch=job.gathering.epoch,
+                cookie=member.cookie,
+                lanes=config.program.lanes,
+                growth_bytes=growth_bytes if growth_bytes < UNLIMITED_GROWTH_BYTES else None,
+                switch_mac=config.address.mac,
+                switch_ip=config.address.ip,
+                switch_port=config.address.port,
+                timeout_s=job.timeout_s,
+                heartbeat_s=_heartbeat_s(job),
+            )
+
+    def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
+        """Wait until the member's incarnation is admitted, at most as long as the request says."""
+        with self._changed:
+            for last in self._patience(request.wait_s):
+                reply = self._readiness(*self._membership(request.job, request.nonce))
+                if reply.admitted or last:
+                    break
+            return reply
+
+    def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
+        """Shrink a job to the members that are not lost; wait until all of them have asked for that."""
+        with self._changed:
+            self._know_members(request.nonce)
+            for last in self._patience(request.wait_s):
+                job, rank, missing = self._jobs.reform(request.nonce, self._clock())
+                if rank is not None or last:
+                    break
+            if rank is None:
+                return rpc.ReformReply(missing=missing)
+            log.info("job %s: goes on with %d members", job.name, job.workers)
+            self._bring_up_to_date()
+            return rpc.ReformReply(rank=rank, world_size=job.workers)
+
+    def _patience(self, wait_s: float) -> Iterator[bool]:
+        """Yield False now and after each change, and at last True: `wait_s` is over, or too many calls wait already."""
+        deadline_s = self._clock() + min(wait_s, MAX_WAIT_S)
+        while (left_s := deadline_s - self._clock()) > 0 and self._waiting < MAX_WAITING and not self._stopping:
+            yield False
+            self._waiting += 1
+            self._changed.wait(left_s)
+            self._waiting -= 1
+        yield True
+
+    def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
+        """Return a membership and note that the member is alive; raises NotAdmitted, or the error that ended it."""
+        self._know_members(nonce)
+        job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
+        if job.name != name:
+            raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
+        return job, incarnation, member
+
+    def _know_members(self, nonce: int) -> None:
+        """Raise ControllerUnreachable while this controller knows no members yet, so that members go on without it.
+
+        If the membership has ended, raises the error that ended it.
+        """
+        self._end_jobs_if_ousted()
+        if nonce in self._former:
+            kind, text = self._former[nonce]
+            raise kind(text)
+        try:
+            self._need_jobs()
+        except SwitchLost as error:
+            raise ControllerUnreachable(f"the controller has just been started: {error}") from error
+
+    def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> rpc.ReadyReply:
+        if member.state is MemberState.LOST:
+            raise NotAdmitted("this member was declared lost: join again")
+        # Not before the switch has all entries: the member's first frame must find them.
+        if incarnation is job.live and self._connection.is_settled:
+            return rpc.ReadyReply(
+                admitted=True,
+                hello_seen=True,
+                first_slot=job.slots.first,
+                slot_count=job.slots.count,
+                first_number=incarnation.first_number,
+                window_slots=window_slots(
+                    job,
+                    self._config.limits(self._connection.limits).port_frames,
+                    FRAME_BYTES + payload_bytes(self._config.program.lanes),
+                ),
+                loads=self._settings.loads,
+            )
+        return rpc.ReadyReply(
+            admitted=False,
+            hello_seen=member.state is not MemberState.JOINED,
+            hello_cut=member.state is MemberState.JOINED and member.hello_cut,
+            missing=incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED),
+        )
+
+    def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
+        """Note the operation that a member has issued; return those of all members when all have said theirs."""
+        with self._changed:
+            _, incarnation, member = self._membership(request.job, request.nonce)
+            member.issued = request.operation
+            self._changed.notify_all()
+            for last in self._patience(request.wait_s):
+                present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
+                if last or all(one.issued for one in present):
+                    break
+            return rpc.CompareReply(operations=[one.issued for one in incarnation.members])
+
+    def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
+        """End a membership."""
+        with self._changed:
+            if request.nonce in self._former:
+                return rpc.Empty()
+            self._know_members(request.nonce)
+            if (left := self._jobs.leave(request.nonce)) is not None:
+                log.info("job %s: rank %d has left", left[0].name, left[1].rank)
+            self._bring_up_to_date()
+        return rpc.Empty()
+
+    def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
+        """Note that a member is alive, and tell it about the others."""
+        with self._changed:
+            return self._news(request)
+
+    def _news(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
+        job, incarnation, _ = self._membership(request.job, request.nonce)
+        return rpc.HeartbeatReply(
+            epoch=job.epoch_for(incarnation),
+            lost=incarnation.ranks(MemberState.LOST),
+            loads=self._settings.loads,
+        )
+
+    def attend(
+        self, request: rpc.MemberRequest, call_at_end: Callable[[Callable[[], None]], bool]
+    ) -> Iterator[rpc.HeartbeatReply]:
+        """Yield news of the other members: at once, when something changes, and as heartbeats in between.
+
+        The member counts as alive while this call is open.  `call_at_end` registers a function that is called when the
+        call has ended; it returns False if it has ended already.
+        """
+        ended = threading.Event()
+        with self._changed:
+            reply = self._news(request)
+            heartbeat_s = _heartbeat_s(self._jobs.member(request.nonce)[0])
+            is_kept = self._attending < MAX_ATTENDING
+            jobs = self._jobs
+            if is_kept:
+                self._attending += 1
+                jobs.attend(request.nonce, self._clock())
+
+        def end() -> None:
+            ended.set()
+            self._events.put(partial(self._depart, jobs, request.nonce))
+
+        if is_kept and not call_at_end(end):
+            end()
+        yield reply
+        due_s = self._clock() + heartbeat_s
+        while is_kept and not ended.is_set() and not self._stopping:
+            with self._changed:
+                self._changed.wait(max(0.0, due_s - self._clock()))
+                news = self._news(request)
+            # `_changed` is notified for all jobs: most wake-ups bring nothing new for this member.
+            if news != reply or self._clock() >= due_s:
+                reply, due_s = news, self._clock() + heartbeat_s
+                yield reply
+
+    def _depart(self, jobs: Jobs, nonce: int) -> None:
+        self._attending -= 1
+        jobs.depart(nonce, self._clock())
+
+
+def _heartbeat_s(job: Job) -> float:
+    """Return the time between two heartbeats of a job's members."""
+    return min(1.0, job.timeout_s / 10)
