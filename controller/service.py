@@ -11,9 +11,10 @@ import grpc
 
 from switchsum.native import tls
 from switchsum.native.threads import Pool, stop_server
-from switchsum.protocol import errors, rpc
+from switchsum.protocol import errors, rpc, rpc_codec
 
-from .daemon import MAX_ATTENDING, MAX_WAITING, Controller
+from .daemon import Controller
+from .member_calls import MAX_ATTENDING, MAX_WAITING
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def _handler(controller: Controller, name: str) -> Any:
 
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            return rpc.encode(method(_decode(request_type, data)))
+            return rpc_codec.encode(method(_decode(request_type, data)))
         except Exception as error:
             _refuse(context, name, error)
 
@@ -84,7 +85,7 @@ def _attendance(controller: Controller) -> Any:
     def handle(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         try:
             for reply in controller.attend(_decode(request_type, data), context.add_callback):
-                yield rpc.encode(reply)
+                yield rpc_codec.encode(reply)
         except Exception as error:
             _refuse(context, "Attend", error)
 
@@ -95,7 +96,7 @@ def _refuse(context: grpc.ServicerContext, name: str, error: Exception) -> NoRet
     """End a call with an error."""
     if isinstance(error, errors.SwitchsumError):
         code = next(code for kind, code in STATUS_CODES if isinstance(error, kind))
-        context.abort(code, rpc.details_of(error))
+        context.abort(code, rpc_codec.details_of(error))
     # A mistake of ours: the caller gets no traceback of the controller, but its log has it.
     log.error("%s failed", name, exc_info=error)
     context.abort(grpc.StatusCode.INTERNAL, f"RemoteError: {name} failed in the controller, see its log")
@@ -104,6 +105,6 @@ def _refuse(context: grpc.ServicerContext, name: str, error: Exception) -> NoRet
 
 def _decode(kind: type[Any], data: bytes) -> Any:
     try:
-        return rpc.decode(kind, data)
+        return rpc_codec.decode(kind, data)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
-from switchsum.protocol import rpc
+from switchsum.protocol import rpc, rpc_codec
 from switchsum.protocol.errors import RemoteError, SwitchsumError
 
 from . import tls
@@ -143,9 +143,9 @@ class ControllerClient:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             if patience_s > timeout_s:
-                data = self._call_patiently(call, method, rpc.encode(request), timeout_s, patience_s)
+                data = self._call_patiently(call, method, rpc_codec.encode(request), timeout_s, patience_s)
             else:
-                data = call(rpc.encode(request), timeout=timeout_s, wait_for_ready=self._waits)
+                data = call(rpc_codec.encode(request), timeout=timeout_s, wait_for_ready=self._waits)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_there():  # no code of the controller's
                 raise too_busy(self.address, method, max(timeout_s, patience_s)) from None
@@ -155,19 +155,19 @@ class ControllerClient:
     def stream(self, method: str, request: Any, reply: type[Reply], *, waits: bool) -> Replies[Reply]:
         """Begin a call with many replies; with `waits` when the controller is there, else it fails if there is none."""
         call = self._channel.unary_stream(rpc.path(method), request_serializer=None, response_deserializer=None)
-        return Replies(self, method, call(rpc.encode(request), wait_for_ready=waits), reply)
+        return Replies(self, method, call(rpc_codec.encode(request), wait_for_ready=waits), reply)
 
     def decode(self, method: str, reply: type[Reply], data: bytes) -> Reply:
         """Read a reply to a method; raises RemoteError."""
         try:
-            return rpc.decode(reply, data)
+            return rpc_codec.decode(reply, data)
         except ValueError as error:
             raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
 
     def translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
         """Return the error that the controller has raised, or ControllerUnreachable."""
         details = error.details() or ""
-        named = rpc.error_from_details(details)
+        named = rpc_codec.error_from_details(details)
         if type(named) is not RemoteError:
             return named
         if error.code() in _AWAY:

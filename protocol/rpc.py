@@ -1,25 +1,19 @@
 """What hosts, command line and controller say to each other: gRPC methods whose messages are JSON.
 
-Messages are flat dataclasses of JSON types; grpc's generic calls carry them, so no code is generated.  A refusal is a
-gRPC status whose details are `"<error class>: <text>"`; `error_from_details` turns it back into the error of
-`switchsum.protocol.errors` that the controller raised.
+Messages are flat dataclasses of JSON types; grpc's generic calls carry them, so no code is generated.  `rpc_codec`
+writes and reads them.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Final
 
-from . import errors
 from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
 """How long members wait for one another unless the job says otherwise: as long as torch's do."""
-
-Message = TypeVar("Message")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -394,43 +388,6 @@ def path(method: str) -> str:
     return f"/{SERVICE}/{method}"
 
 
-def encode(message: Any) -> bytes:
-    """Write a message as JSON."""
-    return json.dumps(dataclasses.asdict(message), separators=(",", ":")).encode()
-
-
-def decode(kind: type[Message], data: bytes) -> Message:
-    """Read a message; unknown fields, missing fields and wrong types raise ValueError."""
-    try:
-        return _from_json(kind, json.loads(data))
-    except (TypeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"not a {kind.__name__}: {error}") from error
-
-
-def _from_json(kind: type[Message], values: Any) -> Message:
-    if not isinstance(values, dict):
-        raise ValueError(f"not a {kind.__name__}: {type(values).__name__}")
-    hints = get_type_hints(kind)
-    if unknown := values.keys() - hints.keys():
-        raise ValueError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
-    return kind(**{name: _value(f"{kind.__name__}.{name}", hints[name], value) for name, value in values.items()})
-
-
-def _value(name: str, hint: Any, value: Any) -> Any:
-    if get_origin(hint) is list:
-        if not isinstance(value, list):
-            raise ValueError(f"{name} is not a list")
-        return [_value(name, get_args(hint)[0], item) for item in value]
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return _from_json(hint, value)
-    allowed = get_args(hint) or (hint,)
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) not in allowed:
-        raise ValueError(f"{name} is not {' or '.join(kind.__name__ for kind in allowed)}: {value!r}")
-    return value
-
-
 def nonce_fields(nonce: int) -> tuple[int, int]:
     """Return the hello header's `number` (the nonce's high 32 bits) and `digest` (its low 32 bits)."""
     return nonce >> 32, nonce & 0xFFFF_FFFF
@@ -439,20 +396,3 @@ def nonce_fields(nonce: int) -> tuple[int, int]:
 def nonce_from_fields(number: int, digest: int) -> int:
     """Return the nonce that a hello header carries."""
     return number << 32 | digest
-
-
-def details_of(error: errors.SwitchsumError) -> str:
-    """Write an error as gRPC status details."""
-    return f"{type(error).__name__}: {error}"
-
-
-def error_from_details(details: str) -> errors.SwitchsumError:
-    """Read an error back from gRPC status details; one that this side does not know becomes a RemoteError."""
-    name, _, text = details.partition(": ")
-    kind = getattr(errors, name, None)
-    if isinstance(kind, type) and issubclass(kind, errors.SwitchsumError):
-        try:
-            return kind(text)
-        except TypeError:
-            pass  # an error whose constructor wants more than a text
-    return errors.RemoteError(details)

@@ -20,7 +20,7 @@ from enum import Enum
 
 from .meters import MeterUnit
 from .tables import Entry, TableSpec
-from .v1model import DROP_PORT, PASSES
+from .v1model import DROP_PORT, PASSES, Intrinsics
 
 
 class Op(Enum):
@@ -391,46 +391,6 @@ class ArrayInfo:
     """Bits of a cell; 0 for counters and meters."""
     unit: MeterUnit | None = None
     """Unit that a meter measures; None for registers and counters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intrinsics:
-    """Slots of the fields through which the program and the switch around it talk to each other.
-
-    Most are fields of v1model's standard metadata.  The last six exist in this switch only: they note what the
-    externs `truncate`, `clone`, `resubmit` and `recirculate` are to do when the control ends, as BMv2 does it.  A
-    number that may be absent is stored with 1 added, so that 0, the value of fresh metadata, means that it is absent.
-    """
-
-    ingress_port: int
-    egress_spec: int
-    egress_port: int
-    instance_type: int
-    packet_length: int
-    mcast_grp: int
-    egress_rid: int
-    parser_error: int
-    checksum_error: int
-    ingress_timestamp: int
-    egress_timestamp: int
-    enqueue_timestamp: int
-    enq_qdepth: int
-    deq_qdepth: int
-    deq_timedelta: int
-    qid: int
-    priority: int
-    length: int
-    """Bytes of the packet with the headers that are valid now; becomes `packet_length` in egress."""
-    cut: int
-    """Bytes that the packet is truncated to, plus 1; 0: it is not truncated."""
-    clone: int
-    """Session that the packet is cloned to when ingress or egress ends, plus 1; 0: it is not cloned."""
-    clone_list: int
-    """Field list that the clone keeps."""
-    resubmit: int
-    """Field list with which the packet enters ingress again as it arrived; 0: it is not resubmitted."""
-    recirculate: int
-    """Field list with which the packet enters ingress again as it would leave; 0: it is not recirculated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

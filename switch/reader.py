@@ -1,23 +1,20 @@
 """Reads the text of a BMv2 JSON file into the typed model, and refuses a text that does not have the format's form.
 
-Every value that is read comes through a `_Node`, which knows its path in the file.  So a file that a user has edited by
+Every value that is read comes through a `Node`, which knows its path in the file.  So a file that a user has edited by
 hand gives an error text such as "root.pipelines[0].tables[2] has no key", and never a KeyError.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from . import model, value_sets
 from .errors import ProgramError
+from .node import Node
 
 _T = TypeVar("_T")
-
-MAX_NUMBER_BITS: Final = 1 << 16
-"""Longest number that is read.  p4c's widest field has 2,048 bits; a case of a select over many fields may be
-longer."""
 
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
@@ -25,96 +22,10 @@ _NAMED = {
 }
 
 
-class _Node:
-    """A JSON value and its path in the file, for error texts."""
-
-    def __init__(self, value: object, path: str) -> None:
-        self.value = value
-        self.path = path
-
-    def _expect(self, kind: type[_T], what: str) -> _T:
-        # In Python True is an int, in JSON it is no number.
-        if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
-            raise ProgramError(f"no BMv2 program: {self.path} is not {what}")
-        return self.value
-
-    def __getitem__(self, key: str) -> _Node:
-        made = self.get(key)
-        if made is None:
-            raise ProgramError(f"no BMv2 program: {self.path} has no {key}")
-        return made
-
-    def get(self, key: str) -> _Node | None:
-        """Return a member of an object; None if it is missing or null."""
-        value = self._expect(dict, "an object").get(key)
-        return None if value is None else _Node(value, f"{self.path}.{key}")
-
-    def items(self) -> Iterator[_Node]:
-        """Yield the items of an array."""
-        for index, value in enumerate(self._expect(list, "an array")):
-            yield _Node(value, f"{self.path}[{index}]")
-
-    def exactly(self, count: int) -> Sequence[_Node]:
-        """Return the items of an array that has `count` items, or at least `-count` if `count` is negative."""
-        made = [*self.items()]
-        if len(made) != count and (count >= 0 or len(made) < -count):
-            raise ProgramError(f"no BMv2 program: {self.path} has {len(made)} items, not {abs(count)}")
-        return made
-
-    def list(self, key: str, read: Callable[[_Node], _T]) -> tuple[_T, ...]:
-        """Return what `read` makes of each item of an array; an array that is missing counts as empty."""
-        found = self.get(key)
-        return tuple(read(item) for item in found.items()) if found else ()
-
-    def pairs(self) -> dict[str, object]:
-        """Return all members of an object."""
-        return self._expect(dict, "an object")
-
-    def text(self) -> str:
-        return self._expect(str, "a string")
-
-    def text_or_none(self, key: str) -> str | None:
-        found = self.get(key)
-        return found.text() if found else None
-
-    def integer(self) -> int:
-        return self._expect(int, "a number")
-
-    def natural(self) -> int:
-        """Return a number from 0 to 2**32 - 1."""
-        number = self.integer()
-        if number < 0:
-            raise ProgramError(f"no BMv2 program: {self.path} is negative")
-        if number >> 32:
-            raise ProgramError(f"no BMv2 program: {self.path} has more than 32 bits")
-        return number
-
-    def truth(self, key: str, default: bool = False) -> bool:
-        found = self.get(key)
-        return found._expect(bool, "true or false") if found else default
-
-    def hexadecimal(self) -> int:
-        try:
-            number = int(self.text(), 16)
-        except ValueError:
-            raise ProgramError(f"no BMv2 program: {self.path} is no hexadecimal number") from None
-        if number.bit_length() > MAX_NUMBER_BITS:
-            raise ProgramError(f"{self.path} is a number of {number.bit_length()} bits, not {MAX_NUMBER_BITS} at most")
-        return number
-
-    def source(self) -> model.Source | None:
-        info = self.get("source_info")
-        if info is None:
-            return None
-        return model.Source(
-            file=info["filename"].text(), line=info["line"].integer(), fragment=info["source_fragment"].text()
-        )
-
-
 def read_program(text: str | bytes) -> model.Bmv2Program:
     """Return the program that the text of a BMv2 JSON file describes; raises ProgramError."""
     try:
-        root = _Node(json.loads(text), "root")
+        root = Node(json.loads(text), "root")
     except (ValueError, RecursionError) as error:
         raise ProgramError(f"no BMv2 program: not JSON ({error})") from None
     # The major version changes when older readers would misread the file; minor versions only add to the format.
@@ -150,47 +61,47 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
     )
 
 
-_EMPTY = _Node([], "empty")
+_EMPTY = Node([], "empty")
 
 
-def _named(root: _Node, key: str, name: str, read: Callable[[_Node], _T]) -> _T:
+def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:
     for node in root[key].items():
         if node["name"].text() == name:
             return read(node)
     raise ProgramError(f"no v1model program: {key} has no {name}")
 
 
-def _name(node: _Node) -> str:
+def _name(node: Node) -> str:
     return node["name"].text()
 
 
-def _value_set(node: _Node) -> tuple[str, int]:
+def _value_set(node: Node) -> tuple[str, int]:
     size = node.get("max_size")
     return _name(node), size.natural() if size else value_sets.DEFAULT_SIZE
 
 
-def _error(node: _Node) -> tuple[str, int]:
+def _error(node: Node) -> tuple[str, int]:
     name, number = node.exactly(2)
     return name.text(), number.natural()
 
 
-def _alias(node: _Node) -> tuple[str, model.FieldName]:
+def _alias(node: Node) -> tuple[str, model.FieldName]:
     name, target = node.exactly(2)
     return name.text(), _field_name(target)
 
 
-def _field_name(node: _Node) -> model.FieldName:
+def _field_name(node: Node) -> model.FieldName:
     header, field = node.exactly(2)
     return model.FieldName(header.text(), field.text())
 
 
-def _header_type(node: _Node) -> model.HeaderType:
+def _header_type(node: Node) -> model.HeaderType:
     variable_bits = 8 * length.integer() if (length := node.get("max_length")) else 0
     fields = node.list("fields", lambda field: _field_type(field, variable_bits))
     return model.HeaderType(name=_name(node), fields=fields)
 
 
-def _field_type(node: _Node, variable_bits: int) -> model.FieldType:
+def _field_type(node: Node, variable_bits: int) -> model.FieldType:
     name, width, *rest = node.exactly(-2)
     signed = bool(rest and rest[0].value)
     if width.value == "*":
@@ -198,21 +109,21 @@ def _field_type(node: _Node, variable_bits: int) -> model.FieldType:
     return model.FieldType(name=name.text(), width=width.integer(), signed=signed)
 
 
-def _header(node: _Node, types: dict[str, model.HeaderType]) -> model.HeaderInstance:
+def _header(node: Node, types: dict[str, model.HeaderType]) -> model.HeaderInstance:
     type_name = node["header_type"].text()
     if type_name not in types:
         raise ProgramError(f"no BMv2 program: {node.path} has the unknown type {type_name}")
     return model.HeaderInstance(name=_name(node), type=types[type_name], metadata=node.truth("metadata"))
 
 
-def _stack(node: _Node, headers: dict[int, model.HeaderInstance]) -> model.HeaderStack:
+def _stack(node: Node, headers: dict[int, model.HeaderInstance]) -> model.HeaderStack:
     identifiers = node.list("header_ids", lambda item: item.integer())
     if not identifiers or not set(identifiers) <= headers.keys():
         raise ProgramError(f"no BMv2 program: {node.path} has no headers, or unknown ones")
     return model.HeaderStack(name=_name(node), members=tuple(headers[number].name for number in identifiers))
 
 
-def _operand(node: _Node) -> model.Operand:
+def _operand(node: Node) -> model.Operand:
     kind = node["type"].text()
     if kind == "field":
         return _field_name(node["value"])
@@ -245,7 +156,7 @@ def _operand(node: _Node) -> model.Operand:
     return model.Named(kind, str(value.value) if value else "")
 
 
-def _expression(node: _Node) -> model.Operand:
+def _expression(node: Node) -> model.Operand:
     operator = node.get("op")
     if operator is None:
         return _operand(node)
@@ -258,13 +169,13 @@ def _expression(node: _Node) -> model.Operand:
     )
 
 
-def _primitive(node: _Node) -> model.Primitive:
+def _primitive(node: Node) -> model.Primitive:
     return model.Primitive(
         operation=node["op"].text(), operands=node.list("parameters", _operand), source=node.source()
     )
 
 
-def _action(node: _Node) -> model.Action:
+def _action(node: Node) -> model.Action:
     return model.Action(
         name=_name(node),
         id=node["id"].integer(),
@@ -274,11 +185,11 @@ def _action(node: _Node) -> model.Action:
     )
 
 
-def _parser(node: _Node) -> model.Parser:
+def _parser(node: Node) -> model.Parser:
     return model.Parser(start=node.text_or_none("init_state"), states=node.list("parse_states", _parser_state))
 
 
-def _parser_state(node: _Node) -> model.ParserState:
+def _parser_state(node: Node) -> model.ParserState:
     return model.ParserState(
         name=_name(node),
         operations=node.list("parser_ops", _parser_operation),
@@ -288,7 +199,7 @@ def _parser_state(node: _Node) -> model.ParserState:
     )
 
 
-def _parser_operation(node: _Node) -> model.Primitive:
+def _parser_operation(node: Node) -> model.Primitive:
     operation = node["op"].text()
     # An extern call in the parser is wrapped in a "primitive"; "shift" counts bytes, "advance" bits.
     if operation == "primitive":
@@ -299,7 +210,7 @@ def _parser_operation(node: _Node) -> model.Primitive:
     return _primitive(node)
 
 
-def _transition(node: _Node) -> model.Transition:
+def _transition(node: Node) -> model.Transition:
     kind = node["type"].text()
     mask = node.get("mask")
     return model.Transition(
@@ -310,13 +221,13 @@ def _transition(node: _Node) -> model.Transition:
     )
 
 
-def _deparser(node: _Node) -> tuple[str, ...]:
+def _deparser(node: Node) -> tuple[str, ...]:
     if node.list("primitives", lambda item: item):
         raise ProgramError("statements in the deparser are not supported")
     return node.list("order", lambda item: item.text())
 
 
-def _array(node: _Node) -> model.Array:
+def _array(node: Node) -> model.Array:
     width = node.get("bitwidth")
     size = node.get("size")
     return model.Array(
@@ -330,13 +241,13 @@ def _array(node: _Node) -> model.Array:
     )
 
 
-def _calculation(node: _Node) -> model.Calculation:
+def _calculation(node: Node) -> model.Calculation:
     return model.Calculation(
         name=_name(node), algorithm=node["algo"].text(), inputs=node.list("input", _operand), source=node.source()
     )
 
 
-def _checksum(node: _Node) -> model.Checksum:
+def _checksum(node: Node) -> model.Checksum:
     condition = node.get("if_cond")
     return model.Checksum(
         target=_field_name(node["target"]),
@@ -348,7 +259,7 @@ def _checksum(node: _Node) -> model.Checksum:
     )
 
 
-def _control(node: _Node, actions: tuple[model.Action, ...]) -> model.Control:
+def _control(node: Node, actions: tuple[model.Action, ...]) -> model.Control:
     return model.Control(
         name=_name(node),
         start=node.text_or_none("init_table"),
@@ -358,7 +269,7 @@ def _control(node: _Node, actions: tuple[model.Action, ...]) -> model.Control:
     )
 
 
-def _conditional(node: _Node) -> model.Conditional:
+def _conditional(node: Node) -> model.Conditional:
     return model.Conditional(
         name=_name(node),
         condition=_operand(node["expression"]),
@@ -368,7 +279,7 @@ def _conditional(node: _Node) -> model.Conditional:
     )
 
 
-def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
+def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
     action_ids = node.list("action_ids", lambda item: item.integer())
     known = {action.id for action in actions}
     if not set(action_ids) <= known:
@@ -377,7 +288,7 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
     if len(names) != len(action_ids):
         raise ProgramError(f"no BMv2 program: {node.path} has {len(action_ids)} action ids and {len(names)} actions")
     following = {
-        key: _Node(value, f"{node.path}.next_tables").text() if value is not None else None
+        key: Node(value, f"{node.path}.next_tables").text() if value is not None else None
         for key, value in node["next_tables"].pairs().items()
     }
     otherwise = node.text_or_none("base_default_next")
@@ -408,7 +319,7 @@ def _table(node: _Node, actions: tuple[model.Action, ...]) -> model.Table:
     )
 
 
-def _table_key(node: _Node) -> model.TableKey:
+def _table_key(node: Node) -> model.TableKey:
     kind = node["match_type"].text()
     mask = node.get("mask")
     target = node["target"]
@@ -422,7 +333,7 @@ def _table_key(node: _Node) -> model.TableKey:
     )
 
 
-def _default_entry(node: _Node) -> model.DefaultEntry:
+def _default_entry(node: Node) -> model.DefaultEntry:
     return model.DefaultEntry(
         action_id=node["action_id"].integer(),
         arguments=node.list("action_data", lambda item: item.hexadecimal()),
@@ -430,7 +341,7 @@ def _default_entry(node: _Node) -> model.DefaultEntry:
     )
 
 
-def _table_entry(node: _Node) -> model.TableEntry:
+def _table_entry(node: Node) -> model.TableEntry:
     action = node["action_entry"]
     return model.TableEntry(
         match=node.list("match_key", _entry_match),
@@ -440,7 +351,7 @@ def _table_entry(node: _Node) -> model.TableEntry:
     )
 
 
-def _entry_match(node: _Node) -> tuple[str, int, int]:
+def _entry_match(node: Node) -> tuple[str, int, int]:
     kind = node["match_type"].text()
     if kind == "range":
         return kind, node["start"].hexadecimal(), node["end"].hexadecimal()

@@ -1,4 +1,4 @@
-"""Constants of the v1model architecture with the values of simple_switch, and limits of this switch.
+"""The v1model architecture as simple_switch has it: constants, limits of this switch, and its metadata.
 
 The values of `instance_type` are in behavioral-model's targets/simple_switch/simple_switch.h (`PktInstanceType`) and in
 docs/simple_switch.md.
@@ -6,6 +6,7 @@ docs/simple_switch.md.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 DROP_PORT: Final = 511
@@ -29,3 +30,43 @@ QUEUE_SHIFT: Final = 16
 
 MAX_QUEUES: Final = 256
 """Most queues that a port may have.  v1model's `priority` has 3 bits; another architecture file may make it wider."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intrinsics:
+    """Slots of the fields through which the program and the switch around it talk to each other.
+
+    Most are fields of v1model's standard metadata.  The last six exist in this switch only: they note what the
+    externs `truncate`, `clone`, `resubmit` and `recirculate` are to do when the control ends, as BMv2 does it.  A
+    number that may be absent is stored with 1 added, so that 0, the value of fresh metadata, means that it is absent.
+    """
+
+    ingress_port: int
+    egress_spec: int
+    egress_port: int
+    instance_type: int
+    packet_length: int
+    mcast_grp: int
+    egress_rid: int
+    parser_error: int
+    checksum_error: int
+    ingress_timestamp: int
+    egress_timestamp: int
+    enqueue_timestamp: int
+    enq_qdepth: int
+    deq_qdepth: int
+    deq_timedelta: int
+    qid: int
+    priority: int
+    length: int
+    """Bytes of the packet with the headers that are valid now; becomes `packet_length` in egress."""
+    cut: int
+    """Bytes that the packet is truncated to, plus 1; 0: it is not truncated."""
+    clone: int
+    """Session that the packet is cloned to when ingress or egress ends, plus 1; 0: it is not cloned."""
+    clone_list: int
+    """Field list that the clone keeps."""
+    resubmit: int
+    """Field list with which the packet enters ingress again as it arrived; 0: it is not resubmitted."""
+    recirculate: int
+    """Field list with which the packet enters ingress again as it would leave; 0: it is not recirculated."""

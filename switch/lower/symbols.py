@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from .. import ir, model
+from .. import ir, model, v1model
 from ..errors import ProgramError
 from ..meters import MeterUnit
 
@@ -77,7 +77,7 @@ class Symbols:
             if self._standard(standard) is None
         ]
         self._add_header(HIDDEN, tuple(hidden), True)
-        self.intrinsics = ir.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
+        self.intrinsics = v1model.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
         self.stack_counts = tuple(map(self.next_slot, self.stacks))
         # List 0 is empty: it stands for "no list", so that the field which holds a list's number may start at 0.
         self._lists = {identifier: number for number, identifier in enumerate(program.field_lists, start=1)}

@@ -15,7 +15,7 @@ from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
 from switchsum.native.controller_client import ControllerClient
-from switchsum.protocol import errors, rpc
+from switchsum.protocol import errors, rpc, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
@@ -76,26 +76,26 @@ class FakeController:
 
     def _handler(self, name: str) -> Any:
         def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-            request: Any = rpc.decode(rpc.METHODS[name][0], data)
+            request: Any = rpc_codec.decode(rpc.METHODS[name][0], data)
             self.calls.append((name, request))
             try:
                 answer = self.answers[name](request)
             except SwitchsumError as error:
-                context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc.details_of(error))
-            return answer if isinstance(answer, bytes) else rpc.encode(answer)
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc_codec.details_of(error))
+            return answer if isinstance(answer, bytes) else rpc_codec.encode(answer)
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
     def _attend(self, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer again and again, as a controller does while a connection lasts."""
-        request: Any = rpc.decode(rpc.STREAMS["Attend"][0], data)
+        request: Any = rpc_codec.decode(rpc.STREAMS["Attend"][0], data)
         self.calls.append(("Attend", request))
         try:
             while context.is_active():
-                yield rpc.encode(self.answers["Attend"](request))
+                yield rpc_codec.encode(self.answers["Attend"](request))
                 time.sleep(0.05)
         except SwitchsumError as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc.details_of(error))
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc_codec.details_of(error))
 
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]

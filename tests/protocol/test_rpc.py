@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from switchsum.protocol import errors, rpc
+from switchsum.protocol import errors, rpc, rpc_codec
 
 EXAMPLES = [
     rpc.JoinRequest(job="digits", rank=0, world_size=4),
@@ -42,7 +42,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
 def test_a_message_survives(message: object) -> None:
-    assert rpc.decode(type(message), rpc.encode(message)) == message
+    assert rpc_codec.decode(type(message), rpc_codec.encode(message)) == message
 
 
 @pytest.mark.parametrize(
@@ -60,25 +60,25 @@ def test_a_message_survives(message: object) -> None:
 )
 def test_what_is_no_message_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- the text depends on what is wrong
-        rpc.decode(rpc.JoinRequest, data)
+        rpc_codec.decode(rpc.JoinRequest, data)
 
 
 def test_every_method_has_messages_that_can_be_decoded() -> None:
     for request, reply in rpc.METHODS.values():
         for kind in (request, reply):
             with pytest.raises(ValueError, match=kind.__name__):
-                rpc.decode(kind, json.dumps({"no such field": 1}).encode())
+                rpc_codec.decode(kind, json.dumps({"no such field": 1}).encode())
 
 
 def test_an_error_comes_back_as_itself() -> None:
-    error = rpc.error_from_details(rpc.details_of(errors.RankTaken("rank 1 of digits is taken")))
+    error = rpc_codec.error_from_details(rpc_codec.details_of(errors.RankTaken("rank 1 of digits is taken")))
     assert type(error) is errors.RankTaken
     assert str(error) == "rank 1 of digits is taken"
 
 
 @pytest.mark.parametrize("details", ["", "KeyError: x", "Sequence: x", "WorkerLost: gone", "no colon"])
 def test_details_that_are_no_error_become_a_remote_error(details: str) -> None:
-    assert isinstance(rpc.error_from_details(details), errors.RemoteError)
+    assert isinstance(rpc_codec.error_from_details(details), errors.RemoteError)
 
 
 def test_a_hello_carries_the_nonce_in_number_and_digest() -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from switchsum.switch import ir
+from switchsum.switch import ir, v1model
 from switchsum.switch.codegen import compile_program
 from switchsum.switch.pipeline import Pipeline, make_state
 from switchsum.switch.traffic import InterpretedSwitch
@@ -59,11 +59,11 @@ class Draft:
     tables: list[ir.TableInfo] = field(default_factory=list)
     registers: list[ir.ArrayInfo] = field(default_factory=list)
     counters: list[ir.ArrayInfo] = field(default_factory=list)
-    intrinsics: ir.Intrinsics = field(init=False)
+    intrinsics: v1model.Intrinsics = field(init=False)
 
     def __post_init__(self) -> None:
         header = self.header("standard", list(INTRINSICS.values()), metadata=True)
-        self.intrinsics = ir.Intrinsics(**dict(zip(INTRINSICS, self.headers[header].slots, strict=True)))
+        self.intrinsics = v1model.Intrinsics(**dict(zip(INTRINSICS, self.headers[header].slots, strict=True)))
 
     def header(self, name: str, widths: Sequence[int], *, metadata: bool = False) -> int:
         """Add a header of fields with these widths, and what fills it up to whole bytes."""

@@ -20,7 +20,7 @@ from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
-from switchsum.protocol import rpc
+from switchsum.protocol import rpc, rpc_codec
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 from switchsum.torch.gloo import is_loopback, own_address
 
@@ -296,7 +296,7 @@ def _as_json(error: SwitchsumError) -> str:
 def _raise_if_error(found: dict[str, Any]) -> None:
     """Raise what rank 0 has failed with."""
     if "error" in found:
-        named = rpc.error_from_details(f"{found['kind']}: {found['error']}")
+        named = rpc_codec.error_from_details(f"{found['kind']}: {found['error']}")
         raise type(named)(f"rank 0: {found['error']}") if type(named) is not CollectiveTimeout else named
 
 
