@@ -1,122 +1,69 @@
-"""What the pages name is there: links, files, commands with their options, targets of make."""
+"""The pages for readers: files that they name are there, and CONTRIBUTING's reading list is as long as it says."""
 
 from __future__ import annotations
 
 import re
-import shlex
+import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
 
 import pytest
-import typer.main
-
-from switchsum.cli import app
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted(
-    page
-    for pattern in ("*.md", "docs/*.md", "*/README.md")
-    for page in ROOT.glob(pattern)
-    if page.name not in ("CHANGELOG.md", "pytorch-tests.md")  # of the past; generated
-)
-NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-TOP = "checks|controller|docs|examples|host|mininet|native|p4src|protocol|src|switch|tests|tools|vagrant"
-FILE = re.compile(rf"`((?:{TOP})/[\w./-]*)`")
-MADE_LATER = {"mininet/__init__.py"}
-"""Files that a page speaks of and that are not there."""
-README_LINES = 120
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("*/README.md")]
+CODE_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)*[\w.-]+(?:\.(?:py|p4|md|toml|json|sh|sbatch|yml|lua)|/))`")
+NOT_THERE = {
+    "mininet/__init__.py": "must not be there: it would shadow Mininet",
+    "one_sum.py": "the reader makes it, from the code on the page",
+    "sum.py": "the reader makes it, from the code on the page",
+    "hosts/": "a folder of certificates that the user makes",
+}
 
 
-def text_of(page: Path) -> str:
-    """Return a page without its blocks of code."""
-    return FENCE.sub("", page.read_text())
+def named_paths(page: Path) -> Iterator[str]:
+    """Yield the paths that stand in backticks in a page's text; of a module's path the last parts are enough."""
+    yield from PATH.findall(CODE_BLOCK.sub("", page.read_text()))
 
 
-def anchors(page: Path) -> set[str]:
-    """Return what GitHub calls the headings of a page."""
-    headings = re.findall(r"^#+ (.*)$", text_of(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+def tracked() -> list[str]:
+    """Return the files of the repository; without git, as in an unpacked sdist, those that are there."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.split() or [path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*") if path.is_file()]
 
 
-def shell_lines(page: Path) -> Iterator[str]:
-    """Yield the commands of a page: lines of its blocks, and what stands between backticks."""
-    text = page.read_text()
-    for language, block in FENCE.findall(text):
-        if language in ("", "sh"):
-            yield from block.replace("\\\n", " ").splitlines()
-    for code in re.findall(r"`([^`]+)`", FENCE.sub("", text)):
-        yield " ".join(code.split())
+def test_every_path_in_backticks_is_there() -> None:
+    files = ["/" + name for name in tracked()]
+    named = {(page.relative_to(ROOT).as_posix(), name) for page in PAGES for name in named_paths(page)}
+    assert len(named) > 100
+    missing = {
+        (page, name)
+        for page, name in named
+        if not any(f"/{name}" in file if name.endswith("/") else file.endswith(f"/{name}") for file in files)
+    }
+    assert {(page, name) for page, name in missing if name not in NOT_THERE} == set()
+    assert {name for _, name in missing} == set(NOT_THERE)  # what has come, or is no longer named, leaves the list
 
 
-def words_after(page: Path, program: str) -> Iterator[list[str]]:
-    """Yield the words that follow a program's name on a page, up to the command's end."""
-    for line in shell_lines(page):
-        for found in re.finditer(rf"(?<!--switch)(?:^|[\s(]|bin/){program} ([^|&;<>)]*)", line.partition("#")[0]):
-            with suppress(ValueError):  # prose with an apostrophe
-                yield shlex.split(found[1])
+@pytest.fixture(scope="module")
+def reading() -> str:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    return text.partition("## An afternoon's reading")[2].partition("\n## ")[0]
 
 
-def commands() -> dict[tuple[str, ...], set[str]]:
-    """Return the options of every command, by its words."""
-    found: dict[tuple[str, ...], set[str]] = {}
-
-    def walk(command: Any, words: tuple[str, ...]) -> None:
-        own = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
-        found[words] = {*own, "--help"}
-        for name, child in getattr(command, "commands", {}).items():
-            walk(child, (*words, name))
-
-    walk(typer.main.get_command(app), ())
-    return found
-
-
-COMMANDS: Final = commands()
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", text_of(page)):
-        if target.startswith(("http://", "https://", "mailto:")):
-            continue
-        name, _, anchor = target.partition("#")
-        goal = (page.parent / name).resolve() if name else page
-        assert goal.exists(), target
-        if anchor:
-            assert anchor in anchors(goal), target
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_files_that_are_named_exist(page: Path) -> None:
-    missing = {name for name in FILE.findall(text_of(page)) if not (ROOT / name).exists()}
-    assert missing <= MADE_LATER
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_commands_have_these_names_and_options(page: Path) -> None:
-    for words in words_after(page, "switchsum"):
-        command = max((name for name in COMMANDS if tuple(words[: len(name)]) == name), key=len)
-        assert command or not words or words[0] in ("COMMAND", "--version"), words
-        own = words[: words.index("--")] if "--" in words else words
-        given = {word.partition("=")[0] for word in own if word.startswith("-") and word[1:2].isalpha()}
-        given |= {word.partition("=")[0] for word in own if word.startswith("--")}
-        assert given <= COMMANDS[command], words
-
-
-@pytest.mark.parametrize("page", PAGES, ids=NAMES)
-def test_targets_of_make_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for words in words_after(page, "make"):
-        named = {word for word in words if re.fullmatch(r"[a-z][a-z0-9-]*", word)}
-        assert named <= targets, words
-
-
-def test_readme_is_short_and_begins_with_a_picture_and_two_commands() -> None:
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= README_LINES
-    (_, picture), (_, two), *_ = FENCE.findall(text)
-    assert "controller" in picture
-    assert [line.split()[0] for line in two.splitlines()] == ["git", "make"]
-    assert text[: text.index("make demo")].count("\n") < 30
+def test_the_reading_list_is_as_long_as_it_says(reading: str) -> None:
+    items = re.split(r"\n\d\. ", reading.partition("\n\nThe rest")[0])[1:]
+    assert len(items) == 5
+    total = 0
+    for item in items:
+        lines, folder = 0, Path()
+        for name in re.findall(r"[`\s]([\w/]+\.(?:py|p4|md))", " " + item):
+            folder = Path(name).parent if "/" in name else folder
+            lines += (ROOT / folder / Path(name).name).read_text().count("\n")
+        said = re.search(r"\(([\d,]+) lines\)", item)
+        assert said is not None, item
+        assert lines == pytest.approx(int(said[1].replace(",", "")), rel=0.1), item
+        total += lines
+    said = re.search(r"About ([\d,]+) lines", reading)
+    assert said is not None
+    assert total == pytest.approx(int(said[1].replace(",", "")), rel=0.05)
