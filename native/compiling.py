@@ -23,6 +23,8 @@ TICK_S: Final = 1.0
 STALE_S: Final = 10.0
 """Nobody waits for a process that has not touched the lock for so long: ten touches, for machines may be busy."""
 LOOK_S: Final = 0.05
+WORKERS: Final = "host."
+"""How names of kernels begin that workers run, and nobody else."""
 _WAIT_LINE_S: Final = 10.0
 
 
@@ -125,7 +127,7 @@ def _held(store: Store | None, name: str) -> Iterator[int | None]:
     There is one for what workers run, whose kernel is the first that they need, and one for all else: switch and
     workers share next to nothing.
     """
-    file = "workers.lock" if name.startswith("host.") else "lock"
+    file = "workers.lock" if name.startswith(WORKERS) else "lock"
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         lock = None if store is None else os.open(file, flags, 0o600, dir_fd=store.descriptor)

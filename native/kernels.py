@@ -266,9 +266,14 @@ _libraries: list[Library] = []
 """Code stays loaded: who knows an address of it."""
 
 
+def name_of(entry: Kernel | Outlined) -> str:
+    """Return how the names begin under which what was compiled is stored."""
+    return f"{entry.__module__.removeprefix('switchsum.')}.{entry.__qualname__}"
+
+
 def _load(entry: Kernel | Outlined, types: str, compile_it: Callable[[], tuple[Made, bytes]]) -> tuple[Made, int]:
     """Return what was made for an entry, from the store or compiled now, and its address."""
-    name = f"{entry.__module__.removeprefix('switchsum.')}.{entry.__qualname__}"
+    name = name_of(entry)
     digest = sha256("\n".join((fingerprint(), name, types)).encode()).hexdigest()[:16]
     store, file = entry.store(), f"{name}.{digest}.object"
     loaded = _from_store(store, file)
