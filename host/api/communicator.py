@@ -22,7 +22,7 @@ from ..links.driver import Driver
 from .calls import CollectiveCalls
 from .collectives import Again, Call
 from .handle import Handle, HeldBack
-from .programs import Programs, check_process
+from .programs import Programs, check_process, is_failing
 from .statistics import Statistics
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
@@ -52,8 +52,8 @@ class Holder(Protocol):
         """Return an error with what only the controller knows: why a member is refused, which rank is the odd one."""
         ...
 
-    def leave(self) -> None:
-        """Give the place up; calling it again does nothing."""
+    def leave(self, *, failed: bool = False) -> None:
+        """Give the place up, with `failed` as one that is lost to the others; calling it again does nothing."""
         ...
 
     def reform(self, timeout_s: float) -> tuple[int, int]:
@@ -141,10 +141,14 @@ class Communicator(CollectiveCalls):
 
         From a signal handler in the midst of a collective of its thread, that collective ends with UsageError.
         """
+        self._close(failed=False)
+
+    def _close(self, *, failed: bool) -> None:
+        """Do what `close` does; with `failed` the others hear that this rank is lost, for they may wait for it."""
         if os.getpid() != self._pid or self._closed:
             return
         self._end()
-        self._membership.leave()
+        self._membership.leave(failed=failed)
 
     def __del__(self) -> None:
         """Leave the job if nobody has closed the communicator and nobody can any more."""
@@ -224,7 +228,7 @@ class Communicator(CollectiveCalls):
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._close(failed=value is not None)
 
     def _start(self, call: Call, background: bool) -> Handle:
         handle = self._handle(call)
@@ -569,4 +573,4 @@ def _close_at_exit(reference: weakref.ref[Communicator]) -> None:
     """Leave the job when the program ends without having closed its communicator."""
     communicator = reference()
     if communicator is not None:
-        communicator.close()
+        communicator._close(failed=is_failing())

@@ -244,14 +244,18 @@ class Membership:
                 text = f"rank {names} of job {self.job!r} is neither lost nor forms it anew"
                 raise CollectiveTimeout(text, reply.missing)
 
-    def leave(self) -> None:
-        """End the membership, as far as the controller can be told."""
+    def leave(self, *, failed: bool = False) -> None:
+        """End the membership, as far as the controller can be told; with `failed` it finds out by silence.
+
+        Then it tells the others that this rank is lost: who has left has done its part, and they would go on waiting.
+        """
         if self._stop.is_set():
             return
         self._stop.set()
         request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
         try:
-            self._client.call("Leave", request, rpc.Empty, READY_S)
+            if not failed:
+                self._client.call("Leave", request, rpc.Empty, READY_S)
         except SwitchsumError:
             pass  # it will find out by silence
         self._stop_beating()

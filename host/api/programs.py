@@ -7,6 +7,7 @@ the last of them, others wait with beginning their first.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +17,11 @@ from switchsum.protocol.errors import UsageError
 
 from .handle import Handle
 from .sparse import LastStep
+
+
+def is_failing() -> bool:
+    """Whether an exception is being handled in this thread, or has ended the program."""
+    return sys.exception() is not None or getattr(sys, "last_value", None) is not None
 
 
 def check_process(pid: int) -> None:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +18,7 @@ from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
 from ..timing import eventually, patience
-from .conftest import SCRIPTS, Launch
+from .conftest import LOCAL, SCRIPTS, Launch
 from .test_training import Torchrun, torchrun  # noqa: F401
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -39,6 +44,33 @@ def test_a_rank_that_dies_with_the_switch_that_it_had_started_is_named_by_the_ot
         # And not, 20 s later, that the switch answers nothing.
         assert "SwitchLost" in ended.outputs[rank]
         assert "rank 0 of the process group, which had started switch and controller, has ended" in ended.outputs[rank]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", ["raises", "cleans"])
+def test_a_rank_that_ends_with_an_exception_is_named_by_the_others(how: str) -> None:
+    # Processes of their own: those of `launch` end without what Python does at the end of a program.
+    with socket.socket() as free, contextlib.ExitStack() as stack:
+        free.bind(("127.0.0.1", 0))
+        places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
+        free.close()
+        ranks = []
+        for rank in range(2):
+            environment = {name: value for name, value in os.environ.items() if name not in LOCAL} | places
+            ranks.append(
+                subprocess.Popen(
+                    [sys.executable, str(SCRIPTS / "faults.py"), how, "600"],
+                    env={**environment, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                )
+            )
+            stack.callback(ranks[-1].kill)
+        outputs = [process.communicate(timeout=patience(50))[0] for process in ranks]
+    assert [process.returncode for process in ranks] == [3, 1], outputs
+    assert "WorkerLost" in outputs[0]
+    assert "rank 1 of job" in outputs[0]
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ class LocalMembership:
         """Return the error: nobody knows more."""
         return error
 
-    def leave(self) -> None:
+    def leave(self, *, failed: bool = False) -> None:
         """Give the place up."""
         self.has_left = True
 

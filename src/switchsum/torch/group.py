@@ -21,6 +21,7 @@ from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.handle import Handle
+from switchsum.host.api.programs import is_failing
 from switchsum.host.api.statistics import Statistics
 from switchsum.protocol.errors import UsageError
 from switchsum.torch import sparse
@@ -149,11 +150,14 @@ class SwitchGroup(dist.ProcessGroup):
         )
 
     def shutdown(self) -> None:
-        """Leave the job; collectives that are under way fail."""
+        """Leave the job; collectives that are under way fail.
+
+        While an exception is handled, or when one has ended the program, the others hear that this rank is lost.
+        """
         self._is_closed = True
         communicator, self._communicator = self._communicator, None
         if communicator is not None:
-            communicator.close()
+            communicator._close(failed=is_failing())
         if self._completer is not None:
             self._completer.stop()
             self._completer = None

@@ -1,4 +1,4 @@
-"""Trainings in which something goes wrong: `dies`, `first`, `starter`, `late`, `overflow`."""
+"""Trainings in which something goes wrong: `dies`, `raises`, `cleans`, `first`, `starter`, `late`, `overflow`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,22 @@ def dies() -> None:
         if step == 2 and dist.get_rank() == 1:
             model.module.weight.register_hook(lambda _: os.kill(os.getpid(), signal.SIGKILL))
         model(torch.ones(4, 6)).sum().backward()
+
+
+def raises() -> None:
+    """Rank 1 ends with an exception, and without destroy_process_group, while the others wait for it."""
+    if dist.get_rank() == 1:
+        raise ZeroDivisionError("as it is meant to be")
+    dist.all_reduce(torch.ones(4))
+
+
+def cleans() -> None:
+    """Rank 1 ends with an exception that it cleans up after, while the others wait for it."""
+    try:
+        raises()
+    finally:
+        if dist.get_rank() == 1:
+            dist.destroy_process_group()
 
 
 def first() -> None:
@@ -79,7 +95,17 @@ if __name__ == "__main__":
     try:
         dist.init_process_group("switchsum", timeout=timedelta(seconds=timeout_s))
         began = time.monotonic()
-        {"dies": dies, "first": first, "starter": starter, "late": late, "overflow": overflow}[name]()
+        {
+            "dies": dies,
+            "first": first,
+            "starter": starter,
+            "raises": raises,
+            "cleans": cleans,
+            "late": late,
+            "overflow": overflow,
+        }[name]()
+    except ZeroDivisionError:
+        raise
     except Exception as error:
         print(f"{type(error).__name__} after {time.monotonic() - began:.0f} s: {error}", flush=True)
         raise SystemExit(3) from error
