@@ -118,7 +118,7 @@ class Controller(MemberCalls):
             return views.port_list(self._jobs, self._settings)
 
     def _describe(self, job: Job) -> rpc.JobInfo:
-        lanes = self._config.program.lanes
+        lanes = self._config.program.lanes_per_frame
         return views.job_info(job, self._clock(), is_up=self._connection.is_up, lanes=lanes)
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
@@ -129,7 +129,7 @@ class Controller(MemberCalls):
                 package_version=config.package_version,
                 wire_version=WIRE_VERSION,
                 program_digest=config.program.digest,
-                lanes=config.program.lanes,
+                lanes=config.program.lanes_per_frame,
                 switch=config.switch_address,
                 free_slots=self._jobs.free_slots,
             )

@@ -65,7 +65,7 @@ class MemberCalls(Upkeep):
                 job_number=job.number,
                 epoch=job.gathering.epoch,
                 cookie=member.cookie,
-                lanes=config.program.lanes,
+                lanes=config.program.lanes_per_frame,
                 growth_bytes=growth_bytes if growth_bytes < UNLIMITED_GROWTH_BYTES else None,
                 switch_mac=config.address.mac,
                 switch_ip=config.address.ip,
@@ -143,7 +143,7 @@ class MemberCalls(Upkeep):
                 window_slots=window_slots(
                     job,
                     self._config.limits(self._connection.limits).port_frames,
-                    FRAME_BYTES + payload_bytes(self._config.program.lanes),
+                    FRAME_BYTES + payload_bytes(self._config.program.lanes_per_frame),
                 ),
                 loads=self._settings.loads,
             )

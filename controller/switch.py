@@ -48,10 +48,10 @@ QUERY_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """One build of the P4 program, compiled for a number of lanes."""
+    """One build of the P4 program, compiled for a number of lanes per frame."""
 
-    lanes: int
-    """32-bit lanes in one packet."""
+    lanes_per_frame: int
+    """Lanes of 32 bits in one frame."""
     device_config: bytes
     """BMv2 JSON."""
     p4info: str

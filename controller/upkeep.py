@@ -167,9 +167,9 @@ class Upkeep:
             names = ", ".join(job.name for job in self._jobs) or "none"
             verb = "loaded" if was_loaded else "found"
             log.info(
-                "switch %s: program of %d lanes %s, jobs: %s",
+                "switch %s: program of %d lanes per frame %s, jobs: %s",
                 self._connection.address,
-                self._config.program.lanes,
+                self._config.program.lanes_per_frame,
                 verb,
                 names,
             )

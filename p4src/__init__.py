@@ -15,8 +15,8 @@ COMPILED: Final = SOURCES / "compiled"
 class CompiledProgram:
     """One lane build of the program, as p4c wrote it."""
 
-    lanes: int
-    """32-bit lanes in one packet."""
+    lanes_per_frame: int
+    """Lanes of 32 bits in one frame."""
     device_config: bytes
     """BMv2 JSON."""
     p4info: str
@@ -36,11 +36,11 @@ def compiled_digest() -> str:
     return (COMPILED / "sources.sha256").read_text().strip()
 
 
-def load(lanes: int) -> CompiledProgram:
-    """Read a compiled build; raises FileNotFoundError when there is none with that many lanes."""
-    stem = COMPILED / f"switchsum_{lanes}"
+def load(lanes_per_frame: int) -> CompiledProgram:
+    """Read a compiled build; raises FileNotFoundError when there is none with so many."""
+    stem = COMPILED / f"switchsum_{lanes_per_frame}"
     return CompiledProgram(
-        lanes=lanes,
+        lanes_per_frame=lanes_per_frame,
         device_config=stem.with_suffix(".json").read_bytes(),
         p4info=stem.with_suffix(".p4info.txtpb").read_text(),
     )

@@ -361,13 +361,13 @@ WIRE_DIGEST: Final = hashlib.sha256(repr((WIRE_VERSION, AGGREGATION_PORT, _SIZES
 """Names the format itself: two sides whose digests differ do not understand each other, whatever version they claim."""
 
 
-def payload_bytes(lanes: int) -> int:
-    """Return the length of the payload of the build with `lanes` 32-bit lanes."""
-    return lanes * LANE_BYTES
+def payload_bytes(lanes_per_frame: int) -> int:
+    """Return the length of the payload of a frame with so many lanes of 32 bits."""
+    return lanes_per_frame * LANE_BYTES
 
 
-def padding_bytes(lanes: int, growth_bytes: int | None) -> int:
+def padding_bytes(lanes_per_frame: int, growth_bytes: int | None) -> int:
     """Return the padding of a frame without payload where frames may grow by `growth_bytes` (None: no limit)."""
-    if growth_bytes is None or growth_bytes >= payload_bytes(lanes):
+    if growth_bytes is None or growth_bytes >= payload_bytes(lanes_per_frame):
         return 0
-    return payload_bytes(lanes) - PADDING_LESS_BYTES
+    return payload_bytes(lanes_per_frame) - PADDING_LESS_BYTES

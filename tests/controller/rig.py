@@ -42,7 +42,7 @@ QUIET_S = patience(0.1)
 def program(lanes: int = LANES) -> Build:
     """Return a lane build as the controller takes it."""
     compiled = p4src.load(lanes)
-    return Build(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+    return Build(lanes_per_frame=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
 
 
 class AnySwitch(Protocol):

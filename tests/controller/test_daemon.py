@@ -563,7 +563,7 @@ def test_a_primary_that_came_and_went_between_two_looks_is_noticed_by_a_write(sw
 
 
 def test_a_program_without_the_controllers_tables_is_refused_at_once() -> None:
-    wrong = Build(lanes=128, device_config=b"{}", p4info="tables { preamble { id: 1 name: 't' } }")
+    wrong = Build(lanes_per_frame=128, device_config=b"{}", p4info="tables { preamble { id: 1 name: 't' } }")
     for p4info in (wrong.p4info, "no p4info"):
         with pytest.raises(UsageError):
             daemon.Controller(

@@ -57,7 +57,7 @@ def controller(
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
     compiled = p4src.load(lanes)
-    program = Build(lanes=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+    program = Build(lanes_per_frame=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
     config = Config(
         program=program,
         switch_address=switch,

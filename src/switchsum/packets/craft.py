@@ -39,9 +39,14 @@ def read_values(text: str) -> list[int]:
 
 
 def craft(
-    source: Address, destination: Address, fields: dict[str, int | str], values: Sequence[int] | None, *, lanes: int
+    source: Address,
+    destination: Address,
+    fields: dict[str, int | str],
+    values: Sequence[int] | None,
+    *,
+    lanes_per_frame: int,
 ) -> Packet:
-    """Build a frame; `values` are repeated over the payload of `lanes` 32-bit words, None: no payload.
+    """Build a frame; `values` are repeated over the payload of `lanes_per_frame` 32-bit words, None: no payload.
 
     Fields may have values that no program would send.  Raises UsageError for one that cannot be written.
     """
@@ -54,13 +59,13 @@ def craft(
     wanted: dict[str, Any] = fields | {"flags": flags}
     try:
         header = Aggregation(**wanted)
-        packet = lower / header if values is None else lower / header / _payload(header, values, lanes)
+        packet = lower / header if values is None else lower / header / _payload(header, values, lanes_per_frame)
         return Ether(bytes(packet))
     except Exception as error:  # whatever Scapy and struct make of it; the first line names the field
         raise UsageError(f"that packet cannot be written: {str(error).splitlines()[0]}") from error
 
 
-def _payload(header: Packet, values: Sequence[int], lanes: int) -> Packet:
+def _payload(header: Packet, values: Sequence[int], lanes_per_frame: int) -> Packet:
     lane_format = LaneFormat(header.format) if header.format in list(LaneFormat) else LaneFormat.INT32
-    count = payload_bytes(lanes) * 8 // lane_format.bits
+    count = payload_bytes(lanes_per_frame) * 8 // lane_format.bits
     return LANES[lane_format](lanes=[values[i % len(values)] for i in range(count)])

@@ -28,18 +28,18 @@ class Place:
 
     transport: Transport
     switch: Address
-    lanes: int
+    lanes_per_frame: int
     """32-bit words in a payload."""
     fields: dict[str, int | str]
     """Of a member: its job, epoch and rank, the job's first slot and the slots' first number."""
 
 
 @contextmanager
-def anybody(link: str, switch: Address, lanes: int) -> Iterator[Place]:
+def anybody(link: str, switch: Address, lanes_per_frame: int) -> Iterator[Place]:
     """Open a link without asking anybody: the switch will know nothing of the sender."""
-    transport = open_transport(link, rows=ROWS, frame_bytes=FRAME_BYTES + payload_bytes(lanes), switch=switch)
+    transport = open_transport(link, rows=ROWS, frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame), switch=switch)
     try:
-        yield Place(transport=transport, switch=switch, lanes=lanes, fields={})
+        yield Place(transport=transport, switch=switch, lanes_per_frame=lanes_per_frame, fields={})
     finally:
         transport.close()
 
@@ -69,7 +69,9 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
 
 def send(place: Place, fields: dict[str, int | str], values: list[int] | None) -> Packet:
     """Send one packet; return it as it went out."""
-    packet = craft(place.transport.address, place.switch, place.fields | fields, values, lanes=place.lanes)
+    packet = craft(
+        place.transport.address, place.switch, place.fields | fields, values, lanes_per_frame=place.lanes_per_frame
+    )
     frame = bytes(packet)
     transport = place.transport
     transport.tx_frames[0, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
