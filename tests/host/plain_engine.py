@@ -13,6 +13,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from switchsum.host.engine.exact import most_values
+from switchsum.host.engine.operation import Operation
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, Link
@@ -26,7 +28,7 @@ def told(seed: int) -> list[str]:
     random = np.random.default_rng(seed)
     config = ClusterConfig(
         workers=int(random.integers(1, 5)),
-        lanes=int(random.choice([8, 9])),
+        lanes=int(random.choice([8, 9, 36])),
         window_slots=int(random.integers(1, 9)),
         first_number=int(random.choice([1, 0xFFFF_FFFD])),
         checksum=bool(random.integers(2)),
@@ -56,10 +58,19 @@ def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None
     dtype = kinds[random.integers(len(kinds))]
     operator = str(random.choice(["sum", "average", "max", "min"] if is_float else ["sum", "max", "min", "or"]))
     lanes = str(random.choice(["int32", "int16", "int8"])) if operator in ("sum", "average") and is_float else "int32"
-    size = int(random.integers(1, 200))
+    is_exact = dtype == np.float32 and lanes == "int32" and operator in ("sum", "average") and cluster.config.lanes > 9
+    size = int(random.integers(1, 1 + most_values(cluster.config.lanes) if is_exact else 200))
     arrays = [_values(random, dtype, size) for _ in range(cluster.config.workers)]
     try:
-        cluster.allreduce(arrays, operator, lanes)
+        serials = []
+        for worker, array in zip(cluster.workers, arrays, strict=True):
+            operation = Operation(
+                kind="allreduce", operator=operator, lanes=lanes, values=array, shape=array.shape, exact=is_exact
+            )
+            serials.append(worker.engine.submit(operation, cluster.clock.now_s))
+        cluster.run(
+            lambda: all(serial in worker.finished for serial, worker in zip(serials, cluster.workers, strict=True))
+        )
     except SwitchsumError as error:
         lines.append(str(error))
     lines += [f"{dtype} {operator} {array.tobytes().hex()}" for array in arrays]
