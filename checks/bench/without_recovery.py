@@ -57,12 +57,12 @@ def _never(core: Core) -> Scalar:
 
 _REPLACED = {
     "transmit": _transmit,
-    "settle": _of_slot,
+    "acknowledge": _of_slot,
     "note_result": _of_result,
     "repeat_overtaken": _of_state,
     "probe": _of_state,
     "probe_at": _never,
-    "recall_owed": _of_state,
+    "resend_outstanding": _of_state,
 }
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from switchsum.native.kernels import inner
@@ -24,18 +22,9 @@ from switchsum.protocol.lanes import NOT_FINITE
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO, INT8, INT64
 from .kernels import EXACT, item_bytes, mixed
-from .recovery import settle, transmit
+from .recovery import acknowledge, transmit
+from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Core, Count, OperationRecord, Phase, Slot, State
-
-_IDLE: Final = int(Phase.IDLE)
-_WAITING: Final = int(Phase.WAITING)
-_BLOCKED: Final = int(Phase.BLOCKED)
-_COUNT_BLOCKED: Final = int(Count.BLOCKED)
-_CONTRIBUTION: Final = int(Kind.CONTRIBUTION)
-_INT32_LANES: Final = int(LaneFormat.INT32)
-_INT16_LANES: Final = int(LaneFormat.INT16)
-_INT64_LANES: Final = int(LaneFormat.INT64)
-_PAYLOAD: Final = int(Flag.PAYLOAD)
 
 
 @inner
@@ -77,7 +66,7 @@ def begin_column(state: State, index: int, now: float) -> None:
     """Give a free slot the next column that is meant for it, or leave it idle."""
     core = state.core[0]
     slot = state.slots[index]
-    slot.phase = _IDLE
+    slot.phase = Phase.IDLE
     slot.considered = max(slot.considered, core.oldest)
     while slot.considered < core.submitted:
         serial = slot.considered
@@ -133,16 +122,17 @@ def contribute(state: State, index: int, now: float) -> None:
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
     if state.rows[row].sequence > core.consumed:
-        core.blocked += slot.phase != _BLOCKED
-        core.counts[_COUNT_BLOCKED] += slot.phase != _BLOCKED
-        slot.phase = _BLOCKED
+        core.blocked += slot.phase != Phase.BLOCKED
+        core.counts[Count.BLOCKED] += slot.phase != Phase.BLOCKED
+        slot.phase = Phase.BLOCKED
         return
-    core.blocked -= slot.phase == _BLOCKED
+    core.blocked -= slot.phase == Phase.BLOCKED
     _write_frame(state, index, row)
-    slot.phase = _WAITING
+    slot.phase = Phase.WAITING
     slot.repeats = 0
     slot.held = 0
-    settle(core, slot)  # a slot that waits repeats its last round anyway
+    if ACTIONS[slot.phase, Event.CONTRIBUTED] == Action.ACKNOWLEDGE:
+        acknowledge(core, slot)
     core.waiting += 1
     transmit(state, index, row, now)
 
@@ -153,7 +143,7 @@ def contribute_blocked(state: State, now: float) -> None:
     if state.core[0].blocked == 0:
         return
     for index in range(state.slots.size):
-        if state.slots[index].phase == _BLOCKED:
+        if ACTIONS[state.slots[index].phase, Event.ROW_FREE] == Action.PACK:
             contribute(state, index, now)
 
 
@@ -171,10 +161,10 @@ def _write_frame(state: State, index: int, row: int) -> None:
     for at in range(LOWER_BYTES):
         frame[at] = lower[at]
     frame[AT.version] = WIRE_VERSION
-    frame[AT.kind] = _CONTRIBUTION
+    frame[AT.kind] = Kind.CONTRIBUTION
     frame[AT.operator] = operation.operator
     frame[AT.format] = round_format(slot, operation)
-    frame[AT.flags] = _PAYLOAD if slot.payload else 0
+    frame[AT.flags] = Flag.PAYLOAD if slot.payload else 0
     frame[AT.reason] = 0
     frame[AT.exponent] = round_exponent(slot)
     frame[AT.next_exponent] = slot.next_exponent
@@ -211,11 +201,11 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, target: int
         call(core.pack_exact, source, count, target, core.lanes)
     elif dtype >= INT8:
         call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, core.lanes)
-    elif operation.format == _INT32_LANES:
+    elif operation.format == LaneFormat.INT32:
         call(core.pack, dtype, source, count, target, core.lanes, scale)
     else:
         seed = mixed(np.uint32(core.seed ^ operation.digest)) ^ np.uint32(slot.block)
-        lane_bytes = np.int64(2) if operation.format == _INT16_LANES else np.int64(1)
+        lane_bytes = np.int64(2) if operation.format == LaneFormat.INT16 else np.int64(1)
         call(core.pack_narrow, dtype, lane_bytes, source, count, target, core.lanes, scale, np.int64(mixed(seed)))
 
 
@@ -224,7 +214,7 @@ def round_format(slot: Slot, operation: OperationRecord) -> Scalar:
     """Return the lane format of a slot's round: parts of integers have wider lanes."""
     if slot.stage == WHOLE:
         return operation.format
-    return _INT64_LANES if operation.dtype == INT64 else _INT32_LANES
+    return LaneFormat.INT64 if operation.dtype == INT64 else LaneFormat.INT32
 
 
 @inner

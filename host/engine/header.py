@@ -38,14 +38,6 @@ _UDP_LENGTH: Final = _UDP + 4
 _UDP_CHECKSUM: Final = _UDP + 6
 _PROTOCOL_UDP: Final = 17
 
-_PAYLOAD: Final = int(Flag.PAYLOAD)
-_RESULT: Final = int(Kind.RESULT)
-_HELD: Final = int(Kind.HELD)
-_REJECT: Final = int(Kind.REJECT)
-_BROKEN: Final = int(Count.BROKEN)
-_FOREIGN: Final = int(Count.FOREIGN)
-_FORGED: Final = int(Count.FORGED)
-
 
 @kernel(inline="always")
 def get16(frame: Frame, at: int) -> Scalar:
@@ -81,7 +73,7 @@ def fault(core: Core, frame: Frame) -> int:
     """
     length = frame.size
     if length < FRAME_BYTES:
-        return _BROKEN
+        return Count.BROKEN
     if (
         get16(frame, _ETHERTYPE) != 0x0800
         or frame[_IP_FIRST] != 0x45
@@ -93,22 +85,24 @@ def fault(core: Core, frame: Frame) -> int:
         or get16(frame, _UDP_DESTINATION) != core.own_port
         or get16(frame, _MAC_SOURCE) << 32 | get32(frame, _MAC_SOURCE + 2) != core.switch_mac
     ):
-        return _FOREIGN
+        return Count.FOREIGN
     if frame[AT.version] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
-        return _BROKEN
+        return Count.BROKEN
     kind = frame[AT.kind]
-    payload = np.int64(core.lanes * LANE_BYTES) if kind == _RESULT and frame[AT.flags] & _PAYLOAD else np.int64(0)
-    if kind not in (_RESULT, _HELD, _REJECT) or length != FRAME_BYTES + payload:
-        return _BROKEN
+    payload = (
+        np.int64(core.lanes * LANE_BYTES) if kind == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD else np.int64(0)
+    )
+    if kind not in (Kind.RESULT, Kind.HELD, Kind.REJECT) or length != FRAME_BYTES + payload:
+        return Count.BROKEN
     if (
         get16(frame, AT.job) != core.job
         or get16(frame, AT.epoch) != core.epoch
         or get16(frame, AT.rank) != core.rank
         or get16(frame, AT.tree) != 0
     ):
-        return _FOREIGN
+        return Count.FOREIGN
     if get32(frame, AT.cookie) != core.cookie[0] or get32(frame, AT.cookie + 4) != core.cookie[1]:
-        return _FORGED
+        return Count.FORGED
     return 0
 
 

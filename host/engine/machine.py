@@ -35,10 +35,11 @@ from .recovery import (
     note_result,
     probe,
     probe_at,
-    recall_owed,
     repeat_overtaken,
+    resend_outstanding,
     restore,
 )
+from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Phase, Slot, State
 
 RETRY_S: Final = 0.0005
@@ -49,28 +50,6 @@ LINE_BYTES: Final = 64
 MOST_AHEAD_BYTES: Final = 1024
 """So much of each block is fetched ahead; the processor sees by itself how a longer one goes on."""
 
-_ROUNDS: Final = int(Count.ROUNDS)
-_HELD: Final = int(Count.HELD)
-_REJECTED: Final = int(Count.REJECTED)
-_DUPLICATE: Final = int(Count.DUPLICATE)
-_STALE: Final = int(Count.STALE)
-_FOREIGN: Final = int(Count.FOREIGN)
-_UNEXPECTED: Final = int(Count.UNEXPECTED)
-_FRAMES_RECEIVED: Final = int(Count.FRAMES_RECEIVED)
-_BYTES_RECEIVED: Final = int(Count.BYTES_RECEIVED)
-_OVERFLOWS: Final = int(Count.OVERFLOWS)
-_IDLE: Final = int(Phase.IDLE)
-_WAITING: Final = int(Phase.WAITING)
-_FAILED_MISMATCH: Final = int(Failure.MISMATCH)
-_FAILED_REJECTED: Final = int(Failure.REJECTED)
-_KIND_HELD: Final = int(Kind.HELD)
-_KIND_REJECT: Final = int(Kind.REJECT)
-_PAYLOAD: Final = int(Flag.PAYLOAD)
-_OVERFLOW: Final = int(Flag.OVERFLOW)
-_MISMATCH: Final = int(Flag.MISMATCH)
-_SUM: Final = int(Operator.SUM)
-_INT32_LANES: Final = int(LaneFormat.INT32)
-_INT16_LANES: Final = int(LaneFormat.INT16)
 _ODD: Final = 0x9E37_79B1
 """What serial numbers are multiplied by, so that those near each other differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
@@ -87,7 +66,7 @@ def submit(state: State, now: float) -> None:
     core.submitted += 1
     for column in range(operation.columns):
         index = operation.base + (operation.first_slot + column) % operation.width
-        if state.slots[index].phase == _IDLE:
+        if ACTIONS[state.slots[index].phase, Event.SUBMITTED] == Action.BEGIN:
             begin_column(state, index, now)
 
 
@@ -116,7 +95,7 @@ def poll(state: State, now: float) -> None:
     contribute_blocked(state, now)
     repeat_overtaken(state, now)
     probe(state, now)
-    recall_owed(state, now)
+    resend_outstanding(state, now)
 
 
 @kernel
@@ -130,7 +109,7 @@ def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
     at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
-    return min(at, core.owed_at) if core.owed + core.doubted > 0 else at  # type: ignore[no-any-return]
+    return min(at, core.resend_at) if core.unanswered + core.answered > 0 else at  # type: ignore[no-any-return]
 
 
 @kernel
@@ -171,8 +150,8 @@ def receive(
             _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
         start = _start_of(core, frames, stride, row_list[i])
         length: Scalar = np.int64(length_list[i])
-        core.counts[_FRAMES_RECEIVED] += 1
-        core.counts[_BYTES_RECEIVED] += length
+        core.counts[Count.FRAMES_RECEIVED] += 1
+        core.counts[Count.BYTES_RECEIVED] += length
         lanes = _lanes_at(bodies, body_list, i, start)
         core.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
 
@@ -200,7 +179,7 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
     """
     core = state.core[0]
     index = _slot_of(core, bytes_at(start, FRAME_BYTES))
-    if index >= core.window or state.slots[index].phase != _WAITING:
+    if index >= core.window or state.slots[index].phase != Phase.WAITING:
         return
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
@@ -233,35 +212,59 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     """
     core = state.core[0]
     if core.failure != 0:
-        return _UNEXPECTED
+        return Count.UNEXPECTED
     reason = fault(core, frame)
     if reason != 0:
         return reason
     index = _slot_of(core, frame)
     if index >= core.window:
-        return _FOREIGN
+        return Count.FOREIGN
     slot = state.slots[index]
-    age = (slot.number - get32(frame, AT.number)) & _WORD_MASK
-    if age != 0:
-        if age == 1 and frame[AT.kind] != _KIND_REJECT:
-            note_answer(core, slot)
-        return _FOREIGN if age & _NUMBER_SIGN else (_DUPLICATE if age == 1 else _STALE)
-    if slot.phase != _WAITING:
-        return _FOREIGN
-    operation = state.operations[slot.operation % OPERATIONS]
-    kind = frame[AT.kind]
-    if kind == _KIND_HELD:
+    action = ACTIONS[slot.phase, _event_of(state, slot, frame)]
+    if action == Action.TAKE:
+        _take_result(state, index, frame, lanes, now)
+        return Count.ROUNDS
+    if action == Action.NOTE_HELD:
         note_held(core, slot, get32(frame, AT.bitmap))
-        return _HELD
-    if kind == _KIND_REJECT:
-        # What it refused is all there, and may have been broken on the way.
-        if not _is_of_round(slot, operation, frame):
-            return _UNEXPECTED
-        core.failure = _FAILED_REJECTED
+        return Count.HELD
+    if action in (Action.FAIL_MISMATCH, Action.FAIL_REJECTED):
+        is_refused = action == Action.FAIL_REJECTED
+        core.failure = Failure.REJECTED if is_refused else Failure.MISMATCH
         core.failed = slot.operation
-        core.reason = frame[AT.reason]
-        return _REJECTED
-    return _take_result(state, index, frame, lanes, now)
+        core.reason = frame[AT.reason] if is_refused else 0
+        return Count.REJECTED if is_refused else Count.ROUNDS
+    if action == Action.NOTE_ANSWER:
+        note_answer(core, slot)
+        return Count.DUPLICATE
+    if action == Action.DUPLICATE:
+        return Count.DUPLICATE
+    if action == Action.STALE:
+        return Count.STALE
+    return Count.UNEXPECTED if action == Action.UNEXPECTED else Count.FOREIGN
+
+
+@inner
+def _event_of(state: State, slot: Slot, frame: Frame) -> int:
+    """Tell what a frame about a slot is to it (an `Event`)."""
+    kind = frame[AT.kind]
+    age = (slot.number - get32(frame, AT.number)) & _WORD_MASK
+    if age & _NUMBER_SIGN:
+        return Event.NEWER
+    if age > 1:
+        return Event.OLDER
+    if age == 1:
+        return Event.FORMER_REJECT if kind == Kind.REJECT else Event.FORMER
+    if kind == Kind.HELD:
+        return Event.HELD
+    if slot.phase != Phase.WAITING:
+        return Event.RESULT  # there is no contribution to compare it with
+    operation = state.operations[slot.operation % OPERATIONS]
+    if kind == Kind.REJECT:
+        # What the switch refused is all there, and may have been broken on the way.
+        return Event.REJECT if _is_of_round(slot, operation, frame) else Event.CONTRADICTION
+    if frame[AT.flags] & Flag.MISMATCH:
+        return Event.MISMATCH
+    return Event.RESULT if _agrees(slot, operation, frame) else Event.CONTRADICTION
 
 
 @inner
@@ -277,18 +280,11 @@ def _is_of_round(slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar
 
 
 @inner
-def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float) -> int:
+def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float) -> None:
     """Take the result of the round that a slot waits for."""
     core = state.core[0]
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
-    flags = frame[AT.flags]
-    if flags & _MISMATCH:
-        core.failure = _FAILED_MISMATCH
-        core.failed = slot.operation
-        return _ROUNDS
-    if not _agrees(slot, operation, frame):
-        return _UNEXPECTED
     note_result(state, index, now)
     core.progress += 1
     core.waiting -= 1
@@ -304,7 +300,6 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     else:
         _end_column(state, slot, operation)
         begin_column(state, index, now)
-    return _ROUNDS
 
 
 @inner
@@ -314,7 +309,7 @@ def _agrees(slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar:
         return False
     # Lanes come if anybody sent them, and the one who named a block does.
     can_have_lanes = slot.block != NO_BLOCK and slot.exponent != NOT_FINITE
-    has_lanes = frame[AT.flags] & _PAYLOAD != 0
+    has_lanes = frame[AT.flags] & Flag.PAYLOAD != 0
     if has_lanes != can_have_lanes and (has_lanes or slot.named or slot.payload):
         return False
     # The minimum is at most what this worker named itself, with an exponent that covers this worker's.
@@ -341,7 +336,7 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     if slot.exponent == NOT_FINITE:
         call(core.fill_nan, dtype, target, count)
         return False
-    if flags & _PAYLOAD == 0:
+    if flags & Flag.PAYLOAD == 0:
         return False
     if slot.stage != WHOLE:
         kept = core.kept + index * core.lanes * LANE_BYTES
@@ -355,18 +350,18 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
         call(core.unpack_exact, lanes, count, target, operation.share)
         return False
     if dtype >= INT8:
-        if flags & _OVERFLOW and operation.operator == _SUM:
-            core.counts[_OVERFLOWS] += 1
+        if flags & Flag.OVERFLOW and operation.operator == Operator.SUM:
+            core.counts[Count.OVERFLOWS] += 1
             slot.stage = 1
             slot.named = 1
             return True
         call(core.unpack_integers, dtype, operation.mapping, lanes, count, target)
         return False
     step = core.steps[operation.format, slot.exponent] * operation.share
-    if operation.format == _INT32_LANES:
+    if operation.format == LaneFormat.INT32:
         call(core.unpack, dtype, lanes, count, target, step)
     else:
-        lane_bytes = np.int64(2) if operation.format == _INT16_LANES else np.int64(1)
+        lane_bytes = np.int64(2) if operation.format == LaneFormat.INT16 else np.int64(1)
         call(core.unpack_narrow, dtype, lane_bytes, lanes, count, target, step)
     return False
 

@@ -16,13 +16,14 @@ the switch answers with the result, or with `held` if others are missing.  Two r
 Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
 contribution already, but one that was restarted in between would take it for a block of zeros.
 
-A switch that was restarted has forgotten every round.  Members of a slot differ by at most one round, so whoever waits
-in the later one has the result that another still lacks: from the second repeat on, the contribution of the round
-before goes along (`held` for the later round says nothing about the earlier).  A slot that is told of the restart
-(`restarted`) *owes* its last round, or the one that it waits in: whoever lacks that result needs this contribution
-again, also when the slot waits for nothing any more.  No answer about that round pays, for it may be a copy from before
-the restart that was late; only the slot's next contribution does, since nobody begins that round without the last one's
-result.  Until then the slot repeats what it owes, often until there is an answer, and then less and less often.
+What is lost, and what happens:
+
+* a contribution: the slot waits, the others' repeats get HELD; its repeat is the first copy that the switch sees.
+* a result: the slot waits; its repeat gets the stored result.
+* HELD: the next repeat gets another one.
+* the switch's memory (a restart): slots that wait repeat their contribution and the one before, others the last one,
+  for it is outstanding; see `rules.py` for why this is enough.  They do so often until there is an answer, and then
+  less and less often.
 """
 
 from __future__ import annotations
@@ -36,15 +37,8 @@ from switchsum.native.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
 from .header import fill_checksum
-from .state import NEVER, Core, Count, Phase, Slot, State
-
-_WAITING: Final = int(Phase.WAITING)
-_REPEAT: Final = int(Flag.REPEAT)
-_OVERTAKEN: Final = int(Count.OVERTAKEN)
-_PROBES: Final = int(Count.PROBES)
-_RECALLED: Final = int(Count.RECALLED)
-_FRAMES_SENT: Final = int(Count.FRAMES_SENT)
-_BYTES_SENT: Final = int(Count.BYTES_SENT)
+from .rules import ACTIONS, Action, Event
+from .state import NEVER, Core, Count, Outstanding, Slot, State
 
 _PROBES_AT_ONCE: Final = 2
 _CREDIT: Final = 2
@@ -55,9 +49,6 @@ _MANY: Final = 32
 """So many waiting slots are not searched for each batch of results."""
 _MOST_DOUBLINGS: Final = 6
 _MOST_DOUBLINGS_HELD: Final = 3
-_UNANSWERED: Final = 1
-_DOUBTED: Final = 2
-"""Values of a slot's `owed`."""
 
 
 @inner
@@ -80,8 +71,8 @@ def _queue(state: State, row: int) -> None:
     state.queue[0, core.queued] = row
     state.queue[1, core.queued] = length
     core.queued += 1
-    core.counts[_FRAMES_SENT] += 1
-    core.counts[_BYTES_SENT] += length
+    core.counts[Count.FRAMES_SENT] += 1
+    core.counts[Count.BYTES_SENT] += length
 
 
 @inner
@@ -98,7 +89,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     row = 2 * index + (slot.number & 1)
     _mark_repeat(state, row)
     slot.repeats += 1
-    if slot.repeats > 1:
+    if slot.repeats > 1 and ACTIONS[slot.phase, Event.REPEATED] == Action.REPEAT_FORMER:
         _recall(state, index)
     transmit(state, index, row, now)
 
@@ -108,8 +99,8 @@ def _mark_repeat(state: State, row: int) -> None:
     """Set the flag that says so in the frame in a row."""
     core = state.core[0]
     frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
-    if frame[AT.flags] & _REPEAT == 0:
-        frame[AT.flags] |= _REPEAT
+    if frame[AT.flags] & Flag.REPEAT == 0:
+        frame[AT.flags] |= Flag.REPEAT
         if core.checksum:
             fill_checksum(frame)
 
@@ -121,7 +112,7 @@ def _recall(state: State, index: int) -> None:
     if 0 < state.rows[row].sequence <= state.core[0].consumed:
         _mark_repeat(state, row)
         _queue(state, row)
-        state.core[0].counts[_RECALLED] += 1
+        state.core[0].counts[Count.RECALLED] += 1
 
 
 @inner
@@ -131,51 +122,54 @@ def restore(state: State, now: float) -> None:
     for index in range(state.slots.size):
         slot = state.slots[index]
         slot.held = 0
-        settle(core, slot)
-        core.owed += 1
-        slot.owed = _UNANSWERED
-        if slot.phase == _WAITING and state.unanswered[index] <= core.consumed:
+        action = ACTIONS[slot.phase, Event.RESTARTED]
+        if action in (Action.NOTE_OUTSTANDING, Action.NOTE_AND_REPEAT):
+            acknowledge(core, slot)
+            core.unanswered += 1
+            slot.outstanding = Outstanding.UNANSWERED
+        if action == Action.NOTE_AND_REPEAT and state.unanswered[index] <= core.consumed:
             slot.repeats += 1
             _repeat(state, index, now)
-            core.counts[_PROBES] += 1
-    core.owed_at = now
-    core.owed_pause_s = core.timeout_s
+            core.counts[Count.PROBES] += 1
+    core.resend_at = now
+    core.resend_pause_s = core.timeout_s
 
 
 @inner
-def settle(core: Core, slot: Slot) -> None:
-    """Note that a slot owes nothing any more."""
-    core.owed -= slot.owed == _UNANSWERED
-    core.doubted -= slot.owed == _DOUBTED
-    slot.owed = 0
+def acknowledge(core: Core, slot: Slot) -> None:
+    """Note that nothing of a slot is outstanding any more."""
+    core.unanswered -= slot.outstanding == Outstanding.UNANSWERED
+    core.answered -= slot.outstanding == Outstanding.ANSWERED
+    slot.outstanding = Outstanding.NOTHING
 
 
 @inner
 def note_answer(core: Core, slot: Slot) -> None:
     """Note that an answer about a slot's last round has come, which may be older than the restart."""
-    if slot.owed == _UNANSWERED:
-        slot.owed = _DOUBTED
-        core.owed -= 1
-        core.doubted += 1
+    if slot.outstanding == Outstanding.UNANSWERED:
+        slot.outstanding = Outstanding.ANSWERED
+        core.unanswered -= 1
+        core.answered += 1
 
 
 @inner
-def recall_owed(state: State, now: float) -> None:
-    """Repeat what slots owe to a restarted switch; one that waits repeats it anyway."""
+def resend_outstanding(state: State, now: float) -> None:
+    """Repeat what is outstanding since the switch was restarted; a slot that waits repeats it anyway."""
     core = state.core[0]
-    if core.owed + core.doubted == 0 or now < core.owed_at:
+    if core.unanswered + core.answered == 0 or now < core.resend_at:
         return
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if slot.owed and slot.phase != _WAITING:
+        action = ACTIONS[slot.phase, Event.RESEND_DUE]
+        if slot.outstanding and action == Action.REPEAT_FORMER:
             if state.rows[2 * index + (~slot.number & 1)].sequence == 0:
-                settle(core, slot)  # it has never contributed
+                acknowledge(core, slot)  # it has never contributed
             else:
                 _recall(state, index)
-    core.owed_at = now + core.owed_pause_s
-    core.owed_pause_s *= 2
-    if core.owed > 0:
-        core.owed_pause_s = min(core.owed_pause_s, core.timeout_max_s)
+    core.resend_at = now + core.resend_pause_s
+    core.resend_pause_s *= 2
+    if core.unanswered > 0:
+        core.resend_pause_s = min(core.resend_pause_s, core.timeout_max_s)
 
 
 @inner
@@ -250,16 +244,19 @@ def repeat_overtaken(state: State, now: float) -> None:
             if core.credit == 0:
                 continue
             core.credit -= 1
-        _repeat(state, index, now)
-        core.counts[_OVERTAKEN] += 1
+        if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
+            _repeat(state, index, now)
+            core.counts[Count.OVERTAKEN] += 1
     core.credit = 0
 
 
 @inner
 def _probe_slot(state: State, index: int, now: float) -> int:
     """Repeat a slot's contribution as a probe; return how many that makes."""
+    if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
+        return 0
     _repeat(state, index, now)
-    state.core[0].counts[_PROBES] += 1
+    state.core[0].counts[Count.PROBES] += 1
     return 1
 
 

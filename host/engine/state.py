@@ -42,6 +42,16 @@ class Phase(IntEnum):
     """The contribution cannot be packed yet, for the transport still reads the row."""
 
 
+class Outstanding(IntEnum):
+    """Whether a switch that was restarted may lack a slot's last round; see `switchsum.host.engine.rules`."""
+
+    NOTHING = 0
+    UNANSWERED = 1
+    """It may, and nothing has come about that round since."""
+    ANSWERED = 2
+    """It may; something has come, perhaps from before the restart."""
+
+
 WHOLE: Final = 0
 """A slot's stage: its block is added as it is.  From 1 on: that part of it (see `switchsum.host.engine.integers`); with
 integers the stage travels as the exponent, so that it is part of what all must agree in."""
@@ -194,12 +204,12 @@ class Core(Record):
     timeout_max_s: Float64
     moved_at: Float64
     """When a frame was last queued or a result came."""
-    # After a restart of the switch: slots whose last round it may not know, without an answer about it and with one
-    # that may be older, when to repeat, and the next pause.
-    owed: Int64
-    doubted: Int64
-    owed_at: Float64
-    owed_pause_s: Float64
+    # After a restart of the switch: slots whose last round is outstanding, without an answer about it and with one that
+    # may be older, when to repeat these rounds, and the next pause.
+    unanswered: Int64
+    answered: Int64
+    resend_at: Float64
+    resend_pause_s: Float64
     # What came of it all.
     progress: Int64
     """Rounds since Python last looked."""
@@ -251,8 +261,8 @@ class Slot(Record):
     """1: the round before was repeated, so this worker is behind the others here."""
     held: UInt8
     """1: the switch has said so, and `seen` is its bitmap."""
-    owed: UInt8
-    """The switch was restarted, and may not know the last round; 1: no answer since, 2: some answer."""
+    outstanding: UInt8
+    """An `Outstanding`."""
 
 
 class OperationRecord(Record):

@@ -336,12 +336,12 @@ class Engine:
     @property
     def owes(self) -> bool:
         """Whether a restarted switch has yet to answer about rounds that are over here."""
-        return bool(self._state.core[0]["owed"])
+        return bool(self._state.core[0]["unanswered"])
 
     def is_due(self, now: float) -> bool:
         """Whether a restarted switch is to be told again of rounds that are over here, though an answer came."""
         core = self._state.core[0]
-        return bool(core["doubted"] and now >= core["owed_at"])
+        return bool(core["answered"] and now >= core["resend_at"])
 
     @property
     def wake_at(self) -> float:
