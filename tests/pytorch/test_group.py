@@ -19,7 +19,8 @@ from ..timing import patience
 from .conftest import RANKS, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
-from switchsum.torch.work import Completer  # noqa: E402  (it needs torch)
+from switchsum.torch.hooks import CompressedHook  # noqa: E402  (it needs torch)
+from switchsum.torch.work import Completer  # noqa: E402
 
 dist = torch.distributed
 OP = dist.ReduceOp
@@ -527,5 +528,43 @@ def test_operations_overlap(groups: list[Any]) -> None:
         for work in reversed(works):
             work.wait()
         assert all(torch.equal(tensor, torch.full((2000,), float(RANKS))) for tensor in tensors)
+
+    on_all(groups, call)
+
+
+class Interrupted:
+    """A compressor that sends all; a signal handler raises where it finishes its second parameter first."""
+
+    def __init__(self) -> None:
+        self.finished: list[str] = []
+
+    def begin(self, communicator: Any, key: str, gradient: Any) -> Any:
+        values = gradient.copy()
+        handles = [communicator.allreduce_async(values, "average")]
+
+        def finish() -> Any:
+            self.finished.append(key)
+            if self.finished == ["0/2", "1/3"]:
+                raise KeyError("a signal handler's")
+            return values
+
+        return SimpleNamespace(handles=handles, finish=finish)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: object) -> None:
+        pass
+
+
+def test_a_hook_that_is_interrupted_finishes_each_parameter_once(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        compressor = Interrupted()
+        buffer = torch.full((5,), group.rank() + 1.0)
+        parameters = [torch.zeros(2), torch.zeros(3)]
+        bucket: Any = SimpleNamespace(buffer=lambda: buffer, parameters=lambda: parameters, index=lambda: 0)
+        CompressedHook(compressor, group)(None, bucket).wait()
+        assert torch.equal(buffer, torch.full((5,), TOTAL / RANKS))
+        assert compressor.finished == ["0/2", "1/3", "1/3"]
 
     on_all(groups, call)

@@ -34,7 +34,7 @@ class Exchange(Protocol):
         ...
 
     def finish(self) -> Floats:
-        """Return the average, once they have."""
+        """Return the average, once they have; called again only where a signal handler has raised in it."""
         ...
 
 
@@ -132,8 +132,12 @@ class CompressedHook:
         exchanges = self._begin(group.connect(), self._parts(bucket), gradient)
         handles = [handle for exchange in exchanges for handle in exchange.handles]
 
-        def finish() -> None:
-            buffer.copy_(torch.from_numpy(np.concatenate([exchange.finish() for exchange in exchanges])))
+        means: list[Floats] = []
+
+        def finish() -> None:  # which begins anew after what a signal handler has raised in it
+            while len(means) < len(exchanges):
+                means.append(exchanges[len(means)].finish())
+            buffer.copy_(torch.from_numpy(np.concatenate(means)))
 
         return group.begun(handles, [buffer], finish).get_future().then(lambda future: future.value()[0])
 
