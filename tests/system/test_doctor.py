@@ -81,6 +81,13 @@ def test_broken_program_is_told_from_a_missing_one(tmp_path: Path, monkeypatch: 
     assert "shared object" in finding.found
 
 
+def test_a_system_without_packages_of_p4c_gets_its_page_and_not_bmv2s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.freedesktop_os_release", lambda: {"ID": "arch"})
+    monkeypatch.setenv("PATH", "")
+    assert check_program("p4c-bm2-ss").remedy.startswith("https://github.com/p4lang/p4c#")
+    assert machine.check_bmv2().remedy.startswith("https://github.com/p4lang/behavioral-model")
+
+
 def check_program(name: str) -> Finding:
     return next(machine.check_program(program) for program in machine.programs() if program.name == name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
+from switchsum import launch
 from switchsum.cli import app
 from switchsum.launch import authority
 from switchsum.native import tls
 from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import ControllerUnreachable, SwitchsumError, UsageError
+from switchsum.protocol.errors import ControllerUnreachable, LocalError, SwitchsumError, UsageError
 
 from ..timing import patience
 
@@ -31,6 +33,19 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert made.exit_code == 0, made.output
     assert "worker: SWITCHSUM_TLS=" in made.output.replace("\n", "")
     return directory
+
+
+def test_certificates_without_cryptography_name_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(launch, "authority")
+    monkeypatch.setitem(sys.modules, "switchsum.launch.authority", None)
+    refused = CliRunner().invoke(app, ["tls", str(tmp_path / "made")])
+    # Not the name of an extra of ours, which no index knows for a clone.
+    assert isinstance(refused.exception, LocalError)
+    command = f"{sys.executable} -m pip install cryptography"
+    assert str(refused.exception) == f"certificates need the package cryptography: {command}"
+    assert not (tmp_path / "made").exists()
 
 
 class Echo:
