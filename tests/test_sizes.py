@@ -32,7 +32,6 @@ LARGER = {
     "host/links/socket_loop.py:_run()": (22, _ENGINE),
     "switch/loop.py:_run": (75, "one loop, in one kernel"),
     "switch/loop.py:_run()": (12, _SWITCH),
-    "src/switchsum/torch/group.py": (520, "c10d's methods, one after the other"),
     "src/switchsum/cli/controller.py:controller": (70, _COMMAND),
     "src/switchsum/cli/controller.py:controller()": (12, _COMMAND),
     "src/switchsum/cli/packets.py:send()": (13, _COMMAND),

@@ -27,6 +27,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.torch import sparse
 from switchsum.torch.detours import Detours
 from switchsum.torch.devices import backends_of, shared_by_device
+from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
@@ -38,8 +39,6 @@ from switchsum.torch.work import Completer, SwitchWork
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM
 _CPU: Final = torch.device("cpu")
-
-Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,7 @@ class GroupStatistics:
 
 @kept_out_of_graphs
 @shared_by_device
-class SwitchGroup(dist.ProcessGroup):
+class SwitchGroup(Forwarded):
     """A process group whose reductions, broadcasts and gathers go through a switch."""
 
     def __init__(
@@ -382,53 +381,6 @@ class SwitchGroup(dist.ProcessGroup):
             return self._over_gloo("barrier", opts or c10d.BarrierOptions())
         return self.begun([self.connect().barrier_async()], [], lambda: None)
 
-    # What goes from one rank to another, or gives each rank a value of its own: gloo's.
-
-    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
-        """Give the root the tensors of all ranks."""
-        return self._passed_on("gather", outputs, inputs, opts or c10d.GatherOptions())
-
-    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
-        """Give each rank a tensor of the root."""
-        return self._passed_on("scatter", outputs, inputs, opts or c10d.ScatterOptions())
-
-    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
-        """Give each rank a tensor of every rank; this group's gloo has it for parts of one tensor only."""
-        sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, inputs)]
-        flat = [torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) for tensors in (outputs, inputs)]
-        self.all_to_all_single(flat[0], flat[1], sizes[0], sizes[1], opts).wait()
-        for tensor, values in zip(outputs, flat[0].split(sizes[0]), strict=True):
-            tensor.detach().copy_(values.reshape(tensor.shape))
-        return SwitchWork([], list(outputs), lambda: None)
-
-    def all_to_all_single(
-        self,
-        output: torch.Tensor,
-        input: torch.Tensor,
-        output_splits: Sequence[int] | None = None,
-        input_splits: Sequence[int] | None = None,
-        opts: Any = None,
-    ) -> dist.Work:
-        """Give each rank a part of every rank's tensor."""
-        splits = list(output_splits or ()), list(input_splits or ())
-        return self._passed_on("alltoall_base", output, input, *splits, opts or c10d.AllToAllOptions())
-
-    def send(self, tensors: Tensors, destination: int, tag: int = 0) -> dist.Work:
-        """Send a tensor to one rank."""
-        return self._passed_on("send", tensors, destination, tag)
-
-    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> dist.Work:
-        """Receive a tensor from one rank."""
-        return self._passed_on("recv", tensors, source, tag)
-
-    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
-        """Receive a tensor from any rank."""
-        return self._passed_on("recv_anysource", tensors, tag)
-
-    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Refuse: the switch names missing ranks in any barrier's error."""
-        raise NotImplementedError("monitored_barrier: use barrier(), whose time-out names the missing ranks")
-
     def _start_coalescing(self, device: torch.device) -> None:
         """Do nothing: all that is in flight together is coalesced."""
         if device.type in self.others:
@@ -445,7 +397,7 @@ class SwitchGroup(dist.ProcessGroup):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-    alltoall_base = all_to_all_single
+    alltoall_base = Forwarded.all_to_all_single
 
     @property
     def _is_alone(self) -> bool:
@@ -462,14 +414,6 @@ class SwitchGroup(dist.ProcessGroup):
                 return None
             chosen.append(reduction)
         return chosen
-
-    def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
-        self._passed += 1
-        return getattr(self._gloo, name)(*arguments)
-
-    def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
-        self._detours.note(name)
-        return self._over_gloo(name, *arguments)
 
 
 def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:

@@ -1,0 +1,80 @@
+"""The collectives of a process group that gloo serves: from rank to rank, or a value of its own for each rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from switchsum.torch.detours import Detours
+from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.work import SwitchWork
+
+Tensors = Sequence[torch.Tensor]
+
+
+@kept_out_of_graphs
+class Forwarded(dist.ProcessGroup):
+    """What a group passes on to its gloo."""
+
+    _gloo: Any
+    _detours: Detours
+    _passed: int
+    """How many calls gloo was given."""
+
+    def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Give the root the tensors of all ranks."""
+        return self._passed_on("gather", outputs, inputs, opts or c10d.GatherOptions())
+
+    def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
+        """Give each rank a tensor of the root."""
+        return self._passed_on("scatter", outputs, inputs, opts or c10d.ScatterOptions())
+
+    def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
+        """Give each rank a tensor of every rank; this group's gloo has it for parts of one tensor only."""
+        sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, inputs)]
+        flat = [torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) for tensors in (outputs, inputs)]
+        self.all_to_all_single(flat[0], flat[1], sizes[0], sizes[1], opts).wait()
+        for tensor, values in zip(outputs, flat[0].split(sizes[0]), strict=True):
+            tensor.detach().copy_(values.reshape(tensor.shape))
+        return SwitchWork([], list(outputs), lambda: None)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+        opts: Any = None,
+    ) -> dist.Work:
+        """Give each rank a part of every rank's tensor."""
+        splits = list(output_splits or ()), list(input_splits or ())
+        return self._passed_on("alltoall_base", output, input, *splits, opts or c10d.AllToAllOptions())
+
+    def send(self, tensors: Tensors, destination: int, tag: int = 0) -> dist.Work:
+        """Send a tensor to one rank."""
+        return self._passed_on("send", tensors, destination, tag)
+
+    def recv(self, tensors: Tensors, source: int, tag: int = 0) -> dist.Work:
+        """Receive a tensor from one rank."""
+        return self._passed_on("recv", tensors, source, tag)
+
+    def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
+        """Receive a tensor from any rank."""
+        return self._passed_on("recv_anysource", tensors, tag)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Refuse: the switch names missing ranks in any barrier's error."""
+        raise NotImplementedError("monitored_barrier: use barrier(), whose time-out names the missing ranks")
+
+    def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
+        self._passed += 1
+        return getattr(self._gloo, name)(*arguments)
+
+    def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
+        self._detours.note(name)
+        return self._over_gloo(name, *arguments)
