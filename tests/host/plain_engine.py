@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from switchsum.host.engine.exact import most_values
+from switchsum.host.engine.exact import DIGITS, most_values
 from switchsum.host.engine.operation import Operation
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.testing.cluster import Cluster, ClusterConfig
@@ -53,12 +53,14 @@ def told(seed: int) -> list[str]:
 
 def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None:
     """Do one allreduce and tell its results."""
-    is_float = bool(random.integers(2))
+    is_exact = cluster.config.lanes > DIGITS and bool(random.integers(2))
+    is_float = is_exact or bool(random.integers(2))
     kinds = FLOATS if is_float else INTEGERS
-    dtype = kinds[random.integers(len(kinds))]
+    dtype = FLOATS[0] if is_exact else kinds[random.integers(len(kinds))]
     operator = str(random.choice(["sum", "average", "max", "min"] if is_float else ["sum", "max", "min", "or"]))
+    operator = "average" if is_exact else operator
     lanes = str(random.choice(["int32", "int16", "int8"])) if operator in ("sum", "average") and is_float else "int32"
-    is_exact = dtype == np.float32 and lanes == "int32" and operator in ("sum", "average") and cluster.config.lanes > 9
+    lanes = "int32" if is_exact else lanes
     size = int(random.integers(1, 1 + most_values(cluster.config.lanes) if is_exact else 200))
     arrays = [_values(random, dtype, size) for _ in range(cluster.config.workers)]
     try:
