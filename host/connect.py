@@ -7,7 +7,6 @@ import os
 from numbers import Integral, Real
 from typing import Final, TypeVar
 
-from switchsum.native.batchsocket import receive_bytes
 from switchsum.native.sockets import controller_address
 from switchsum.native.starting import ANSWER_S, start_limit
 from switchsum.native.trace import Trace
@@ -21,7 +20,6 @@ from .engine.worker import Engine, EngineConfig
 from .links.base import Transport
 from .links.driver import Driver
 from .links.names import check_link, open_transport
-from .links.shm import cached_bytes
 from .links.warm import warm_up, warm_up_on
 
 SWITCH_TIMEOUT_S: Final = 20.0
@@ -86,8 +84,7 @@ def connect(
         world_size=world_size,
         call_s=min(CALL_S, patience_s),
         patience_s=patience_s,
-        receive_bytes=receive_bytes() if link.startswith("udp:") else 0,
-        window_bytes=cached_bytes(world_size) if link.startswith("shm:") else 0,
+        **_most_in_flight(link, world_size),
     )
     transport = None
     try:
@@ -157,6 +154,19 @@ def _admit(
         checksum=checksum,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
+
+
+def _most_in_flight(link: str, world_size: int) -> dict[str, int]:
+    """Return how many bytes a link lets be in flight, as `Membership` takes it."""
+    if link.startswith("udp:"):
+        from switchsum.native.batchsocket import receive_bytes  # noqa: PLC0415
+
+        return {"receive_bytes": receive_bytes()}
+    if link.startswith("shm:"):
+        from .links.shm import cached_bytes  # noqa: PLC0415
+
+        return {"window_bytes": cached_bytes(world_size)}
+    return {}
 
 
 def _check_whole(name: str, number: object, *, least: int) -> None:

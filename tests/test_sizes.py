@@ -25,8 +25,6 @@ _ENGINE = "the worker's engine and its loops, which are to be written anew"
 _SWITCH = "kernels take their arrays one by one"
 _COMMAND = "a command has as many parameters as options"
 LARGER = {
-    "host/api/calls.py": (480, "the collectives' contracts, one docstring each"),
-    "host/api/communicator.py": (580, _ENGINE),
     "host/connect.py:connect": (95, "mostly its docstring: one line for each argument"),
     "host/links/packet_loop.py:_run()": (17, _ENGINE),
     "host/links/socket_loop.py:_run()": (22, _ENGINE),

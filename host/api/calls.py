@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cached_property, wraps
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,56 +14,17 @@ import numpy.typing as npt
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.prepared import Prepared
-from . import collectives, sparse
-from .collectives import Again, Call, How, Place, is_integer
+from . import collectives
+from .collectives import Call, Options, Place, RepeatedCall, is_integer
 from .handle import Handle
-from .programs import Programs
-from .sparse import LastStep, SparseSum
+from .interrupts import breaks_between_steps, breaks_if_interrupted
+
+if TYPE_CHECKING:
+    from .sparse import LastStep, SparseSum
+from .steps import StepQueue
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
-_P = ParamSpec("_P")
 Made = TypeVar("Made")
-
-
-def _whole(method: Callable[_P, Made]) -> Callable[_P, Made]:
-    """Break the communicator where something foreign is raised between the lines of a call, and not at a good place.
-
-    What a signal handler raises where it can be held back, is; a few lines are left, where nobody could tell whether
-    other ranks wait for this one.
-    """
-
-    @wraps(method)
-    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
-        try:
-            return method(*arguments, **options)
-        except BaseException as error:
-            if not _is_about_arguments(error):
-                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
-            raise
-
-    return call
-
-
-def _in_steps(method: Callable[_P, Made]) -> Callable[_P, Made]:
-    """Do the same where a call is several collectives, of which each may come to a good end."""
-
-    @wraps(method)
-    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
-        try:
-            return method(*arguments, **options)
-        except BaseException as error:
-            if not _is_about_arguments(error):
-                arguments[0]._delivered = None  # type: ignore[attr-defined]
-                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
-            raise
-
-    return call
-
-
-def _is_about_arguments(error: BaseException) -> bool:
-    """Whether a call did not come to its first line, for it does not take such arguments."""
-    trace = error.__traceback__
-    return isinstance(error, TypeError) and trace is not None and trace.tb_next is None
 
 
 class CollectiveCalls(ABC):
@@ -77,7 +38,7 @@ class CollectiveCalls(ABC):
     """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
     lanes: int
     """32-bit lanes in a frame."""
-    _programs: Programs
+    _steps: StepQueue
 
     @abstractmethod
     def _start(self, call: Call, background: bool) -> Handle:
@@ -93,11 +54,11 @@ class CollectiveCalls(ABC):
         """Let further allreduces of a kind be begun without being described again."""
 
     @abstractmethod
-    def _run_alone(self, call: Again) -> bool:
+    def _run_alone(self, call: RepeatedCall) -> bool:
         """Do what `_run` does, sooner; False, and nothing was done, if others are in flight, or each is noted."""
 
     @abstractmethod
-    def _run(self, call: Call | Again) -> Any:
+    def _run(self, call: Call | RepeatedCall) -> Any:
         """Begin a collective, wait for it, and return its result: what `_start` and the handle's `wait` do, sooner."""
 
     @abstractmethod
@@ -172,15 +133,15 @@ class CollectiveCalls(ABC):
         OperationMismatch on every rank if they called something different from each other (one whose call was refused
         raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
-        try:  # what `_whole` does, sooner
+        try:  # what `breaks_if_interrupted` does, sooner
             is_plain = block is None and type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
             known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
             if known is not None:
-                again = Again(known, array, saturate)
+                again = RepeatedCall(known, array, saturate)
                 if not self._run_alone(again):
                     self._run(again)
                 return array
-            how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+            how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
             if block is not None:
                 return self._in_blocks(array, block, how)
             call = self._checked(lambda: collectives.allreduce(array, how, self._place))
@@ -192,16 +153,18 @@ class CollectiveCalls(ABC):
             self._broken_off(error)
             raise
 
-    @_in_steps
-    def _in_blocks(self, array: Array, block: int | str, how: How) -> Array:
+    @breaks_between_steps
+    def _in_blocks(self, array: Array, block: int | str, how: Options) -> Array:
         return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
 
-    def _blocks(self, array: Array, block: int | str, how: How, background: bool) -> Callable[[], LastStep]:
+    def _blocks(self, array: Array, block: int | str, how: Options, background: bool) -> Callable[[], LastStep]:
         """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""
         self._checked(lambda: collectives.allreduce_blocks(array, how))
+        from . import sparse  # noqa: PLC0415 - many jobs add no sparse arrays
+
         return lambda: sparse.allreduce_blocks(self, array, block, how, background)
 
-    @_in_steps
+    @breaks_between_steps
     def allreduce_sparse(
         self,
         indices: npt.NDArray[Any],
@@ -227,10 +190,10 @@ class CollectiveCalls(ABC):
         be added, or `keep` negative; SumOverflow on every rank, before anything is added, if on any of them the values
         of a repeated index alone do not fit; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
         """
-        steps = self._sparse(indices, values, size, How(operator=op, lanes=lanes), keep, background=False)
+        steps = self._sparse(indices, values, size, Options(operator=op, lanes=lanes), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
-    @_whole
+    @breaks_if_interrupted
     def allreduce_sparse_async(
         self,
         indices: npt.NDArray[Any],
@@ -246,18 +209,20 @@ class CollectiveCalls(ABC):
         It has several steps, which a thread takes: collectives that are begun after it wait with their first step for
         its last one to begin.
         """
-        how = How(operator=op, lanes=lanes)
-        return self._programs.begin(self._sparse(indices, values, size, how, keep, background=True))
+        how = Options(operator=op, lanes=lanes)
+        return self._steps.begin(self._sparse(indices, values, size, how, keep, background=True))
 
     def _sparse(
         self,
         indices: npt.NDArray[Any],
         values: npt.NDArray[Any],
         size: int,
-        how: How,
+        how: Options,
         keep: int | None,
         background: bool,
     ) -> Callable[[], LastStep]:
+        from . import sparse  # noqa: PLC0415
+
         def prepare() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
             if not is_integer(size) or size > sparse.MOST_ROWS:
                 raise UsageError(f"size is a number of rows, at most {sparse.MOST_ROWS}, not {size!r}")
@@ -269,7 +234,7 @@ class CollectiveCalls(ABC):
             fault = f"keep is a number of single values, not {keep!r} of {list(values.shape)}"
         return lambda: sparse.allreduce_sparse(self, indices, values, size, how, background, keep=keep, fault=fault)
 
-    @_in_steps
+    @breaks_between_steps
     def allreduce_topk(
         self,
         array: Array,
@@ -289,10 +254,10 @@ class CollectiveCalls(ABC):
         Raises what `allreduce_sparse` does, and UsageError on every rank if on any of them k is negative, or the
         density no share.
         """
-        steps = self._topk(array, k, density, How(operator=op, lanes=lanes), keep, background=False)
+        steps = self._topk(array, k, density, Options(operator=op, lanes=lanes), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
-    @_whole
+    @breaks_if_interrupted
     def allreduce_topk_async(
         self,
         array: npt.NDArray[Any],
@@ -304,18 +269,20 @@ class CollectiveCalls(ABC):
         keep: int | None = None,
     ) -> Handle:
         """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
-        how = How(operator=op, lanes=lanes)
-        return self._programs.begin(self._topk(array, k, density, how, keep, background=True))
+        how = Options(operator=op, lanes=lanes)
+        return self._steps.begin(self._topk(array, k, density, how, keep, background=True))
 
     def _topk(
         self,
         array: npt.NDArray[Any],
         k: int | None,
         density: float | None,
-        how: How,
+        how: Options,
         keep: int | None,
         background: bool,
     ) -> Callable[[], LastStep]:
+        from . import sparse  # noqa: PLC0415
+
         self._checked(lambda: collectives.check_written("allreduce_topk", array))
         if (k is None) == (density is None):
             fault = "allreduce_topk takes either k or density"
@@ -332,7 +299,7 @@ class CollectiveCalls(ABC):
         chosen = 0 if fault or k is None else k
         return lambda: sparse.allreduce_topk(self, array, chosen, how, background, keep=keep, fault=fault)
 
-    @_whole
+    @breaks_if_interrupted
     def reduce(
         self,
         array: Array,
@@ -344,11 +311,11 @@ class CollectiveCalls(ABC):
         saturate: bool = False,
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         self._run(self._checked(lambda: collectives.reduce(array, root, how, self._place)))
         return array
 
-    @_whole
+    @breaks_if_interrupted
     def reduce_scatter(
         self,
         array: Array,
@@ -364,11 +331,11 @@ class CollectiveCalls(ABC):
         The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
         `out` if given, which must have the part's shape and the array's dtype.
         """
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         result: Array = self._run(self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)))
         return result
 
-    @_whole
+    @breaks_if_interrupted
     def broadcast(self, array: Array, root: int = 0) -> Array:
         """Fill `array` on every rank with the bits that it has on `root`, and return it.
 
@@ -378,7 +345,7 @@ class CollectiveCalls(ABC):
         self._run(self._checked(lambda: collectives.broadcast(array, root, self._place)))
         return array
 
-    @_whole
+    @breaks_if_interrupted
     def allgather(self, array: Array, *, out: Array | None = None) -> Array:
         """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
 
@@ -387,12 +354,12 @@ class CollectiveCalls(ABC):
         result: Array = self._run(self._checked(lambda: collectives.allgather(array, self._place, out=out)))
         return result
 
-    @_whole
+    @breaks_if_interrupted
     def barrier(self) -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
         self._run(collectives.barrier())
 
-    @_whole
+    @breaks_if_interrupted
     def allreduce_async(
         self,
         array: npt.NDArray[Any],
@@ -415,12 +382,12 @@ class CollectiveCalls(ABC):
         Those that are in flight share the switch's slots, and what was begun first is served first.  An `urgent` one
         passes the others: from the first such call on, urgent ones have half of the slots to themselves.
         """
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, urgent=urgent)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, urgent=urgent)
         if block is not None:
-            return self._programs.begin(self._blocks(array, block, how, background=True))
+            return self._steps.begin(self._blocks(array, block, how, background=True))
         return self._start(self._checked(lambda: collectives.allreduce(array, how, self._place)), background)
 
-    @_whole
+    @breaks_if_interrupted
     def reduce_async(
         self,
         array: npt.NDArray[Any],
@@ -433,10 +400,10 @@ class CollectiveCalls(ABC):
         background: bool = True,
     ) -> Handle:
         """Begin a `reduce`."""
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         return self._start(self._checked(lambda: collectives.reduce(array, root, how, self._place)), background)
 
-    @_whole
+    @breaks_if_interrupted
     def reduce_scatter_async(
         self,
         array: npt.NDArray[Any],
@@ -449,24 +416,24 @@ class CollectiveCalls(ABC):
         background: bool = True,
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
-        how = How(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         return self._start(
             self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)), background
         )
 
-    @_whole
+    @breaks_if_interrupted
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
         return self._start(self._checked(lambda: collectives.broadcast(array, root, self._place)), background)
 
-    @_whole
+    @breaks_if_interrupted
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
         return self._start(self._checked(lambda: collectives.allgather(array, self._place, out=out)), background)
 
-    @_whole
+    @breaks_if_interrupted
     def barrier_async(self, *, background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""
         return self._start(collectives.barrier(), background)

@@ -49,7 +49,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Again:
+class RepeatedCall:
     """An allreduce in place such as there was one before; not frozen, which would cost it half a microsecond."""
 
     prepared: Prepared
@@ -70,7 +70,7 @@ class Again:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class Options:
     """How arrays are combined."""
 
     operator: str = "sum"
@@ -105,7 +105,7 @@ def refused() -> Call:
     return Call(operation=Operation(kind="a call that was refused"), finish=lambda: None)
 
 
-def allreduce(array: Array, how: How, place: Place | None = None) -> Call:
+def allreduce(array: Array, how: Options, place: Place | None = None) -> Call:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
 
     Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round; for
@@ -127,7 +127,7 @@ def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
     return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes)
 
 
-def allreduce_blocks(array: Array, how: How) -> None:
+def allreduce_blocks(array: Array, how: Options) -> None:
     """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
     allreduce(array, how)
     if how.operator not in SKIP_ZEROS:
@@ -136,7 +136,7 @@ def allreduce_blocks(array: Array, how: How) -> None:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
 
-def reduce(array: Array, root: int, how: How, place: Place) -> Call:
+def reduce(array: Array, root: int, how: Options, place: Place) -> Call:
     """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
     _check_root(root, place)
     kind = f"reduce to rank {root}"
@@ -148,7 +148,7 @@ def reduce(array: Array, root: int, how: How, place: Place) -> Call:
     return _reduction(kind, how, _values(array, how, copy=True), array, lambda: array)
 
 
-def reduce_scatter(array: Array, how: How, place: Place, *, out: Array | None = None) -> Call:
+def reduce_scatter(array: Array, how: Options, place: Place, *, out: Array | None = None) -> Call:
     """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
     _check_array("reduce_scatter", array)
     if array.ndim == 0 or array.shape[0] % place.world_size:
@@ -234,7 +234,7 @@ def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.d
     return out
 
 
-def _values(array: Array, how: How, *, copy: bool = False) -> Array:
+def _values(array: Array, how: Options, *, copy: bool = False) -> Array:
     """Return an array's values as the engine can add them: the array's own memory, or a copy."""
     dtype = array.dtype.newbyteorder("=")
     if how.narrow and dtype == np.float64 and how.operator in ("sum", "average"):
@@ -247,7 +247,7 @@ def _values(array: Array, how: How, *, copy: bool = False) -> Array:
 
 
 def _reduction(
-    kind: str, how: How, values: Array, array: Array, finish: Callable[[], Any], *, exact: bool = False
+    kind: str, how: Options, values: Array, array: Array, finish: Callable[[], Any], *, exact: bool = False
 ) -> Call:
     operation = Operation(
         kind=kind,

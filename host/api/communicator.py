@@ -14,22 +14,21 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 
-from ..engine.events import Failed, Finished
+from ..engine.events import Failed
 from ..engine.prepared import Prepared
 from ..links.driver import Driver
 from .calls import CollectiveCalls
-from .collectives import Again, Call
-from .handle import Handle, HeldBack
-from .programs import Programs, check_process, is_failing
+from .collectives import Call, RepeatedCall
+from .handle import Handle
+from .interrupts import LONGEST_WAIT_S, HeldBack, Interruptible, interrupted
 from .statistics import Statistics
+from .steps import StepQueue, check_process, is_failing
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
-LONGEST_WAIT_S: Final = 0.05
-"""How soon a waiting collective notices what heartbeats have brought."""
-LONGEST_PAY_S: Final = 0.5
+LONGEST_FAREWELL_S: Final = 0.5
 """How long `close` waits for a restarted switch to answer."""
 BACKGROUND_WAIT_S: Final = 0.001
 """How soon the background thread makes way for a caller who waits."""
@@ -37,7 +36,7 @@ MOST_KNOWN: Final = 256
 """Kinds of allreduces that are kept; most programs have few."""
 
 
-class Holder(Protocol):
+class Member(Protocol):
     """What keeps a rank's place in the job."""
 
     error: SwitchsumError | None
@@ -61,7 +60,7 @@ class Holder(Protocol):
         ...
 
 
-class Communicator(CollectiveCalls):
+class Communicator(Interruptible, CollectiveCalls):
     """One rank of a job: every rank calls the same collectives in the same order.
 
     Collectives may be called from several threads, one of which works at a time.  After an error other than
@@ -79,7 +78,7 @@ class Communicator(CollectiveCalls):
     def __init__(
         self,
         driver: Driver,
-        membership: Holder,
+        membership: Member,
         *,
         rank: int,
         world_size: int,
@@ -96,7 +95,7 @@ class Communicator(CollectiveCalls):
         self.lanes = int(driver.engine.state.core[0]["lanes"])
         self.supports = np.zeros(3, np.int64)
         self._known: dict[Hashable, Prepared] = {}
-        self._programs = Programs(f"switchsum rank {rank} steps")
+        self._steps = StepQueue(f"switchsum rank {rank} steps")
         self._driver = driver
         self._membership = membership
         self._connect_again = connect_again
@@ -184,7 +183,7 @@ class Communicator(CollectiveCalls):
             self._closed = True
             return
         with self._entered():
-            self._pay()
+            self._inform_switch()
             self._closed = True
             self._call_back()
         self._close_link()
@@ -196,7 +195,7 @@ class Communicator(CollectiveCalls):
         self._is_open = False
         self._call_back()
         self._wanted.set()
-        self._programs.close()
+        self._steps.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._driver.transport.close()
@@ -204,10 +203,10 @@ class Communicator(CollectiveCalls):
         if self._driver.trace is not None:
             self._driver.trace.write()
 
-    def _pay(self) -> None:
+    def _inform_switch(self) -> None:
         """Tell a switch that was restarted what others may still need, as long as that makes sense."""
-        end = self._driver.clock() + LONGEST_PAY_S
-        while self._driver.engine.owes and self._error is None and self._driver.clock() < end:
+        end = self._driver.clock() + LONGEST_FAREWELL_S
+        while self._driver.engine.awaits_switch and self._error is None and self._driver.clock() < end:
             self._step(LONGEST_WAIT_S)
 
     def _after_heartbeat(self) -> None:
@@ -217,7 +216,7 @@ class Communicator(CollectiveCalls):
             try:
                 if not self._closed and self._error is None:
                     self._step(0.0)
-                    if self._driver.engine.owes:
+                    if self._driver.engine.awaits_switch:
                         self._have_thread()
             finally:
                 self._turn.release()
@@ -239,155 +238,21 @@ class Communicator(CollectiveCalls):
             handle.wait()  # else it would go on, and nobody had a handle
         return handle
 
-    def _handle(self, call: Call | Again) -> Handle:
+    def _handle(self, call: Call | RepeatedCall) -> Handle:
         handle, early = Handle(self, call), self._early
         if early is not None and early[0] == threading.get_ident():
             handle._held, self._early = HeldBack(early[1]), None
         return handle
-
-    def _note_early(self, error: BaseException | None) -> None:
-        self._early = None if error is None else (threading.get_ident(), error)
-
-    def _broken_off(self, error: BaseException) -> None:
-        if not isinstance(error, SwitchsumError) and error is not self._delivered and not self._is_over:
-            self._fail(_interrupted(error))
 
     def _keep(self, kind: Hashable, call: Call) -> None:
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[kind] = self._driver.engine.prepare(call.operation)
 
-    def _run_alone(self, call: Again) -> bool:
-        self._refuse_within()
-        handle, serial, has_ended = None, -1, False
-        try:
-            self._programs.settle()
-            began = self._take_turn()
-            try:
-                try:
-                    self._check()
-                    if self._in_flight or self._driver.trace is not None:
-                        return False
-                    serial = self._driver.engine.submitted
-                    call.prepared.fill(call.values)
-                    self._driver.begin(call.prepared, LONGEST_WAIT_S)
-                    has_ended = self._driver.engine.take_ended(call.prepared)
-                    if has_ended:
-                        self._finished += 1
-                        return True
-                    handle = self._adopted(call, serial)
-                except BaseException as error:
-                    handle = self._alone_interrupted(call, serial, error)
-                self._drive(handle)
-            finally:
-                self._end_turn(began)
-        except BaseException as error:
-            if has_ended:
-                self._clean_up()
-                self._delivered = error
-                raise
-            handle = self._after_interruption(handle or self._handle(call), serial, error)
-        self._bring_on(handle, begin=True, to_end=True)
-        handle.wait()
-        return True
-
-    def _adopted(self, call: Again, serial: int) -> Handle:
-        """Return a handle for what `begin` of the driver has begun."""
-        handle = self._handle(call)
-        self._driver.engine.adopt(serial, call.prepared, call.values, self._driver.clock())
-        handle._serial = serial
-        self._in_flight[serial] = handle
-        return handle
-
-    def _alone_interrupted(self, call: Again, serial: int, error: BaseException) -> Handle:
-        """Return a handle to go on with after `_run_alone` was interrupted, wherever that was; the turn is ours."""
-        engine = self._driver.engine
-        if self._is_over or (serial < 0 and isinstance(error, SwitchsumError)):
-            raise error
-        if serial < 0 or engine.submitted == serial:
-            handle = self._handle(call)
-            self._begin(handle)
-        elif engine.has_taken(serial):
-            handle = self._handle(call)
-            handle._finished, handle._serial = Finished(operation=serial), serial
-            self._finished += 1
-        else:
-            handle = self._adopted(call, serial)
-        self._note(handle, error)
-        return handle
-
-    def _after_interruption(self, handle: Handle, serial: int, error: BaseException) -> Handle:
-        """Return a handle to go on with after the turn was lost."""
-        if handle._serial < 0 <= serial and not self._is_over:
-            # Interrupted once more, when it was being found out what the first time has interrupted.
-            self._clean_up()
-            self._fail(_interrupted(error))
-        self._hold_back(handle, error)
-        return handle
-
-    def _run(self, call: Call | Again) -> Any:
+    def _run(self, call: Call | RepeatedCall) -> Any:
         handle = self._handle(call)
         self._bring_on(handle, begin=True, to_end=True)
         return handle.wait()
-
-    def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None:
-        """Begin a collective, unless that was done, and drive it to its end if that is wanted.
-
-        What a signal handler raises in here is held back.  Each step can be taken again after that: it finds out how
-        far it was taken.
-        """
-        self._refuse_within()
-        while True:
-            try:
-                if begin:
-                    self._programs.settle()
-                began = self._take_turn()
-                try:
-                    if begin:
-                        self._begin(handle)
-                    if to_end:
-                        self._drive(handle)
-                    else:
-                        self._step(0.0)
-                finally:
-                    self._end_turn(began)
-                return
-            except BaseException as error:
-                self._hold_back(handle, error)
-
-    def _refuse_within(self) -> None:
-        """Raise UsageError to a signal handler, or a callback, that interrupts its own thread's collective."""
-        if self._turn._is_owned():  # type: ignore[attr-defined]
-            raise UsageError(
-                "this thread is in the midst of a collective of this communicator: a signal handler or a callback "
-                "cannot call another one; have it set a flag, and call it when the first one has returned"
-            )
-
-    def _hold_back(self, handle: Handle, error: BaseException) -> None:
-        """Keep what a signal handler has raised until a collective has ended; raises whatever else it is."""
-        self._clean_up()
-        own = isinstance(error, SwitchsumError) and not self._has_begun(handle)
-        if own or self._is_over or os.getpid() != self._pid:
-            held, handle._held = handle._held, None
-            if held is not None and held.error is not None and held.error is not error:
-                raise held.error from error
-            raise error
-        self._note(handle, error)
-
-    def _note(self, handle: Handle, error: BaseException) -> None:
-        """Keep what was raised, unless it cannot wait."""
-        handle._held = handle._held or HeldBack(None)
-        if not handle._held.note(error, self._driver.clock()):
-            self._fail(_interrupted(error))
-            raise error
-
-    def _clean_up(self) -> None:
-        """Give back what a call of this thread has kept that was interrupted anywhere."""
-        if self._turn._is_owned():  # type: ignore[attr-defined]
-            self._turn.release()
-        self._waiters.discard(threading.get_ident())
-        if self._closed:
-            self._close_link()
 
     def _have_thread(self) -> None:
         """Start the background thread, unless it runs."""
@@ -447,7 +312,7 @@ class Communicator(CollectiveCalls):
 
     def _end_turn(self, began: float) -> None:
         """Give the driver back."""
-        if self._thread is not None and (self._in_flight or self._driver.engine.owes):
+        if self._thread is not None and (self._in_flight or self._driver.engine.awaits_switch):
             self._wanted.set()
         self._turn.release()
         self._seconds += self._driver.clock() - began
@@ -488,7 +353,7 @@ class Communicator(CollectiveCalls):
             if held is not None:
                 held.again = 0
                 if held.error is not None and self._driver.clock() >= held.ends_at:
-                    self._fail(_interrupted(held.error))
+                    self._fail(interrupted(held.error))
                     raise held.error
 
     def _check(self) -> None:
@@ -542,7 +407,7 @@ class Communicator(CollectiveCalls):
         """Drive for a moment if operations are in flight and nobody waits; False: there will be nothing to do."""
         if self._is_over:
             return False
-        if self._waiters or not (self._in_flight or self._driver.engine.owes):
+        if self._waiters or not (self._in_flight or self._driver.engine.awaits_switch):
             self._wanted.clear()
             return True
         if self._membership.error is not None:
@@ -561,12 +426,6 @@ def _work(reference: weakref.ref[Communicator], turn: threading.RLock, wanted: t
             communicator = reference()
             is_wanted = communicator is not None and communicator._work()
         del communicator  # perhaps the last reference, with which it is closed
-
-
-def _interrupted(error: BaseException) -> Interrupted:
-    """Return what breaks a communicator when something was raised that could not wait."""
-    kind = type(error).__name__
-    return Interrupted(f"{kind} was raised in the midst of a collective, which other ranks may have ended, or wait for")
 
 
 def _close_at_exit(reference: weakref.ref[Communicator]) -> None:

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from switchsum.protocol.errors import SumOverflow
 
 from ..engine.events import Finished
-from .collectives import Again, Call
-
-HOLD_BACK_S: Final = 2.0
-"""How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
-MOST_AGAIN: Final = 64
-"""Something that is raised so often without any progress in between comes from no signal handler."""
+from .collectives import Call, RepeatedCall
+from .interrupts import HeldBack
 
 
-class Waits(Protocol):
+class HandleOwner(Protocol):
     """What a handle needs of its communicator."""
 
     _delivered: BaseException | None
@@ -31,33 +26,10 @@ class Waits(Protocol):
     def _wait(self, handle: Handle) -> None: ...
 
 
-class HeldBack:
-    """What a signal handler has raised in the midst of a collective, until that has come to its end."""
-
-    __slots__ = ("again", "ends_at", "error")
-
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-        self.again = 0
-        """How often something was raised since the collective went on."""
-        self.ends_at = math.inf
-        """When it is raised at the latest."""
-
-    def note(self, error: BaseException, now: float) -> bool:
-        """Keep what was raised last; False: it is to be raised now."""
-        self.again += 1
-        if self.error is None or not isinstance(error, Exception):
-            self.error = error
-        if isinstance(error, Exception):
-            return self.again < MOST_AGAIN
-        is_first, self.ends_at = self.ends_at == math.inf, min(self.ends_at, now + HOLD_BACK_S)
-        return is_first
-
-
 class Handle:
     """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
 
-    def __init__(self, communicator: Waits, call: Call | Again) -> None:
+    def __init__(self, communicator: HandleOwner, call: Call | RepeatedCall) -> None:
         self._communicator = communicator
         self._call = call
         self._callbacks: deque[Callable[[Handle], object]] = deque()

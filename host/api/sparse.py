@@ -29,7 +29,7 @@ from ..engine.kernels import scan
 from ..engine.operation import Operation, check
 from . import bitmap
 from .bitmap import Indices, Words
-from .collectives import How, is_integer
+from .collectives import Options, is_integer
 from .handle import Handle
 
 Array = npt.NDArray[Any]
@@ -118,7 +118,7 @@ def allreduce_sparse(
     indices: Array,
     values: Array,
     size: int,
-    how: How,
+    how: Options,
     background: bool,
     *,
     keep: int | None = None,
@@ -157,7 +157,7 @@ def _as_rows(values: Array) -> Array:
 
 
 def allreduce_topk(
-    comm: Reduces, array: Array, k: int, how: How, background: bool, *, keep: int | None = None, fault: str = ""
+    comm: Reduces, array: Array, k: int, how: Options, background: bool, *, keep: int | None = None, fault: str = ""
 ) -> LastStep:
     """See `CollectiveCalls.allreduce_topk`."""
     flat = _native(array.view(np.ndarray).reshape(-1))
@@ -175,7 +175,7 @@ def allreduce_topk(
     return LastStep(handle=step.handle, finish=finish)
 
 
-def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: How, background: bool) -> LastStep:
+def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
     fault = _fault_of_block(block)
     size = AUTO_BLOCK if block == "auto" or fault else int(block)
@@ -222,7 +222,7 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
         whole[full * block :] = rows[-1, : len(whole) - full * block]
 
 
-def _begin(comm: Reduces, array: Array, how: How, background: bool) -> Handle:
+def _begin(comm: Reduces, array: Array, how: Options, background: bool) -> Handle:
     return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 
@@ -297,7 +297,7 @@ def _packed(words: Words) -> Words:
     return packed
 
 
-def _fault(indices: Array, values: Array, size: int, how: How) -> str:
+def _fault(indices: Array, values: Array, size: int, how: Options) -> str:
     """Say what is wrong with a rank's values, which the others cannot know."""
     if how.operator not in ("sum", "average"):
         return f"sparse arrays have a sum and an average, not op={how.operator!r}: absent rows are zero"

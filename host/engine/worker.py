@@ -334,7 +334,7 @@ class Engine:
         self._pushed_before = pushed - int(core["consumed"])
 
     @property
-    def owes(self) -> bool:
+    def awaits_switch(self) -> bool:
         """Whether a restarted switch has yet to answer about rounds that are over here."""
         return bool(self._state.core[0]["unanswered"])
 

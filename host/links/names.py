@@ -9,9 +9,6 @@ from switchsum.protocol.frame import AGGREGATION_PORT
 from switchsum.protocol.wire import Address
 
 from .base import Transport
-from .packet import PacketTransport
-from .shm import ShmTransport
-from .udp import UdpTransport
 
 KINDS: Final = ("shm", "udp", "packet", "scapy")
 LAST_PORT: Final = 65535
@@ -41,15 +38,21 @@ def open_transport(link: str, *, rows: int, frame_bytes: int, switch: Address, t
     """
     check_link(link)
     kind, _, place = link.partition(":")
+    # What opens the other links is not imported.
     if kind == "shm":
+        from .shm import ShmTransport  # noqa: PLC0415
+
         return ShmTransport(place, rows=rows, frame_bytes=frame_bytes)
     if kind == "udp":
+        from .udp import UdpTransport  # noqa: PLC0415
+
         host, _, port = place.partition(":")
         number = int(port or AGGREGATION_PORT)
         return UdpTransport(host, number, rows=rows, frame_bytes=frame_bytes, switch=switch, together=together)
     if kind == "packet":
+        from .packet import PacketTransport  # noqa: PLC0415
+
         return PacketTransport(place, rows=rows, frame_bytes=frame_bytes, switch=switch, together=together)
-    # A large library that only this link needs.
     from .scapy_transport import ScapyTransport  # noqa: PLC0415
 
     return ScapyTransport(place, rows=rows, frame_bytes=frame_bytes, switch=switch)

@@ -172,10 +172,10 @@ def test_a_rank_that_is_through_still_helps_one_that_is_not() -> None:
         cluster.run(lambda: bool(cluster.workers[2].finished), limit_s=2.0)
     for worker in cluster.workers[:2]:
         worker.engine.restarted(cluster.clock.now_s)
-        assert worker.engine.owes
+        assert worker.engine.awaits_switch
     cluster.run(lambda: bool(cluster.workers[2].finished), limit_s=2.0)
     assert (arrays[2] == 6).all()
-    cluster.run(lambda: not any(worker.engine.owes for worker in cluster.workers), limit_s=2.0)
+    cluster.run(lambda: not any(worker.engine.awaits_switch for worker in cluster.workers), limit_s=2.0)
     # What is owed is repeated once it is answered, too, but each time after a pause that is twice as long.
     sent = cluster.network.sent
     for _ in range(2):

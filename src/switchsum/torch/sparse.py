@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from switchsum.host.api import sparse
-from switchsum.host.api.collectives import How
+from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
 from switchsum.torch.tensors import stage
 
@@ -23,7 +23,9 @@ class SparseSum:
         own = tensor.detach().coalesce()
         indices = own.indices()[0].cpu().numpy()
         values = stage(own.values()).array()
-        self._sum = sparse.allreduce_sparse(communicator, indices, values, own.shape[0], How(operator=operator), True)
+        self._sum = sparse.allreduce_sparse(
+            communicator, indices, values, own.shape[0], Options(operator=operator), True
+        )
         self.handle = self._sum.handle
 
     def deliver(self) -> None:

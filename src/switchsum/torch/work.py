@@ -15,7 +15,8 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from switchsum.host.api.handle import MOST_AGAIN, Handle
+from switchsum.host.api.handle import Handle
+from switchsum.host.api.interrupts import MOST_AGAIN
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.graphs import kept_out_of_graphs
 

@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from switchsum.protocol.errors import UsageError
 
 from .handle import Handle
-from .sparse import LastStep
+
+if TYPE_CHECKING:
+    from .sparse import LastStep
 
 
 def is_failing() -> bool:
@@ -30,7 +32,7 @@ def check_process(pid: int) -> None:
         raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
 
 
-class Programs:
+class StepQueue:
     """One communicator's collectives of several steps: one after the other, in the order in which they were begun."""
 
     def __init__(self, name: str) -> None:
@@ -41,15 +43,15 @@ class Programs:
         self._last: Future[LastStep] | None = None
         self._pid = os.getpid()
 
-    def begin(self, steps: Callable[[], LastStep]) -> Program:
+    def begin(self, steps: Callable[[], LastStep]) -> SteppedHandle:
         """Do all steps but the last on a thread of their own."""
         check_process(self._pid)
         if self._executor is None:
             self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name, initializer=self._note_thread)
         self._last = self._executor.submit(steps)
-        return Program(self._last)
+        return SteppedHandle(self._last)
 
-    def settle(self) -> None:
+    def wait_for_last_steps(self) -> None:
         """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
         if self._last is not None and threading.get_ident() != self._thread:
             check_process(self._pid)
@@ -65,7 +67,7 @@ class Programs:
         self._thread = threading.get_ident()
 
 
-class Program(Handle):
+class SteppedHandle(Handle):
     """A collective of several steps that was begun."""
 
     def __init__(self, begun: Future[LastStep]) -> None:

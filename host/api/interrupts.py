@@ -1,0 +1,281 @@
+"""What becomes of an exception that a signal handler raises in the midst of a collective.
+
+Python runs signal handlers between two instructions of the main thread, and what they raise (KeyboardInterrupt, a
+time-out's error) comes out of whatever line that was.  A collective cannot be left there: the other ranks wait for this
+one, or count it in when this rank has gone on to the next call.  So there are three cases:
+
+1. **The collective comes to its end first.**  What was raised is held back (`HeldBack`), the collective goes on, and
+   `Handle.wait` raises it when the result is in its place.  Each step on that way may be taken twice: it finds out how
+   far it was taken before.  `Engine.submitted` tells whether the operation was begun, `Engine.has_taken` whether it has
+   ended, and a handle is in `_in_flight` exactly while the engine has it.
+2. **It cannot wait.**  What ends programs (KeyboardInterrupt, SystemExit) waits `HOLD_BACK_S` at most, and not when it
+   comes a second time.  What is raised `MOST_AGAIN` times without any progress comes from no signal handler.  Then the
+   communicator is broken, and raises Interrupted from then on: nobody can tell what the other ranks have.
+3. **Nobody can tell where it was.**  On a few lines, between a call's first one and those that hold back, the
+   decorators here break the communicator, too.
+
+An error of ours (SwitchsumError) that was raised before the collective was begun is the caller's at once.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
+
+from ..engine.events import Finished
+
+if TYPE_CHECKING:
+    from ..links.driver import Driver
+    from .collectives import Call, RepeatedCall
+    from .handle import Handle
+    from .steps import StepQueue
+
+_P = ParamSpec("_P")
+Made = TypeVar("Made")
+
+LONGEST_WAIT_S: Final = 0.05
+"""How soon a waiting collective notices what heartbeats have brought."""
+HOLD_BACK_S: Final = 2.0
+"""How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
+MOST_AGAIN: Final = 64
+"""Something that is raised so often without any progress in between comes from no signal handler."""
+
+
+class HeldBack:
+    """What a signal handler has raised in the midst of a collective, until that has come to its end."""
+
+    __slots__ = ("again", "ends_at", "error")
+
+    def __init__(self, error: BaseException | None) -> None:
+        self.error = error
+        self.again = 0
+        """How often something was raised since the collective went on."""
+        self.ends_at = math.inf
+        """When it is raised at the latest."""
+
+    def note(self, error: BaseException, now: float) -> bool:
+        """Keep what was raised last; False: it is to be raised now."""
+        self.again += 1
+        if self.error is None or not isinstance(error, Exception):
+            self.error = error
+        if isinstance(error, Exception):
+            return self.again < MOST_AGAIN
+        is_first, self.ends_at = self.ends_at == math.inf, min(self.ends_at, now + HOLD_BACK_S)
+        return is_first
+
+
+def breaks_if_interrupted(method: Callable[_P, Made]) -> Callable[_P, Made]:
+    """Break the communicator where something foreign is raised between the lines of a call, and not at a good place.
+
+    What a signal handler raises where it can be held back, is; a few lines are left, where nobody could tell whether
+    other ranks wait for this one.
+    """
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
+        try:
+            return method(*arguments, **options)
+        except BaseException as error:
+            if not _is_about_arguments(error):
+                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+            raise
+
+    return call
+
+
+def breaks_between_steps(method: Callable[_P, Made]) -> Callable[_P, Made]:
+    """Do the same where a call is several collectives, of which each may come to a good end."""
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
+        try:
+            return method(*arguments, **options)
+        except BaseException as error:
+            if not _is_about_arguments(error):
+                arguments[0]._delivered = None  # type: ignore[attr-defined]
+                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+            raise
+
+    return call
+
+
+def _is_about_arguments(error: BaseException) -> bool:
+    """Whether a call did not come to its first line, for it does not take such arguments."""
+    trace = error.__traceback__
+    return isinstance(error, TypeError) and trace is not None and trace.tb_next is None
+
+
+class Interruptible:
+    """The steps of a collective, each of which may be interrupted and taken again; for `Communicator`."""
+
+    _driver: Driver
+    _steps: StepQueue
+    _turn: threading.RLock
+    _in_flight: dict[int, Handle]
+    _waiters: set[int]
+    _delivered: BaseException | None
+    _early: tuple[int, BaseException] | None
+    _closed: bool
+    _pid: int
+    _finished: int
+
+    if TYPE_CHECKING:
+        # What the communicator has.
+        @property
+        def _is_over(self) -> bool: ...
+        def _handle(self, call: Call | RepeatedCall) -> Handle: ...
+        def _take_turn(self) -> float: ...
+        def _end_turn(self, began: float) -> None: ...
+        def _begin(self, handle: Handle) -> None: ...
+        def _has_begun(self, handle: Handle) -> bool: ...
+        def _drive(self, handle: Handle) -> None: ...
+        def _step(self, most_s: float) -> None: ...
+        def _check(self) -> None: ...
+        def _fail(self, error: SwitchsumError) -> None: ...
+        def _close_link(self) -> None: ...
+
+    def _note_early(self, error: BaseException | None) -> None:
+        self._early = None if error is None else (threading.get_ident(), error)
+
+    def _broken_off(self, error: BaseException) -> None:
+        if not isinstance(error, SwitchsumError) and error is not self._delivered and not self._is_over:
+            self._fail(interrupted(error))
+
+    def _run_alone(self, call: RepeatedCall) -> bool:
+        self._refuse_within()
+        handle, serial, has_ended = None, -1, False
+        try:
+            self._steps.wait_for_last_steps()
+            began = self._take_turn()
+            try:
+                try:
+                    self._check()
+                    if self._in_flight or self._driver.trace is not None:
+                        return False
+                    serial = self._driver.engine.submitted
+                    call.prepared.fill(call.values)
+                    self._driver.begin(call.prepared, LONGEST_WAIT_S)
+                    has_ended = self._driver.engine.take_ended(call.prepared)
+                    if has_ended:
+                        self._finished += 1
+                        return True
+                    handle = self._adopted(call, serial)
+                except BaseException as error:
+                    handle = self._go_on(call, serial, error)
+                self._drive(handle)
+            finally:
+                self._end_turn(began)
+        except BaseException as error:
+            if has_ended:
+                self._clean_up()
+                self._delivered = error
+                raise
+            handle = self._after_interruption(handle or self._handle(call), serial, error)
+        self._bring_on(handle, begin=True, to_end=True)
+        handle.wait()
+        return True
+
+    def _adopted(self, call: RepeatedCall, serial: int) -> Handle:
+        """Return a handle for what `begin` of the driver has begun."""
+        handle = self._handle(call)
+        self._driver.engine.adopt(serial, call.prepared, call.values, self._driver.clock())
+        handle._serial = serial
+        self._in_flight[serial] = handle
+        return handle
+
+    def _go_on(self, call: RepeatedCall, serial: int, error: BaseException) -> Handle:
+        """Return a handle to go on with after `_run_alone` was interrupted, wherever that was; the turn is ours."""
+        engine = self._driver.engine
+        if self._is_over or (serial < 0 and isinstance(error, SwitchsumError)):
+            raise error
+        if serial < 0 or engine.submitted == serial:
+            handle = self._handle(call)
+            self._begin(handle)
+        elif engine.has_taken(serial):
+            handle = self._handle(call)
+            handle._finished, handle._serial = Finished(operation=serial), serial
+            self._finished += 1
+        else:
+            handle = self._adopted(call, serial)
+        self._note(handle, error)
+        return handle
+
+    def _after_interruption(self, handle: Handle, serial: int, error: BaseException) -> Handle:
+        """Return a handle to go on with after the turn was lost."""
+        if handle._serial < 0 <= serial and not self._is_over:
+            # Interrupted once more, when it was being found out what the first time has interrupted.
+            self._clean_up()
+            self._fail(interrupted(error))
+        self._hold_back(handle, error)
+        return handle
+
+    def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None:
+        """Begin a collective, unless that was done, and drive it to its end if that is wanted.
+
+        What a signal handler raises in here is held back.  Each step can be taken again after that: it finds out how
+        far it was taken.
+        """
+        self._refuse_within()
+        while True:
+            try:
+                if begin:
+                    self._steps.wait_for_last_steps()
+                began = self._take_turn()
+                try:
+                    if begin:
+                        self._begin(handle)
+                    if to_end:
+                        self._drive(handle)
+                    else:
+                        self._step(0.0)
+                finally:
+                    self._end_turn(began)
+                return
+            except BaseException as error:
+                self._hold_back(handle, error)
+
+    def _refuse_within(self) -> None:
+        """Raise UsageError to a signal handler, or a callback, that interrupts its own thread's collective."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            raise UsageError(
+                "this thread is in the midst of a collective of this communicator: a signal handler or a callback "
+                "cannot call another one; have it set a flag, and call it when the first one has returned"
+            )
+
+    def _hold_back(self, handle: Handle, error: BaseException) -> None:
+        """Keep what a signal handler has raised until a collective has ended; raises whatever else it is."""
+        self._clean_up()
+        own = isinstance(error, SwitchsumError) and not self._has_begun(handle)
+        if own or self._is_over or os.getpid() != self._pid:
+            held, handle._held = handle._held, None
+            if held is not None and held.error is not None and held.error is not error:
+                raise held.error from error
+            raise error
+        self._note(handle, error)
+
+    def _note(self, handle: Handle, error: BaseException) -> None:
+        """Keep what was raised, unless it cannot wait."""
+        handle._held = handle._held or HeldBack(None)
+        if not handle._held.note(error, self._driver.clock()):
+            self._fail(interrupted(error))
+            raise error
+
+    def _clean_up(self) -> None:
+        """Give back what a call of this thread has kept that was interrupted anywhere."""
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            self._turn.release()
+        self._waiters.discard(threading.get_ident())
+        if self._closed:
+            self._close_link()
+
+
+def interrupted(error: BaseException) -> Interrupted:
+    """Return what breaks a communicator when something was raised that could not wait."""
+    kind = type(error).__name__
+    return Interrupted(f"{kind} was raised in the midst of a collective, which other ranks may have ended, or wait for")
