@@ -191,7 +191,7 @@ def test_contributed() -> None:
     assert bench.outstanding == Outstanding.UNANSWERED
     bench.cluster.submit(0, bench.values())
     assert bench.outstanding == Outstanding.NOTHING
-    assert not bench.engine.owes
+    assert not bench.engine.awaits_switch
 
 
 def test_overtaken() -> None:
