@@ -24,6 +24,7 @@ from .batchsocket import (
     GRO_KIND,
     LENGTH_WORD,
     LONGEST_BYTES,
+    MESSAGE_WORDS,
     MMSGHDR,
     MOST_SEGMENTS,
     NAME_BYTES_WORD,
@@ -34,6 +35,7 @@ from .batchsocket import (
     addresses_of,
 )
 from .kernels import inner, kernel
+from .memory import carray, integers_at, pointer
 from .rows import LEAD_BYTES, allocate_rows
 from .system import receive_many
 
@@ -127,9 +129,30 @@ class BatchReceiver:
         return self._rows[:count], self._lengths[:count], self._names[:count]
 
 
+@kernel
 def has_more(words: ReceiveWords) -> bool:
     """Tell whether datagrams have been received that were not handed out yet."""
     return bool(words.state[_NEXT] < words.state[_CAME])
+
+
+@inner
+def receive_words_at(address: int) -> ReceiveWords:
+    """Return the words that were `packed` to an address."""
+    words = integers_at(address, 12)
+    return ReceiveWords(
+        carray(pointer(words[0]), (BATCH_DATAGRAMS, MESSAGE_WORDS), np.int64),
+        words[1],
+        carray(pointer(words[2]), (BATCH_DATAGRAMS, MOST_SEGMENTS + 1, 2), np.int64),
+        carray(pointer(words[3]), (BATCH_DATAGRAMS, CONTROL_WORDS), np.int64),
+        carray(pointer(words[4]), (BATCH_DATAGRAMS, NAME_WORDS), np.int64),
+        carray(pointer(words[5]), (_LAID_OUT + _SPARE, words[7]), np.uint8),
+        words[6],
+        words[7],
+        words[8],
+        words[9],
+        carray(pointer(words[10]), (BATCH_DATAGRAMS, _WHOLE_BYTES), np.uint8),
+        integers_at(words[11], _STATE_WORDS),
+    )
 
 
 @kernel

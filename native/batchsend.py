@@ -13,6 +13,7 @@ from .batchsocket import (
     CONTROL_BYTES_WORD,
     CONTROL_WORDS,
     LONGEST_BYTES,
+    MESSAGE_WORDS,
     MMSGHDR,
     MOST_SEGMENTS,
     NAME_WORDS,
@@ -24,6 +25,7 @@ from .batchsocket import (
     addresses_of,
 )
 from .kernels import inner, kernel
+from .memory import carray, integers_at, pointer
 from .system import last_error, send_many
 
 _CONTROL_BYTES: Final = 18
@@ -97,6 +99,21 @@ class BatchSender:
     def send(self, descriptor: int, addresses: Addresses, lengths: Indices, names: Addresses = NO_NAMES) -> int:
         """Send datagrams in order until the socket is full, to the destinations `names`; return how many went."""
         return send_datagrams(descriptor, self.words, addresses, lengths, names)
+
+
+@inner
+def send_words_at(address: int) -> SendWords:
+    """Return the words that were `packed` to an address."""
+    words = integers_at(address, 7)
+    return SendWords(
+        carray(pointer(words[0]), (BATCH_DATAGRAMS, MESSAGE_WORDS), np.int64),
+        words[1],
+        carray(pointer(words[2]), (BATCH_DATAGRAMS, MOST_SEGMENTS, 2), np.int64),
+        carray(pointer(words[3]), (BATCH_DATAGRAMS, CONTROL_WORDS), np.int64),
+        carray(pointer(words[4]), (BATCH_DATAGRAMS, NAME_WORDS), np.int64),
+        integers_at(words[5], BATCH_DATAGRAMS),
+        integers_at(words[6], 2),
+    )
 
 
 @kernel

@@ -8,7 +8,8 @@ one message, a *super-datagram*, whose control message says how long each of its
 from __future__ import annotations
 
 import socket
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,7 @@ MMSGHDR: Final = np.dtype(
         "itemsize": 64,
     }
 )
+MESSAGE_WORDS: Final = MMSGHDR.itemsize // 8
 NAME_BYTES_WORD: Final = 1
 """Words of a message header, as kernels see it."""
 PIECES_WORD: Final = 3
@@ -95,3 +97,11 @@ def receive_bytes() -> int:
 def addresses_of(array: npt.NDArray[np.generic]) -> Addresses:
     """Return the addresses of an array's entries along its first axis."""
     return array.ctypes.data + np.arange(len(array), dtype=np.int64) * array.strides[0]
+
+
+def packed(words: Iterable[npt.NDArray[Any] | int]) -> npt.NDArray[np.int64]:
+    """Return numbers as they are and arrays as their addresses: what a kernel that is given one address makes them of.
+
+    Whoever uses it keeps the arrays.
+    """
+    return np.array([word if isinstance(word, int) else word.ctypes.data for word in words], np.int64)

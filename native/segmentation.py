@@ -22,8 +22,9 @@ import numpy.typing as npt
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 
 from .atomics import copy_bytes, same_bytes
-from .batchsocket import MMSGHDR
+from .batchsocket import MESSAGE_WORDS, MMSGHDR
 from .kernels import inner, intrinsic, ir, kernel, types
+from .memory import carray, integers_at, pointer
 from .rows import LEAD_BYTES, allocate_rows
 from .system import last_error, send_many
 
@@ -72,6 +73,20 @@ class Sending(NamedTuple):
     """How many frames are in each."""
     refused: npt.NDArray[np.int64]
     """Frames that the kernel would not have, so far; and whether it knows no super-frames."""
+
+
+@inner
+def sending_at(address: int) -> Sending:
+    """Return the words that were `packed` to an address."""
+    words = integers_at(address, 6)
+    return Sending(
+        carray(pointer(words[0]), (MESSAGES, MESSAGE_WORDS), np.int64),
+        carray(pointer(words[1]), (MESSAGES, 1 + MOST_PIECES, 2), np.int64),
+        words[2],
+        words[3],
+        integers_at(words[4], MESSAGES),
+        integers_at(words[5], 2),
+    )
 
 
 class FrameSender:

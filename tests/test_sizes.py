@@ -26,8 +26,6 @@ _SWITCH = "kernels take their arrays one by one"
 _COMMAND = "a command has as many parameters as options"
 LARGER = {
     "host/connect.py:connect": (95, "mostly its docstring: one line for each argument"),
-    "host/links/packet_loop.py:_run()": (17, _ENGINE),
-    "host/links/socket_loop.py:_run()": (22, _ENGINE),
     "switch/loop.py:_run": (75, "one loop, in one kernel"),
     "switch/loop.py:_run()": (12, _SWITCH),
     "src/switchsum/cli/controller.py:controller": (70, _COMMAND),

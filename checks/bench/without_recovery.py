@@ -20,13 +20,12 @@ import switchsum.host.links
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine import recovery
 from switchsum.host.engine.state import Core, Slot, State
-from switchsum.host.links.shm import ShmTransport
 from switchsum.native.cache import open_directory
 from switchsum.native.kernels import inner, kept_in
 from switchsum.native.memory import Scalar
 
 _ENGINE = import_module("switchsum.host.engine.worker")
-_MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "links.shm_loop")
+_MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "engine.loop")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
 
 
@@ -97,10 +96,12 @@ class WithoutRecovery:
 
     @contextmanager
     def used_by(self, communicator: Communicator) -> Iterator[None]:
-        """Have a communicator on a shared-memory link use these kernels; nothing may be in flight before or after."""
+        """Have a communicator use these kernels; nothing may be in flight before or after."""
         driver, ordinary = communicator._driver, (communicator._driver._loop, _ENGINE.machine)
-        assert isinstance(driver.transport, ShmTransport)
-        driver._loop = self._modules["links.shm_loop"].ShmLoop(driver.engine, driver.transport.end())
+        engine = driver.engine
+        driver._loop = self._modules["engine.loop"].Loop(
+            engine.state, engine.pushed_before, driver.transport.operations()
+        )
         _ENGINE.machine = self._modules["engine.machine"]  # type: ignore[attr-defined]
         try:
             yield

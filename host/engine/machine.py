@@ -130,6 +130,21 @@ def sent(state: State, count: int) -> None:
 
 
 @kernel
+def handed_over(state: State, pushed: int) -> int:
+    """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
+    core = state.core[0]
+    count = pushed - (core.sequence - core.queued)
+    sent(state, count)
+    return int(count)
+
+
+@kernel
+def consumed(state: State, count: int) -> None:
+    """Note that the transport has let go of the first `count` frames that it was ever handed."""
+    state.core[0].consumed = count
+
+
+@kernel
 def receive(
     state: State, frames: int, stride: int, rows: int, lengths: int, bodies: int, count: int, now: float
 ) -> None:

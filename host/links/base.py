@@ -1,11 +1,13 @@
 """The seam between the worker engine and the links: whole frames in fixed rows, handed over in batches.
 
-A transport never blocks outside `wait`, has no Python per frame, and knows nothing about slots.  Each side of it is
-driven by one thread.  The engine may hand `tx_frames`, `Received.frames` and the index arrays straight to kernels.
+A transport never blocks outside `wait`, and knows nothing about slots.  One thread drives it.  The engine's loop uses
+its `operations` (host/engine/loop.py): compiled ones (native.py), or callbacks to a transport's Python methods
+(callbacks.py).  Its methods are for all others: who joins a job, sends single packets, or tests the link.
 """
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -13,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.wire import Address
+
+from ..engine.loop import Operations
 
 LONGEST_WAIT_S: Final = 1e6
 
@@ -73,6 +77,14 @@ class Transport(Protocol):
         """Return how often the link was opened again: `tx_frames` moved, rows and all, and `pushed` began anew."""
         ...
 
+    def operations(self) -> Operations:
+        """Return what the loop calls; anew each time that the link was opened again."""
+        ...
+
+    def now(self) -> float:
+        """Return the time in seconds, of the clock that the loop reads."""
+        ...
+
     def send(self, rows: Indices, lengths: Indices) -> int:
         """Hand over the frames in `rows` of `tx_frames`, in order, as many as fit; return how many."""
         ...
@@ -101,3 +113,8 @@ class Transport(Protocol):
 def milliseconds(timeout_s: float) -> float:
     """Return a time-out as `select.poll` takes it, where a negative one or infinity would mean something else."""
     return min(max(timeout_s, 0.0), LONGEST_WAIT_S) * 1e3
+
+
+def int32_at(address: int, count: int) -> Indices:
+    """Return a view of `count` numbers at an address."""
+    return np.ctypeslib.as_array((ctypes.c_int32 * count).from_address(address))

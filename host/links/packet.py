@@ -5,15 +5,25 @@ from __future__ import annotations
 import logging
 import select
 import socket
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.batchsocket import grow_buffers
-from switchsum.native.kernels import kernel
-from switchsum.native.packetring import DESCRIPTOR, MOST_TAKEN, PacketRing, Ring, first_frame, forget_error, take
+from switchsum.native.batchsocket import grow_buffers, packed
+from switchsum.native.kernels import Outlined, carray
+from switchsum.native.memory import address_of, integers_at, pointer
+from switchsum.native.packetring import (
+    DESCRIPTOR,
+    MOST_TAKEN,
+    RING_FIELDS,
+    TURN_BYTES,
+    PacketRing,
+    Ring,
+    first_frame,
+    forget_error,
+    take,
+)
 from switchsum.native.packetsocket import (
     NOTHING,
     attach_filter,
@@ -23,13 +33,17 @@ from switchsum.native.packetsocket import (
     segments,
     udp_filter,
 )
+from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.segmentation import FrameSender, Sending, send_frames
+from switchsum.native.segmentation import FrameSender, send_frames, sending_at
+from switchsum.native.system import watch
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.wire import Address, format_ip
 
-from .base import Frames, Indices, Received, milliseconds
+from ..engine.loop import LINK, LinkRecord
+from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
+from .sockets import turn_frames
 
 _log: Final = logging.getLogger(__name__)
 _UDP_GRO: Final = 104
@@ -37,26 +51,76 @@ RING_FRAMES: Final = 512
 """Twice what may be in flight: results may be repeated."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PacketEnd:
-    """What kernels need of the link."""
+class _Own(Record):
+    """What only the operations of such a link know."""
 
-    ring: Ring
-    sending: Sending
-    first: int
+    ring: Int64
+    """Address of the ring's words."""
+    watched: Int64
+    """Address: the ring's socket."""
+    sender: Int64
+    """Address of packed `Sending`."""
+    first: Int64
     """Address of the frame in the first row that is sent."""
-    stride: int
+    stride: Int64
     """Bytes from one of these rows to the next."""
-    longest: int
+    longest: Int64
     """Longest frame that may be sent together with others; 0: none may."""
 
 
-class PacketTransport:
+_OWN: Final = dtype_of(_Own)
+_ERROR: Final = select.POLLERR << 16
+
+
+@Outlined
+def _take(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    ring = integers_at(own.ring, RING_FIELDS)
+    rows = carray(pointer(here.rows), (MOST_TAKEN,), np.int32)
+    lengths = carray(pointer(here.lengths), (MOST_TAKEN,), np.int32)
+    count = take(ring, rows, lengths)
+    first, stride = first_frame(ring)
+    here.frames, here.stride = first - LEAD_BYTES, stride
+    return int(count)
+
+
+@Outlined
+def _send(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    rows = carray(pointer(here.queue_rows), (here.queued,), np.int32)
+    lengths = carray(pointer(here.queue_lengths), (here.queued,), np.int32)
+    addresses = np.empty(here.queued, np.int64)
+    for i in range(here.queued):
+        addresses[i] = own.first + np.int64(rows[i]) * own.stride
+    ring = integers_at(own.ring, RING_FIELDS)
+    here.pushed += send_frames(ring[DESCRIPTOR], sending_at(own.sender), addresses, lengths, own.longest)
+    return 0
+
+
+@Outlined
+def _wait(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    watched = carray(pointer(own.watched), (1, 2), np.int32)
+    ready = sleep(here, own.watched)
+    if ready > 0 and watched[0, 1] & _ERROR:
+        forget_error(integers_at(own.ring, RING_FIELDS))
+    return int(ready > 0)
+
+
+class PacketTransport(NativeTransport):
     """A `Transport` over AF_PACKET; a filter in the kernel lets only the switch's frames to this worker through."""
 
-    lead = LEAD_BYTES
-    reopened = 0
-    """Sockets outlive the switch."""
+    natives: ClassVar[Mapping[str, Outlined]] = {
+        "take": _take,
+        "release": keep_nothing,
+        "send": _send,
+        "consumed": all_pushed,
+        "wait": _wait,
+        "now": tell_time,
+    }
 
     def __init__(self, interface: str, *, rows: int, frame_bytes: int, switch: Address, together: bool = True) -> None:
         """Use `interface` with its own addresses and a UDP port that is free; raises TransportError.
@@ -74,73 +138,39 @@ class PacketTransport:
             _log.warning(self._ring.shortage)
         grow_buffers(self._ring.link)
         self._sender = FrameSender()
-        self._poll = select.poll()
-        self._poll.register(self._ring.link, select.POLLIN)
-        self._rows, self._lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
-        self._copies = allocate_rows(MOST_TAKEN, frame_bytes)
         self.max_frame_bytes = frame_bytes
-        self.pushed = 0
-        self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
-        self._end = PacketEnd(
-            ring=self._ring.ring,
-            sending=self._sender.sending,
-            first=self.tx_frames.ctypes.data + LEAD_BYTES,
-            stride=self.tx_frames.strides[0],
-            longest=frame_bytes if together and segments(interface) else 0,
-        )
+        self.tx_frames = allocate_rows(rows, frame_bytes)
+        self._describe(frame_bytes if together and segments(interface) else 0)
 
-    @property
-    def consumed(self) -> int:
-        """Return as many as were handed over: the kernel has copied them."""
-        return self.pushed
+    def _describe(self, longest: int) -> None:
+        """Tell the operations where things are."""
+        watched, sender = watch([self._ring.link.fileno()]), packed(self._sender.sending)
+        own = np.zeros(1, _OWN)
+        own[0] = (
+            *(address_of(self._ring.ring), address_of(watched), address_of(sender)),
+            *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0], longest),
+        )
+        rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+        self._operate(own, watched, sender, rows, lengths, self._ring, self._sender)
+        record = self._operations.record
+        record["rows"], record["lengths"] = address_of(rows), address_of(lengths)
+        record["turn"], record["batch_bytes"] = turn_frames(self.max_frame_bytes), TURN_BYTES
+        record["longest_nap_s"] = NAP_S
 
     @property
     def failed(self) -> int:
         """Return how many frames the kernel refused to send."""
         return self._sender.refused
 
-    def end(self) -> PacketEnd:
-        """Return what a loop that is a kernel works on instead of calling `receive`, `send` and `wait`."""
-        return self._end
-
-    def send(self, rows: Indices, lengths: Indices) -> int:
-        """Send the frames in `rows`, as many as the socket takes."""
-        end = self._end
-        addresses = end.first + rows.astype(np.int64) * end.stride
-        count = send_frames(int(end.ring[DESCRIPTOR]), end.sending, addresses, lengths, end.longest)
-        self.pushed += count
-        return count
-
-    def receive(self) -> Received:
-        """Return copies of the frames that have come."""
-        count = take(self._end.ring, self._rows, self._lengths)
-        rows, lengths = self._rows[:count], self._lengths[:count]
-        _copy(self._end.ring, rows, lengths, self._copies)
-        return Received(self._copies, np.arange(count, dtype=np.int32), lengths)
-
-    def release(self) -> None:
-        """Nothing to do: the next `receive` overwrites the rows."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Block until something has come."""
-        ready = self._poll.poll(milliseconds(timeout_s))
-        if ready and ready[0][1] & select.POLLERR:
-            forget_error(self._end.ring)
-        return bool(ready)
+    @property
+    def ring(self) -> Ring:
+        """Return the words of the ring that frames come through."""
+        return self._ring.ring
 
     def close(self) -> None:
         """Close the socket and free the UDP port."""
         self._ring.close()
         self._reservation.close()
-
-
-@kernel
-def _copy(ring: Ring, rows: Indices, lengths: Indices, copies: Frames) -> None:
-    first, stride = first_frame(ring)
-    for i in range(len(rows)):
-        copy_bytes(
-            copies[i, LEAD_BYTES:].ctypes.data, first + rows[i] * stride, min(lengths[i], len(copies[i]) - LEAD_BYTES)
-        )
 
 
 def take_address(interface: str, frame_bytes: int) -> tuple[Address, socket.socket]:

@@ -22,18 +22,16 @@ from switchsum.protocol.wire import Address, parse_frame
 
 # Binds the aggregation header to its UDP port, which is what makes the log readable.
 from . import scapy_layer  # noqa: F401
-from .base import Frames, Indices, Received, milliseconds
+from .base import Indices, Received, milliseconds
+from .callbacks import PythonTransport
 from .packet import take_address
 
 _RECEIVED_ROWS = 16
 _log = logging.getLogger(__name__)
 
 
-class ScapyTransport:
+class ScapyTransport(PythonTransport):
     """A `Transport` on an interface through Scapy's layer 2 socket."""
-
-    lead = LEAD_BYTES
-    reopened = 0
 
     def __init__(self, interface: str, *, rows: int, frame_bytes: int, switch: Address) -> None:
         """Use `interface` with its own addresses and a UDP port that is free; raises TransportError."""
@@ -55,8 +53,7 @@ class ScapyTransport:
         self._answers = self._received.view()
         self._answers.flags.writeable = False
         self.max_frame_bytes = frame_bytes
-        self.pushed = 0
-        self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
+        self.tx_frames = allocate_rows(rows, frame_bytes)
 
     def _forget_waiting(self) -> None:
         """Forget what came before there was a filter."""
@@ -65,11 +62,6 @@ class ScapyTransport:
                 self._socket.ins.recv(1, socket.MSG_DONTWAIT)
         except BlockingIOError:
             pass
-
-    @property
-    def consumed(self) -> int:
-        """Return as many as were handed over."""
-        return self.pushed
 
     def send(self, rows: Indices, lengths: Indices) -> int:
         """Send the frames in `rows`."""
@@ -97,9 +89,6 @@ class ScapyTransport:
                 row[LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
                 lengths.append(len(frame))
         return Received(self._answers, np.arange(len(lengths), dtype=np.int32), np.array(lengths, np.int32))
-
-    def release(self) -> None:
-        """Nothing to do: the next `receive` overwrites the rows."""
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something has come."""

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import socket
 import time
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import ClassVar, Final
 
 import numpy as np
 
 from switchsum.native import ring
-from switchsum.native.ring import LINK_FIELDS, Link, OutboxLayout, fill_link, next_power_of_two
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.kernels import Outlined
+from switchsum.native.memory import address_of
+from switchsum.native.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
 from switchsum.native.shm import (
     DESCRIPTORS_PASSED,
     MESSAGE_BYTES,
@@ -29,11 +29,14 @@ from switchsum.native.shm import (
     check_peer,
     socket_path,
 )
-from switchsum.native.system import Watched, watch
-from switchsum.protocol.errors import SwitchLost, TransportError
+from switchsum.native.system import watch
+from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
-from .base import Frames, Indices, Received, milliseconds
+from ..engine.loop import Stop
+from .base import Frames
+from .native import NativeTransport
+from .shm_operations import OWN, SHM_OPERATIONS, TURN_BYTES
 
 OPEN_TIMEOUT_S: Final = 20.0
 """A switch that listens answers at once, but for one that compiles its kernels the first time on a busy machine."""
@@ -54,28 +57,10 @@ def cached_bytes(workers: int) -> int:
     return min(CACHED_BYTES_EACH, CACHED_BYTES // workers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkEnd:
-    """What kernels need of this side of a link."""
-
-    link: Link
-    answers: Frames
-    """The rows that the switch writes."""
-    rows: Indices
-    """Room for the rows of frames that come at a time."""
-    lengths: Indices
-    """Room for as many lengths."""
-    bodies: ring.Addresses
-    """Room for as many addresses of shared bodies."""
-    watched: Watched
-    """The own bell, and the connection, which hangs up when the switch does."""
-    switch_bell: int
-
-
-class ShmTransport:
+class ShmTransport(NativeTransport):
     """A `Transport` over two shared outboxes."""
 
-    lead = LEAD_BYTES
+    natives: ClassVar[Mapping[str, Outlined]] = SHM_OPERATIONS
 
     def __init__(self, name: str, *, rows: int, frame_bytes: int, answer_rows: int | None = None) -> None:
         """Connect to the switch called `name`; raises TransportError.
@@ -85,10 +70,6 @@ class ShmTransport:
         """
         hello = Hello(rows=rows, answer_rows=answer_rows or next_power_of_two(rows), frame_bytes=frame_bytes)
         self._name = name
-        self._rows = np.zeros(hello.answer_rows, np.int32)
-        self._lengths = np.zeros(hello.answer_rows, np.int32)
-        self._body_list = np.zeros(hello.answer_rows, np.int64)
-        self._gathered: Frames | None = None
         self.max_frame_bytes = frame_bytes
         self.reopened = 0
         self._is_down = False
@@ -96,7 +77,6 @@ class ShmTransport:
         self._hello = replace(hello, port=answer.port)
         self.port = answer.port
         self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
-        self._compile()
 
     def _open(self, hello: Hello, timeout_s: float) -> Answer:
         """Shake hands and use the memory that comes; raises TransportError."""
@@ -113,12 +93,21 @@ class ShmTransport:
             self._bodies = SharedMemory(descriptors[4], size, writable=False)
             shared = (self._bodies.address, answer.body_rows, answer.body_stride)
             self._link[[ring.PEER_BODIES, ring.PEER_BODY_ROWS, ring.PEER_BODY_STRIDE]] = shared
-        self._answers = _frames(self._peer, peer_layout)
-        self._poll = select.poll()
-        for descriptor in (self._bell, self._connection.fileno()):
-            self._poll.register(descriptor, select.POLLIN)
-        self.tx_frames: Frames = _frames(self._own, own_layout)
+        self.tx_frames = _frames(self._own, own_layout)
+        self._describe(_frames(self._peer, peer_layout))
         return answer
+
+    def _describe(self, answers: Frames) -> None:
+        """Tell the operations where things are, the rows that the switch writes among them."""
+        most = max(1, TURN_BYTES // answers.shape[1])
+        rows, lengths, bodies = np.zeros(most, np.int32), np.zeros(most, np.int32), np.zeros(most, np.int64)
+        watched = watch([self._bell, self._connection.fileno()])
+        own = np.zeros(1, OWN)
+        own[0] = address_of(self._link), most, address_of(watched), self._switch_bell
+        self._operate(own, self._link, watched, answers, rows, lengths, bodies)
+        record = self._operations.record
+        record["frames"], record["stride"] = address_of(answers), answers.shape[1]
+        record["rows"], record["lengths"], record["bodies"] = map(address_of, (rows, lengths, bodies))
 
     def _reopen(self) -> bool:
         """Go on with a switch that has come back, if one has."""
@@ -135,95 +124,24 @@ class ShmTransport:
         _log.warning("the shared-memory link to the switch %r is open again", self._name)
         return True
 
-    def _compile(self) -> None:
-        """Have the kernels ready before the first frame, whose time-out would not wait for a compiler."""
-        self.send(np.zeros(0, np.int32), np.zeros(0, np.int32))
-        self.receive()
-        self.release()
-        self.wait(0.0)
-
-    def end(self) -> LinkEnd:
-        """Return what a loop that is a kernel works on instead of calling `receive`, `send` and `wait`."""
-        return LinkEnd(
-            link=self._link,
-            answers=self._answers,
-            rows=self._rows,
-            lengths=self._lengths,
-            bodies=self._body_list,
-            watched=watch([self._bell, self._connection.fileno()]),
-            switch_bell=self._switch_bell,
-        )
-
-    @property
-    def pushed(self) -> int:
-        """Return how many frames have been handed over."""
-        return int(self._link[ring.HEAD])
-
-    @property
-    def consumed(self) -> int:
-        """Return how many frames the switch has processed."""
-        return ring.consumed(self._link)
-
     @property
     def malformed(self) -> int:
         """Return how many frames came with a row or a length that cannot be."""
         return int(self._link[ring.MALFORMED])
 
-    def send(self, rows: Indices, lengths: Indices) -> int:
-        """Hand over the frames in `rows`, as many as fit."""
-        count, asleep = ring.push(self._link, rows, lengths)
-        if asleep:
-            os.eventfd_write(self._switch_bell, 1)
-        return count
-
-    def receive(self) -> Received:
-        """Return the frames that have come."""
-        count = ring.take(self._link, self._rows, self._lengths, self._body_list)
-        rows, lengths = self._rows[:count], self._lengths[:count]
-        if not self._body_list[:count].any():
-            return Received(self._answers, rows, lengths)
-        return Received(self._gather(rows, lengths), np.arange(count, dtype=np.int32), lengths)
-
-    def _gather(self, rows: Indices, lengths: Indices) -> Frames:
-        """Return copies of frames, some of which have shared bodies, each in one piece."""
-        if self._gathered is None:
-            self._gathered = np.zeros_like(self._answers)
-        for place, (row, length) in enumerate(zip(rows.tolist(), lengths.tolist(), strict=True)):
-            body = int(self._body_list[place])
-            if body:
-                target = self._gathered.ctypes.data + place * self._gathered.shape[1] + self.lead
-                ring.gather(self._link, row, length, body, target)
-            else:
-                self._gathered[place] = self._answers[row]
-        return self._gathered
-
-    def release(self) -> None:
-        """Give the rows of the last `receive` back."""
-        ring.release(self._link)
-
     def wait(self, timeout_s: float) -> bool:
-        """Sleep until the switch rings, unless frames have come; raises SwitchLost."""
+        """Sleep until the switch rings, unless frames have come; raises SwitchLost.
+
+        When the switch has ended, the link is opened again once another one is there.
+        """
         if self._is_down:
             time.sleep(min(timeout_s, REOPEN_PAUSE_S))
             return self._reopen()
-        end = time.monotonic() + timeout_s
-        while ring.fall_asleep(self._link):
-            try:
-                events = self._poll.poll(milliseconds(end - time.monotonic()))
-            finally:
-                ring.set_sleeping(self._link, 0)
-            for descriptor, _ in events:
-                if descriptor != self._bell:
-                    _log.warning("the switch %r has closed the shared-memory link", self._name)
-                    self._is_down = True
-                    return False
-                os.eventfd_read(self._bell)
-            if self._link[ring.BROKEN]:
-                raise SwitchLost("the switch's side of the shared-memory link makes no sense")
-            if not events:
-                return ring.waiting(self._link) > 0
-            # Rung; if for a frame that was seen before going to sleep, it sleeps on.
-        return True
+        has_come = super().wait(timeout_s)
+        if self._operations.record["stop"][0] == Stop.HUNG_UP:
+            _log.warning("the switch %r has closed the shared-memory link", self._name)
+            self._is_down = True
+        return has_come
 
     def close(self) -> None:
         """Close the link; the memory stays for as long as the arrays do."""

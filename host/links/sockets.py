@@ -2,45 +2,103 @@
 
 from __future__ import annotations
 
-import select
 import socket
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native.batchreceive import BatchReceiver, ReceiveWords, has_more
-from switchsum.native.batchsend import BatchSender, SendWords
-from switchsum.native.batchsocket import NO_NAMES, grow_buffers
+from switchsum.native.batchreceive import MOST_TAKEN, BatchReceiver, has_more, receive_rows, receive_words_at
+from switchsum.native.batchsend import BatchSender, send_datagrams, send_words_at
+from switchsum.native.batchsocket import grow_buffers, packed
 from switchsum.native.encapsulation import Bytes, wrap
+from switchsum.native.kernels import Outlined, carray
+from switchsum.native.memory import address_of, bytes_at, pointer
+from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.segmentation import MOST_PIECES, SUPER_BYTES
+from switchsum.native.system import watch
+from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
 
-from .base import Frames, Indices, Received, milliseconds
+from ..engine.loop import LINK, LinkRecord
+from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketEnd:
-    """What kernels need of a socket."""
+class _Own(Record):
+    """What only the operations of such a link know."""
 
-    descriptor: int
-    first: int
+    descriptor: Int64
+    watched: Int64
+    """Address: the descriptor."""
+    first: Int64
     """Address of the first row that is sent, behind its lead and what is skipped."""
-    stride: int
+    stride: Int64
     """Bytes from one of these rows to the next."""
-    sending: SendWords
-    receiving: ReceiveWords
-    answers: Frames
-    """The rows that are received into."""
-    lower: Bytes
-    """Headers that are put in front of what comes, and left out of what is sent."""
+    sender: Int64
+    """Address of packed `SendWords`."""
+    receiver: Int64
+    """Address of packed `ReceiveWords`."""
+    lower: Int64
+    """Address of the headers that are put in front of what comes, and left out of what is sent."""
+    lower_bytes: Int64
 
 
-class SocketTransport:
+_OWN: Final = dtype_of(_Own)
+
+
+def turn_frames(frame_bytes: int) -> int:
+    """Return how many contributions are sent before more results are looked at: two super-frames."""
+    return 2 * min(MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // (frame_bytes - LOWER_BYTES))
+
+
+@Outlined
+def _take(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    words = receive_words_at(own.receiver)
+    rows = carray(pointer(here.rows), (MOST_TAKEN,), np.int32)
+    lengths = carray(pointer(here.lengths), (MOST_TAKEN,), np.int32)
+    sources = np.empty(MOST_TAKEN, np.int64)
+    count = receive_rows(own.descriptor, words, rows, lengths, sources)
+    wrap(words.rows, rows[:count], lengths[:count], bytes_at(own.lower, own.lower_bytes), sources[:0])
+    return int(count)
+
+
+@Outlined
+def _send(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    rows = carray(pointer(here.queue_rows), (here.queued,), np.int32)
+    lengths = carray(pointer(here.queue_lengths), (here.queued,), np.int32)
+    addresses, sizes = np.empty(here.queued, np.int64), np.empty(here.queued, np.int32)
+    for i in range(here.queued):
+        addresses[i] = own.first + np.int64(rows[i]) * own.stride
+        sizes[i] = lengths[i] - own.lower_bytes
+    here.pushed += send_datagrams(own.descriptor, send_words_at(own.sender), addresses, sizes, addresses[:0])
+    return 0
+
+
+@Outlined
+def _wait(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    if has_more(receive_words_at(own.receiver)):
+        return 1
+    return int(sleep(here, own.watched) > 0)
+
+
+class SocketTransport(NativeTransport):
     """A `Transport` over a socket that delivers what comes behind a frame's lower headers."""
 
-    lead = LEAD_BYTES
-    reopened = 0
-    """Sockets outlive the switch."""
+    natives: ClassVar[Mapping[str, Outlined]] = {
+        "take": _take,
+        "release": keep_nothing,
+        "send": _send,
+        "consumed": all_pushed,
+        "wait": _wait,
+        "now": tell_time,
+    }
 
     def __init__(
         self, link: socket.socket, address: Address, *, rows: int, frame_bytes: int, lower: Bytes, together: bool
@@ -50,67 +108,36 @@ class SocketTransport:
         What comes gets the headers `lower`.  `together`: the socket may be given super-datagrams.
         """
         self._socket = link
-        self._descriptor = link.fileno()
-        self._lower = lower
         self._sender = BatchSender(together=together)
         self._receiver = BatchReceiver(frame_bytes, skip=len(lower))
-        self._poll = select.poll()
-        self._poll.register(link, select.POLLIN)
-        self._answers = self._receiver.rows.view()
-        self._answers.flags.writeable = False
         grow_buffers(link)
         self.address = address
         self.max_frame_bytes = frame_bytes
-        self.pushed = 0
-        self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
-        self._first = self.tx_frames.ctypes.data + LEAD_BYTES + len(lower)
-        self._stride = self.tx_frames.strides[0]
+        self.tx_frames = allocate_rows(rows, frame_bytes)
+        self._describe(lower)
 
-    @property
-    def consumed(self) -> int:
-        """Return as many as were handed over."""
-        return self.pushed
+    def _describe(self, lower: Bytes) -> None:
+        """Tell the operations where things are."""
+        watched, answers = watch([self._socket.fileno()]), self._receiver.rows
+        sender, receiver = packed(self._sender.words), packed(self._receiver.words)
+        own = np.zeros(1, _OWN)
+        own[0] = (
+            *(self._socket.fileno(), address_of(watched)),
+            *(self.tx_frames.ctypes.data + LEAD_BYTES + len(lower), self.tx_frames.strides[0]),
+            *(address_of(sender), address_of(receiver), address_of(lower), len(lower)),
+        )
+        rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+        self._operate(own, watched, sender, receiver, lower, rows, lengths, self._sender, self._receiver)
+        record = self._operations.record
+        record["frames"], record["stride"] = address_of(answers), answers.strides[0]
+        record["rows"], record["lengths"] = address_of(rows), address_of(lengths)
+        record["turn"], record["longest_nap_s"] = turn_frames(self.max_frame_bytes), NAP_S
 
     @property
     def failed(self) -> int:
         """Return how many frames the kernel refused to send."""
         return self._sender.refused
 
-    def end(self) -> SocketEnd:
-        """Return what a loop that is a kernel works on instead of calling `receive`, `send` and `wait`."""
-        return SocketEnd(
-            descriptor=self._descriptor,
-            first=self._first,
-            stride=self._stride,
-            sending=self._sender.words,
-            receiving=self._receiver.words,
-            answers=self._receiver.rows,
-            lower=self._lower,
-        )
-
-    def send(self, rows: Indices, lengths: Indices) -> int:
-        """Send the frames in `rows`, as many as the socket takes."""
-        addresses = self._first + rows.astype(np.int64) * self._stride
-        count = self._sender.send(self._descriptor, addresses, lengths - np.int32(len(self._lower)))
-        self.pushed += count
-        return count
-
-    def receive(self) -> Received:
-        """Return the frames that have come, at most one system call's worth."""
-        rows, lengths, _ = self._receiver.receive(self._descriptor)
-        wrap(self._receiver.rows, rows, lengths, self._lower, NO_NAMES)
-        if not lengths.all():  # some were too long
-            rows, lengths = rows[lengths > 0], lengths[lengths > 0]
-        return Received(self._answers, rows, lengths)
-
-    def release(self) -> None:
-        """Nothing to do: the next `receive` overwrites the rows."""
-
-    def wait(self, timeout_s: float) -> bool:
-        """Block until something has come."""
-        return has_more(self._receiver.words) or bool(self._poll.poll(milliseconds(timeout_s)))
-
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-        self._descriptor = -1

@@ -9,11 +9,12 @@ from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 from switchsum.protocol.wire import Address
 
+from ..engine.loop import prepare_loop
 from ..engine.operation import Operation
 from ..engine.worker import Engine, EngineConfig
 from .base import Frames, Transport
 from .driver import Driver
-from .shm_loop import compile_loop
+from .shm import ShmTransport
 
 
 def warm_up(link: str = "") -> None:
@@ -26,8 +27,9 @@ def warm_up(link: str = "") -> None:
         engine.submit(Operation(kind="allreduce", values=np.ones(1, np.int32), shape=(1,)), 0.0)
         engine.poll(min(engine.wake_at, 0.0))
         engine.receive(rows, np.zeros(1, np.int32), np.full(1, FRAME_BYTES, np.int32), 0.0)
+        prepare_loop()
         if link.startswith("shm:"):
-            compile_loop()
+            ShmTransport.compile()
 
 
 def warm_up_on(transport: Transport) -> None:

@@ -317,7 +317,7 @@ def test_frames_go_together_only_where_the_interface_segments(wire: Wire) -> Non
     link = wire.worker()
     assert isinstance(link, PacketTransport)
     exchange(wire, link, [bytes(1024)] * 100)
-    together = link.end().ring[HEAD]
+    together = link.ring[HEAD]
     assert together == 2  # slots of 61 and of 39 frames
     offloads("off", "tx", "gso")
     apart = wire.worker()
@@ -326,7 +326,7 @@ def test_frames_go_together_only_where_the_interface_segments(wire: Wire) -> Non
     wire.table = PortTable()
     wire.ports = PortSet(wire.table, [PacketPorts(wire.table, {PORT: "port3"})])
     exchange(wire, apart, [bytes(1024)] * 100)
-    assert apart.end().ring[HEAD] == 100
+    assert apart.ring[HEAD] == 100
 
 
 def test_small_super_frames_are_taken_together(wire: Wire) -> None:
@@ -503,7 +503,7 @@ def test_where_memory_is_short_the_ring_is_smaller(
     Short.most = 70
     link = wire.worker()
     assert isinstance(link, PacketTransport)
-    assert link.end().ring[SLOTS] == 64
+    assert link.ring[SLOTS] == 64
     assert caplog.messages == ["interface sum0: memory for a ring of 64 frames, not of 512"]
     exchange(wire, link, [bytes([slot]) * 64 for slot in range(100)])
 

@@ -11,8 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine.events import Event, Failed, Finished
+from switchsum.host.engine.loop import Operations, Stop
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine, EngineConfig
+from switchsum.host.links.base import Indices, Received
+from switchsum.host.links.callbacks import PythonTransport
+from switchsum.host.links.driver import Driver
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
@@ -87,23 +91,107 @@ class ClusterConfig:
         )
 
 
-class Worker:
-    """One engine with a transport that exists only in memory."""
+class VirtualTransport(PythonTransport):
+    """A link that exists only in memory, on the virtual clock.
+
+    Its `wait` notes until when it may sleep and ends the loop, so that others have their turn meanwhile.
+    """
 
     def __init__(self, config: ClusterConfig, rank: int, network: Network, clock: VirtualClock) -> None:
         frame_bytes = FRAME_BYTES + payload_bytes(config.lanes)
-        self._store = allocate_rows(2 * config.window_slots, frame_bytes)
+        self.address = config.address(rank)
+        self.max_frame_bytes = frame_bytes
+        self.tx_frames = allocate_rows(2 * config.window_slots, frame_bytes)
+        self.reopened = 0
+        self.sleeps_until = 0.0
+        """When it is to be looked after if no frame comes; after `wait`."""
         self._came = allocate_rows(MOST_FRAMES, frame_bytes)
-        self._lengths = np.zeros(MOST_FRAMES, np.int32)
-        self._rows = np.arange(MOST_FRAMES, dtype=np.int32)
-        self.engine = Engine(config.engine(rank), self._store, LEAD_BYTES)
-        self.port = rank + 1
         self._network = network
+        self._port = rank + 1
         self._clock = clock
         self._reading_s = config.reading_s
         self._read: deque[tuple[float, int, bytes]] = deque()
         self._consumed = 0
         self._inbox: deque[bytes] = deque()
+        self._stop: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+
+    def operations(self) -> Operations:
+        """Return what the loop calls."""
+        operations = super().operations()
+        self._stop = operations.record["stop"]
+        return operations
+
+    def now(self) -> float:
+        """Return the virtual time."""
+        return self._clock.now_s
+
+    def take(self, frame: bytes) -> None:
+        """Receive a frame from the network."""
+        if len(frame) <= self._came.shape[1] - LEAD_BYTES:
+            self._inbox.append(frame)
+
+    def open_again(self) -> None:
+        """Do as if the link had been: nobody reads what was handed over, and the frame store has moved."""
+        self.tx_frames = self.tx_frames.copy()
+        self._read.clear()
+        self.pushed = self._consumed = 0
+        self._reading_s = 0.0
+        self.reopened += 1
+
+    def receive(self) -> Received:
+        """Return frames that have come."""
+        lengths: list[int] = []
+        while self._inbox and len(lengths) < MOST_FRAMES:
+            frame = self._inbox.popleft()
+            self._came[len(lengths), LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
+            lengths.append(len(frame))
+        return Received(self._came, np.arange(len(lengths), dtype=np.int32), np.array(lengths, np.int32))
+
+    def send(self, rows: Indices, lengths: Indices) -> int:
+        """Put frames on the network."""
+        for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
+            frame = self.tx_frames[row, LEAD_BYTES : LEAD_BYTES + length].tobytes()
+            self._network.send(self._port, frame)
+            self._read.append((self.now() + self._reading_s, row, frame))
+        self.pushed += len(rows)
+        return len(rows)
+
+    @property
+    def consumed(self) -> int:
+        """Return how many frames have been read; raises AssertionError if one was written meanwhile."""
+        while self._read and self._read[0][0] <= self.now():
+            _, row, frame = self._read.popleft()
+            self._consumed += 1
+            if self.tx_frames[row, LEAD_BYTES : LEAD_BYTES + len(frame)].tobytes() != frame:
+                raise AssertionError(f"row {row} was written while the transport read it")
+        return self._consumed
+
+    def wait(self, timeout_s: float) -> bool:
+        """Say until when it may sleep."""
+        self.sleeps_until = self.now() + timeout_s
+        self._stop[0] = Stop.PAUSED
+        return False
+
+    @property
+    def wake_at(self) -> float:
+        """When there is something to do."""
+        if self._inbox:
+            return self.now()
+        return min(self.sleeps_until, self._read[0][0] if self._read else float("inf"))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Worker:
+    """One engine on the link that exists only in memory, driven as all are."""
+
+    def __init__(self, config: ClusterConfig, rank: int, network: Network, clock: VirtualClock) -> None:
+        self.port = rank + 1
+        self._transport = VirtualTransport(config, rank, network, clock)
+        self.engine = Engine(config.engine(rank), self._transport.tx_frames, LEAD_BYTES)
+        self._driver = Driver(self.engine, self._transport)
+        self._submitted = 0
         self.finished: dict[int, Finished] = {}
         """Events of operations that have finished, by serial number."""
         self.error: Exception | None = None
@@ -111,57 +199,27 @@ class Worker:
 
     def take(self, frame: bytes) -> None:
         """Receive a frame from the network."""
-        if len(frame) <= self._came.shape[1] - LEAD_BYTES:
-            self._inbox.append(frame)
+        self._transport.take(frame)
 
     def relink(self) -> None:
         """Open the link again: nobody reads what was handed over, and the frame store has moved."""
-        self._store = self._store.copy()
-        self._read.clear()
-        self._consumed = 0
-        self._reading_s = 0.0
-        self.engine.relink(self._store, 0)
+        self._transport.open_again()
 
     @property
     def wake_at(self) -> float:
         """When the worker has something to do."""
-        if self._inbox:
-            return self._clock.now_s
-        return min(self.engine.wake_at, self._read[0][0] if self._read else float("inf"))
+        return self._transport.now() if self.engine.submitted > self._submitted else self._transport.wake_at
 
     def run(self) -> None:
         """Do everything that can be done now."""
-        now = self._clock.now_s
-        self._let_go(now)
-        while self._inbox:
-            count = min(len(self._inbox), MOST_FRAMES)
-            for row in range(count):
-                frame = self._inbox.popleft()
-                self._came[row, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
-                self._lengths[row] = len(frame)
-            self.engine.receive(self._came, self._rows[:count], self._lengths[:count], now)
-        self.engine.poll(now)
-        self._transmit(now)
-        events = self.engine.events()
-        while events:
-            self._note(events.popleft())
-
-    def _transmit(self, now: float) -> None:
-        rows, lengths = self.engine.outgoing()
-        for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
-            frame = self._store[row, LEAD_BYTES : LEAD_BYTES + length].tobytes()
-            self._network.send(self.port, frame)
-            self._read.append((now + self._reading_s, row, frame))
-        self.engine.sent(len(rows))
-        self._let_go(now)
-
-    def _let_go(self, now: float) -> None:
-        while self._read and self._read[0][0] <= now:
-            _, row, frame = self._read.popleft()
-            self._consumed += 1
-            if self._store[row, LEAD_BYTES : LEAD_BYTES + len(frame)].tobytes() != frame:
-                raise AssertionError(f"row {row} was written while the transport read it")
-        self.engine.consumed(self._consumed)
+        self._submitted = self.engine.submitted
+        self._transport.sleeps_until = -np.inf
+        while self._transport.sleeps_until == -np.inf:
+            events = self._driver.step(np.inf)
+            while events:
+                self._note(events.popleft())
+            if self.error is not None:  # the loop of an engine that has failed does not come to wait
+                self._transport.sleeps_until = self.engine.wake_at
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Failed):

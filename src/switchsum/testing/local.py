@@ -11,7 +11,8 @@ import numpy as np
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine.worker import Engine
-from switchsum.host.links.base import Frames, Indices, Received
+from switchsum.host.links.base import Indices, Received
+from switchsum.host.links.callbacks import PythonTransport
 from switchsum.host.links.driver import Driver
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchsumError, UsageError
@@ -52,17 +53,13 @@ class LocalNetwork:
         return self._random.random() < self._loss
 
 
-class LocalTransport:
+class LocalTransport(PythonTransport):
     """A `Transport` to a switch in the same process."""
-
-    lead = LEAD_BYTES
-    reopened = 0
 
     def __init__(self, network: LocalNetwork, port: int, address: Address, *, rows: int, frame_bytes: int) -> None:
         self.address = address
         self.max_frame_bytes = frame_bytes
-        self.tx_frames: Frames = allocate_rows(rows, frame_bytes)
-        self.pushed = 0
+        self.tx_frames = allocate_rows(rows, frame_bytes)
         self._network = network
         self._port = port
         self._received = allocate_rows(ROWS_RECEIVED, frame_bytes)
@@ -71,11 +68,6 @@ class LocalTransport:
         self._inbox: deque[bytes] = deque()
         self._arrived = threading.Event()
         network.attach(port, self)
-
-    @property
-    def consumed(self) -> int:
-        """Return how many frames were read: all."""
-        return self.pushed
 
     def send(self, rows: Indices, lengths: Indices) -> int:
         """Hand frames over."""
@@ -99,9 +91,6 @@ class LocalTransport:
             self._received[row, LEAD_BYTES : LEAD_BYTES + len(frame)] = frame
             self._lengths[row] = len(frame)
         return Received(self._received, self._rows[:count], self._lengths[:count])
-
-    def release(self) -> None:
-        """Do nothing: the rows are our own."""
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for a frame."""
