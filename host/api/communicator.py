@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,10 @@ from .calls import CollectiveCalls
 from .collectives import Call, RepeatedCall
 from .handle import Handle
 from .interrupts import LONGEST_WAIT_S, HeldBack, Interruptible, interrupted
-from .statistics import Statistics
 from .steps import StepQueue, check_process, is_failing
+
+if TYPE_CHECKING:
+    from .statistics import Statistics
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
@@ -127,6 +129,8 @@ class Communicator(Interruptible, CollectiveCalls):
 
     def statistics(self) -> Statistics:
         """Return what has happened so far."""
+        from .statistics import Statistics  # noqa: PLC0415
+
         counts = self._driver.engine.counts
         return Statistics.of(counts, self.supports, collectives=self._finished, collective_s=self._seconds)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MOST_LINES = 12_400
+MOST_LINES = 10_800
 """Of our own modules that `connect` reaches; it falls as these become fewer, and rises for a reason alone."""
 COUNT = """
 import sys
@@ -16,7 +16,15 @@ modules = {name: module for name, module in sys.modules.items() if name.startswi
 print(sum(Path(module.__file__).read_text().count("\\n") for module in modules.values() if module.__file__))
 print(*modules)
 """
-UNUSED = ("api.sparse", "api.bitmap", "compress", "links.udp", "links.scapy_transport", "links.scapy_layer")
+UNUSED = (
+    "api.statistics",
+    "api.sparse",
+    "api.bitmap",
+    "compress",
+    "links.udp",
+    "links.scapy_transport",
+    "links.scapy_layer",
+)
 """Parts of the host that most jobs do without."""
 
 
