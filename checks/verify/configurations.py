@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from switchsum.host.engine.rules import Action, Event
+from switchsum.host.engine.state import Phase
+
+from .worker_rules import Changes
+
 
 class Outcome(StrEnum):
     """What a search finds."""
@@ -43,6 +48,8 @@ class Configuration:
     """What may be found; a broken rule shows in one way or another, whichever the search meets first."""
     macros: Mapping[str, int | None] = field(default_factory=dict)
     """Preprocessor definitions; None: without a value."""
+    changes: Changes = field(default_factory=dict)
+    """Of the worker's rules."""
     model: str = "model.pml"
     ignores_dead_ends: bool = False
     """Look for wrong results only."""
@@ -60,6 +67,11 @@ def _holds(name: str, *, is_long: bool = False, **macros: int | None) -> Configu
 
 def _fails(name: str, outcomes: tuple[Outcome, ...], **macros: int | None) -> Configuration:
     return Configuration(name=name, outcomes=outcomes, macros=macros)
+
+
+def _changed(name: str, phase: Phase, event: Event, action: Action) -> Configuration:
+    """Return a search with another entry in the table of the worker's rules."""
+    return Configuration(name=name, outcomes=STUCK, macros={"CLEARS": 1}, changes={(phase, event): action})
 
 
 CONFIGURATIONS: tuple[Configuration, ...] = (
@@ -86,11 +98,14 @@ CONFIGURATIONS: tuple[Configuration, ...] = (
     ),
     _holds("member killed, new epoch", HAND_OVER=None, KILLS=None, BLOCKS=1),
     _holds("member killed, switch cleared", HAND_OVER=None, KILLS=None, CLEARS=1, BLOCKS=1, OPERATIONS=1, is_long=True),
-    _fails("only the last contribution is repeated", STUCK, CLEARS=1, BREAK_REPEATS_ONE=None),
+    _changed("nothing is repeated", Phase.WAITING, Event.TIMED_OUT, Action.NOTHING),
+    _changed("results are not taken", Phase.WAITING, Event.RESULT, Action.STALE),
+    _changed("only the last contribution is repeated", Phase.WAITING, Event.REPEATED, Action.NOTHING),
     _fails("`held` ends the repetition of the former", STUCK, CLEARS=1, BREAK_HELD_STOPS=None),
-    _fails("idle slots are silent after a clear", STUCK, CLEARS=1, BREAK_IDLE_IS_SILENT=None),
-    _fails("an old answer pays what a slot owes", STUCK, CLEARS=1, BREAK_ANSWER_PAYS=None),
-    _fails("a slot that waits owes nothing", STUCK, CLEARS=1, BREAK_WAITING_OWES_NOTHING=None),
+    _changed("idle slots are silent after a clear", Phase.IDLE, Event.RESEND_DUE, Action.NOTHING),
+    _changed("idle slots ignore a clear", Phase.IDLE, Event.RESTARTED, Action.NOTHING),
+    _changed("an old answer acknowledges", Phase.IDLE, Event.FORMER, Action.ACKNOWLEDGE),
+    _changed("slots that wait ignore a clear", Phase.WAITING, Event.RESTARTED, Action.REPEAT),
     _fails("repeats without lanes", WRONG, CLEARS=1, BREAK_PROBES_WITHOUT_LANES=None),
     _fails("numbers start anew with each job", (*STUCK, *WRONG), HAND_OVER=None, BLOCKS=1, BREAK_START_AT_ONE=None),
     _fails("first to leave gives the slot away", STUCK, HAND_OVER=None, BLOCKS=1, BREAK_EARLY_HAND_OVER=None),

@@ -66,7 +66,7 @@ end:
     :: d_step { HAS_RESULT(i, w) -> receive(i, w) }
     :: d_step { CAN_LEAVE(i, w) -> left[AT(i, w)] = 1 }
     :: d_step { CAN_BE_TOLD(i, w) -> tell(i, w) }
-    :: d_step { IS_PAID_BY_ANSWER(i, w) -> owes[AT(i, w)] = 0 }
+    :: d_step { IS_ACKNOWLEDGED(i, w) -> outstanding[AT(i, w)] = 0 }
     od
 }
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from checks.verify.configurations import FAULTS, Configuration, Outcome
+from checks.verify.worker_rules import macros
 
 MODELS = Path(__file__).parent
 MEMORY_MEGABYTES = 4096
@@ -49,8 +50,9 @@ def missing_tool() -> str:
 def search(configuration: Configuration, timeout_s: float = TIMEOUT_S) -> Finding:
     """Visit every state that the model can reach; raises SearchError."""
     with tempfile.TemporaryDirectory(prefix="switchsum-verify-") as folder:
-        macros = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in configuration.macros.items()]
-        _run(["spin", "-a", *macros, str(MODELS / configuration.model)], folder, timeout_s)
+        given = {**macros(configuration.changes), **configuration.macros}
+        definitions = [f"-D{name}" if value is None else f"-D{name}={value}" for name, value in given.items()]
+        _run(["spin", "-a", *definitions, str(MODELS / configuration.model)], folder, timeout_s)
         # One level is enough for a long search, and for a short one the compiler takes longer than the search.
         level = "-O1" if configuration.is_long else "-O0"
         options = ["-DSAFETY", "-DNOREDUCE", "-DCOLLAPSE", f"-DMEMLIM={MEMORY_MEGABYTES}", "-w"]

@@ -1,6 +1,6 @@
 """The search of the protocol's models finds what holds and what does not; `make verify` makes all of them.
 
-The models stand for themselves: no other change of the project can break them, and each search compiles a program.
+The rules of the model's workers are the engine's table.  Each search compiles a program.
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 
 from checks.verify.configurations import CONFIGURATIONS, Configuration, Outcome
-from checks.verify.search import missing_tool, search
+from checks.verify.search import MODELS, missing_tool, search
+from checks.verify.worker_rules import NOT_MODELLED, QUESTIONS, macros
+from switchsum.host.engine.rules import Event
 
 pytestmark = pytest.mark.skipif(bool(missing_tool()), reason=f"{missing_tool()} is not on PATH")
 SHORT = [configuration for configuration in CONFIGURATIONS if not configuration.is_long]
@@ -28,3 +30,21 @@ def test_what_holds_is_searched_with_every_feature() -> None:
     macros = {name for c in SHORT if c.outcomes == (Outcome.HOLDS,) for name in c.macros}
     assert macros >= {"WORKERS", "MIXED", "CLEARS", "HAND_OVER", "WORKERS_AFTER", "KILLS"}
     assert not any(name.startswith("BREAK_") for name in macros)
+
+
+def test_every_event_of_the_engine_is_in_the_model_or_is_said_not_to_be() -> None:
+    events = {event for _, event, _ in QUESTIONS.values()}
+    assert events | NOT_MODELLED.keys() == set(Event)
+    assert not events & NOT_MODELLED.keys()
+    text = (MODELS / "worker.pml").read_text()
+    assert all(name in text for name in QUESTIONS)
+
+
+def test_changing_an_entry_of_the_table_changes_the_model_and_some_search_shows_what_comes_of_it() -> None:
+    shown = set()
+    for configuration in CONFIGURATIONS:
+        changed = macros(configuration.changes)
+        shown |= {name for name in QUESTIONS if changed[name] != macros({})[name]}
+        assert Outcome.HOLDS not in configuration.outcomes or not configuration.changes
+    # A round that stays outstanding for ever is only repeated more often.
+    assert shown == QUESTIONS.keys() - {"NEXT_ACKNOWLEDGES"}
