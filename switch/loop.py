@@ -39,8 +39,6 @@ from .ports.udp import UdpPort
 from .ports.udp_kernels import UdpWords
 from .replicas import complete
 
-_WAIT: Final = int(Span.WAIT)
-_PROGRAM: Final = int(Span.PROGRAM)
 TURNS: Final = 64
 """A loop that does not sleep returns after this many batches, so that other ports have their turn."""
 LONGEST_RUN_S: Final = 0.05
@@ -198,7 +196,7 @@ def _run(
             if is_fast(pace):
                 poll(0, 0, NAP_NS)
             if traced:
-                note(spans, _WAIT, began, monotonic(), 0, 0)
+                note(spans, Span.WAIT, began, monotonic(), 0, 0)
             turns = 0
             continue
         turns += 1
@@ -236,7 +234,7 @@ def _run(
         _release(shm)
         left[0] = 0
         if traced:
-            note(spans, _PROGRAM, began, monotonic(), count, went)
+            note(spans, Span.PROGRAM, began, monotonic(), count, went)
     return DONE
 
 

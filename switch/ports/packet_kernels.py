@@ -20,12 +20,6 @@ from switchsum.native.segmentation import FrameSender, Sending, send_frames
 from ..queues import PORTS
 from .base import Addresses, Counter, Counters, Words
 
-_RX_FRAMES: Final = int(Counter.RX_FRAMES)
-_RX_BYTES: Final = int(Counter.RX_BYTES)
-_TX_FRAMES: Final = int(Counter.TX_FRAMES)
-_TX_BYTES: Final = int(Counter.TX_BYTES)
-_TX_DROPS: Final = int(Counter.TX_DROPS)
-
 TAG_BYTES: Final = 4
 _MAC_BYTES: Final = 12
 _TAG_AT: Final = 24
@@ -103,8 +97,8 @@ def _take(ring: Ring, port: int, counters: Counters, addresses: Addresses, lengt
             address -= TAG_BYTES
             size += TAG_BYTES
         addresses[i], lengths[i], ports[i] = address, size, port
-        counters[port, _RX_BYTES] += size
-    counters[port, _RX_FRAMES] += taken
+        counters[port, Counter.RX_BYTES] += size
+    counters[port, Counter.RX_FRAMES] += taken
     return taken
 
 
@@ -139,10 +133,10 @@ def transmit(
             refused = sending.refused[0]
             sent = send_frames(links[port, DESCRIPTOR], sending, starts[:count], sizes[:count], links[port, TOGETHER])
             refused = sending.refused[0] - refused
-            counters[port, _TX_FRAMES] += sent - refused
+            counters[port, Counter.TX_FRAMES] += sent - refused
             for i in range(sent):
-                counters[port, _TX_BYTES] += sizes[i]
-            counters[port, _TX_DROPS] += refused
+                counters[port, Counter.TX_BYTES] += sizes[i]
+            counters[port, Counter.TX_DROPS] += refused
         for i in range(sent, count):
             left[remaining] = places[i]
             remaining += 1

@@ -29,12 +29,6 @@ _SHARED_BYTES: Final = 512
 _TURN: Final = 8
 """Frames that are taken from one worker before the next one's turn."""
 
-_RX_FRAMES: Final = int(Counter.RX_FRAMES)
-_RX_BYTES: Final = int(Counter.RX_BYTES)
-_RX_DROPS: Final = int(Counter.RX_DROPS)
-_TX_FRAMES: Final = int(Counter.TX_FRAMES)
-_TX_BYTES: Final = int(Counter.TX_BYTES)
-_TX_DROPS: Final = int(Counter.TX_DROPS)
 
 Links = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
@@ -81,13 +75,13 @@ def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: 
             turn = min(_TURN, len(addresses) - count)
             malformed = link[ring.MALFORMED]
             taken = ring.take(link, rows[:turn], row_lengths[:turn], bodies)
-            counters[port, _RX_DROPS] += link[ring.MALFORMED] - malformed
-            counters[port, _RX_FRAMES] += taken
+            counters[port, Counter.RX_DROPS] += link[ring.MALFORMED] - malformed
+            counters[port, Counter.RX_FRAMES] += taken
             for i in range(taken):
                 addresses[count] = link[ring.PEER_FRAMES] + rows[i] * link[ring.PEER_STRIDE]
                 lengths[count] = row_lengths[i]
                 ports[count] = port
-                counters[port, _RX_BYTES] += row_lengths[i]
+                counters[port, Counter.RX_BYTES] += row_lengths[i]
                 count += 1
             progress |= taken > 0
     return count
@@ -139,10 +133,10 @@ def transmit(
             complete(1, addresses[i:], lengths[i:], heads[i:], bodies[i:])
             is_put = ring.put_copy(links[index], address, length)
         if is_put:
-            counters[port, _TX_FRAMES] += 1
-            counters[port, _TX_BYTES] += length
+            counters[port, Counter.TX_FRAMES] += 1
+            counters[port, Counter.TX_BYTES] += length
         else:
-            counters[port, _TX_DROPS] += 1
+            counters[port, Counter.TX_DROPS] += 1
         if row >= 0 and not goes_on:
             free_if_unread(sharing, row)
             row = -1

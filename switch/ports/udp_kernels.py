@@ -25,12 +25,6 @@ _ADDRESSES: Final = ETHERNET_BYTES + 12
 """Offset in a frame of the IPv4 addresses and UDP ports of source and destination, 12 bytes in all."""
 _UDP_LENGTH: Final = ETHERNET_BYTES + IPV4_BYTES + 4
 _FAMILY: Final = int(socket.AF_INET)
-_RX_FRAMES: Final = int(Counter.RX_FRAMES)
-_RX_BYTES: Final = int(Counter.RX_BYTES)
-_RX_DROPS: Final = int(Counter.RX_DROPS)
-_TX_FRAMES: Final = int(Counter.TX_FRAMES)
-_TX_BYTES: Final = int(Counter.TX_BYTES)
-_TX_DROPS: Final = int(Counter.TX_DROPS)
 
 
 class UdpWords(NamedTuple):
@@ -76,12 +70,12 @@ def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: 
     first = words.receiving.rows.ctypes.data + LEAD_BYTES
     for i in range(came):
         if sizes[i] == 0:
-            mine[_RX_DROPS] += 1
+            mine[Counter.RX_DROPS] += 1
             continue
         addresses[count], lengths[count] = first + int(rows[i]) * words.receiving.stride, sizes[i]
         ports[count] = words.number
-        mine[_RX_FRAMES] += 1
-        mine[_RX_BYTES] += sizes[i]
+        mine[Counter.RX_FRAMES] += 1
+        mine[Counter.RX_BYTES] += sizes[i]
         count += 1
     return count
 
@@ -96,10 +90,10 @@ def transmit(words: UdpWords, counters: Counters, addresses: Addresses, lengths:
     refused = state[REFUSED]
     sent = send_datagrams(words.descriptor, words.sending, bodies[order], sizes[order], names[order])
     refused = state[REFUSED] - refused
-    mine[_TX_FRAMES] += sent - refused
+    mine[Counter.TX_FRAMES] += sent - refused
     for i in range(sent):
-        mine[_TX_BYTES] += sizes[order[i]] + LOWER_BYTES
-    mine[_TX_DROPS] += count - sent + refused
+        mine[Counter.TX_BYTES] += sizes[order[i]] + LOWER_BYTES
+    mine[Counter.TX_DROPS] += count - sent + refused
 
 
 @inner
