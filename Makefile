@@ -38,7 +38,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage lint p4 docs examples torch torch-tests clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage lint p4 docs examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m checks.verify $(ARGS)
+
+mutate: $(STAMP) ## change each entry of the worker's rules, and see that a test fails
+	$(BIN)/python -m checks.mutate
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
 	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py $(ARGS)

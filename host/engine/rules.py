@@ -16,6 +16,7 @@ until the slot contributes anew: nobody begins that round without the result of 
 last round is no acknowledgement, as it may be a copy from before the restart; it only makes the repeats rarer.
 
 The kernels look actions up in `ACTIONS`; tests/host/test_rules.py has a test of each row.
+`checks/mutate` changes one entry after the other, which the row's test must notice.
 """
 
 from __future__ import annotations
@@ -101,7 +102,8 @@ class Action(IntEnum):
     ACKNOWLEDGE = 16
     """Nothing is outstanding any more."""
     NEVER = 17
-    """Does not happen in this phase; kernels ask about slots that wait only."""
+    """Is not asked in this phase: only slots that wait are repeated, and have contributions to compare frames with.  To
+    any other one a frame about its round is RESULT or HELD."""
 
 
 class Rule(NamedTuple):
@@ -119,10 +121,10 @@ _E, _A = Event, Action
 RULES: Final = (
     #    what happens        idle                 waiting              blocked              test
     Rule(_E.RESULT,          _A.FOREIGN,          _A.TAKE,             _A.FOREIGN,          "results"),
-    Rule(_E.MISMATCH,        _A.FOREIGN,          _A.FAIL_MISMATCH,    _A.FOREIGN,          "results"),
+    Rule(_E.MISMATCH,        _A.NEVER,            _A.FAIL_MISMATCH,    _A.NEVER,            "results"),
     Rule(_E.HELD,            _A.FOREIGN,          _A.NOTE_HELD,        _A.FOREIGN,          "held"),
-    Rule(_E.REJECT,          _A.FOREIGN,          _A.FAIL_REJECTED,    _A.FOREIGN,          "rejects"),
-    Rule(_E.CONTRADICTION,   _A.FOREIGN,          _A.UNEXPECTED,       _A.FOREIGN,          "results"),
+    Rule(_E.REJECT,          _A.NEVER,            _A.FAIL_REJECTED,    _A.NEVER,            "rejects"),
+    Rule(_E.CONTRADICTION,   _A.NEVER,            _A.UNEXPECTED,       _A.NEVER,            "results"),
     Rule(_E.FORMER,          _A.NOTE_ANSWER,      _A.NOTE_ANSWER,      _A.NOTE_ANSWER,      "former"),
     Rule(_E.FORMER_REJECT,   _A.DUPLICATE,        _A.DUPLICATE,        _A.DUPLICATE,        "former"),
     Rule(_E.OLDER,           _A.STALE,            _A.STALE,            _A.STALE,            "other_rounds"),

@@ -254,5 +254,8 @@ def test_resend_due(phase: Phase) -> None:
         bench.engine.consumed(1)
     bench.engine.restarted(bench.now)
     assert bench.count(Count.RECALLED) == (phase is Phase.WAITING)
+    if phase is Phase.WAITING:
+        bench.engine.sent(len(bench.engine.outgoing()[0]))
+        bench.engine.consumed(bench.count(Count.FRAMES_SENT))
     bench.engine.poll(bench.now)
     assert bench.count(Count.RECALLED) == 1
