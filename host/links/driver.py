@@ -40,7 +40,8 @@ class Driver:
         The caller takes each event away once it is done with it.  Raises SwitchLost when the link is broken for good.
         """
         engine = self.engine
-        self._relink()
+        if self.transport.reopened != self._reopened:
+            self._relink()
         if self._is_open:
             self._is_open = self._loop.run(self.clock() + most_s)
         else:  # time passes for the engine all the same
@@ -52,15 +53,15 @@ class Driver:
     def _relink(self) -> None:
         """Go on with a link that was opened again."""
         transport = self.transport
-        if transport.reopened != self._reopened:
-            self.engine.relink(transport.tx_frames, transport.pushed)
-            self._loop = self._make_loop()
-            self._reopened, self._is_open = transport.reopened, True
+        self.engine.relink(transport.tx_frames, transport.pushed)
+        self._loop = self._make_loop()
+        self._reopened, self._is_open = transport.reopened, True
 
     def begin(self, prepared: Prepared, most_s: float) -> None:
         """Submit an operation whose array was filled in, and move frames as `step` does.
 
         What has happened, and what there is to say about the link, the next `step` says.
         """
-        self._relink()
+        if self.transport.reopened != self._reopened:
+            self._relink()
         self._loop.begin(prepared.address, self.clock() + most_s)
