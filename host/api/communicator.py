@@ -334,7 +334,7 @@ class Communicator(Interruptible, CollectiveCalls):
         prepared = engine.prepare(call.operation) if isinstance(call, Call) else call.prepared
         serial = handle._serial = engine.submitted
         self._in_flight[serial] = handle
-        engine.begin(prepared, call.values, began)
+        self._driver.submit(prepared, call.values)
         if self._driver.trace is not None:
             self._began[serial] = began, prepared.name
 

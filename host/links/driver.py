@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
+
+import numpy.typing as npt
 
 from switchsum.native.trace import NO_SPANS, Trace
 
@@ -56,6 +59,12 @@ class Driver:
         self.engine.relink(transport.tx_frames, transport.pushed)
         self._loop = self._make_loop()
         self._reopened, self._is_open = transport.reopened, True
+
+    def submit(self, prepared: Prepared, values: npt.NDArray[Any] | None) -> None:
+        """Submit an operation on an array such as it was prepared for, without moving frames yet; raises UsageError."""
+        if self.transport.reopened != self._reopened:
+            self._relink()  # or contributions would be packed into rows that nobody reads any more
+        self.engine.begin(prepared, values, self.clock())
 
     def begin(self, prepared: Prepared, most_s: float) -> None:
         """Submit an operation whose array was filled in, and move frames as `step` does.

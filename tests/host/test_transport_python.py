@@ -15,6 +15,7 @@ import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine.operation import Operation
+from switchsum.host.engine.state import Count
 from switchsum.host.engine.worker import Engine
 from switchsum.host.links.callbacks import PythonTransport
 from switchsum.host.links.driver import Driver
@@ -154,6 +155,34 @@ def test_what_a_method_raises_is_raised_once_and_the_loop_goes_on_from_there(nam
     assert engine.in_flight == 0
     core = engine.state.core[0]
     assert core["sequence"] - core["queued"] == link.pushed
+
+
+class Reopened(LocalTransport):
+    """Opens its link again when it is told to."""
+
+    reopened = 0
+
+    def open_again(self) -> None:
+        self.tx_frames = self.tx_frames.copy()
+        self.reopened += 1
+
+
+def test_what_begins_after_a_link_was_opened_again_is_packed_into_its_new_rows() -> None:
+    config = ClusterConfig(workers=1, lanes=64)
+    switch = ReferenceSwitch(lanes=64)
+    switch.admit(config.member(0))
+    rows = 2 * config.window_slots
+    link = Reopened(LocalNetwork(switch), 1, config.address(0), rows=rows, frame_bytes=FRAME)
+    driver = Driver(Engine(config.engine(0), link.tx_frames, link.lead), link)
+    link.open_again()
+    values = np.ones(1000, np.int32)
+    operation = Operation(kind="allreduce", values=values, shape=values.shape)
+    driver.submit(driver.engine.prepare(operation), values)
+    for _ in range(1000):
+        if driver.step(0.05):
+            break
+    assert driver.engine.in_flight == 0
+    assert driver.engine.counts[Count.PROBES] + driver.engine.counts[Count.OVERTAKEN] == 0
 
 
 def test_methods_that_a_link_lacks_are_named() -> None:
