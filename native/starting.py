@@ -12,7 +12,7 @@ from typing import Final
 
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 
-from .sockets import is_listening
+from .sockets import UNIX, is_listening
 
 VARIABLE: Final = "SWITCHSUM_START_TIMEOUT"
 """Environment variable with the seconds that a start waits for each thing; each has a default of its own."""
@@ -67,6 +67,8 @@ def nobody_there(address: str, method: str, details: str) -> ControllerUnreachab
     launcher = _launchers.get(address) or os.environ.get(LAUNCHER_VARIABLE)
     if launcher:
         remedy = f"{launcher} had started it, and it has ended: the lines that it printed say why"
+    elif not address.startswith(UNIX) and is_listening(address):
+        remedy = "something listens there: one side may use TLS and the other not (SWITCHSUM_TLS, docs/security.md)"
     else:
         remedy = "`switchsum controller` starts one, or SWITCHSUM_CONTROLLER says where it is"
     return ControllerUnreachable(f"no controller answers at {address}; {remedy} ({method}: {details})")

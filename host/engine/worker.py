@@ -363,13 +363,6 @@ class Engine:
         if count:
             machine.sent(self._state, count)
 
-    def handed_over(self, pushed: int) -> int:
-        """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
-        core = self._state.core[0]
-        count = pushed - self._pushed_before - int(core["sequence"] - core["queued"])
-        self.sent(count)
-        return count
-
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""
         self._state.core[0]["consumed"] = count - self._pushed_before

@@ -112,13 +112,14 @@ def test_an_authority_of_the_other_kind_or_of_somebody_else_is_none(
     echo.server.stop(0)
 
 
-def test_a_client_without_a_certificate_is_told_that_nobody_answers(
+def test_a_client_without_a_certificate_is_told_that_the_other_side_may_use_tls(
     certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(tls.VARIABLE, str(certificates / "controller"))
     echo = Echo(tls.HOSTS)
     monkeypatch.delenv(tls.VARIABLE)
-    with ControllerClient(echo.address, timeout_s=patience(5)) as client, pytest.raises(ControllerUnreachable):
+    client = ControllerClient(echo.address, timeout_s=patience(5))
+    with client, pytest.raises(ControllerUnreachable, match="SWITCHSUM_TLS"):
         client.show_job(rpc.JobRequest(job="a"))
     echo.server.stop(0)
 
