@@ -97,8 +97,8 @@ from importlib import import_module
 from switchsum.launch import ready
 announce = ready.announce
 def announce_and_stop(**facts):
+    threading.Thread.start = start  # first: a call that came sooner would get its thread
     announce(**facts)
-    threading.Thread.start = start
 def start(thread):
     raise RuntimeError("can't start new thread")
 ready.announce = announce_and_stop
