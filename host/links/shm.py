@@ -80,18 +80,22 @@ class ShmTransport(NativeTransport):
 
     def _open(self, hello: Hello, timeout_s: float) -> Answer:
         """Shake hands and use the memory that comes; raises TransportError."""
-        answer, descriptors, self._connection = _shake_hands(self._name, hello, timeout_s)
+        answer, descriptors, connection = _shake_hands(self._name, hello, timeout_s)
         own_layout, peer_layout = hello.outboxes()
-        self._own = SharedMemory(descriptors[0], own_layout.total_bytes, writable=True)
-        self._peer = SharedMemory(descriptors[1], peer_layout.total_bytes, writable=False)
+        sizes = own_layout.total_bytes, peer_layout.total_bytes, answer.body_rows * answer.body_stride
+        try:
+            own = SharedMemory(descriptors[0], sizes[0], writable=True)
+            peer = SharedMemory(descriptors[1], sizes[1], writable=False)
+            bodies = SharedMemory(descriptors[4], sizes[2], writable=False) if answer.body_rows else None
+        except OSError as error:  # the address space of this process is full, say
+            _release(connection, descriptors, ())
+            raise TransportError(f"no {sum(sizes) / 1e6:.1f} MB of memory to map a link: {error.strerror}") from None
+        self._connection, self._own, self._peer, self._bodies = connection, own, peer, bodies
         self._bell, self._switch_bell = descriptors[2:4]
         self._link = np.zeros(LINK_FIELDS, np.int64)
-        fill_link(self._link, own_layout, self._own.address, peer_layout, self._peer.address)
-        self._bodies = None
-        if answer.body_rows:
-            size = answer.body_rows * answer.body_stride
-            self._bodies = SharedMemory(descriptors[4], size, writable=False)
-            shared = (self._bodies.address, answer.body_rows, answer.body_stride)
+        fill_link(self._link, own_layout, own.address, peer_layout, peer.address)
+        if bodies is not None:
+            shared = (bodies.address, answer.body_rows, answer.body_stride)
             self._link[[ring.PEER_BODIES, ring.PEER_BODY_ROWS, ring.PEER_BODY_STRIDE]] = shared
         self.tx_frames = _frames(self._own, own_layout)
         self._describe(_frames(self._peer, peer_layout))

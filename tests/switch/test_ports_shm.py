@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from switchsum.host.links import shm as shm_link
 from switchsum.host.links.shm import ShmTransport
 from switchsum.native import ring
 from switchsum.native.shm import Answer, Hello, socket_path
@@ -344,6 +346,31 @@ def test_addresses_follow_from_the_port() -> None:
     assert len(addresses) == 511
     assert len({address.mac for address in addresses}) == len({address.ip for address in addresses}) == 511
     assert str(worker_address(3)) == "10.73.0.3:21334 (02:73:77:00:00:03)"
+
+
+def test_memory_that_cannot_be_mapped_is_named_and_leaves_no_file_open(
+    switch: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[BaseException] = []
+
+    def full(descriptor: int, size: int, **_: object) -> None:
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    def open_link() -> None:
+        with pytest.raises(
+            TransportError, match=r"no \d+\.\d MB of memory to map a link: Cannot allocate memory"
+        ) as error:
+            ShmTransport(switch.name, rows=ROWS, frame_bytes=FRAME)
+        errors.append(error.value)
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(shm_link, "SharedMemory", full)
+    opener = threading.Thread(target=open_link, daemon=True)
+    opener.start()
+    switch.run(ended_thread(opener))
+    assert errors
+    switch.run(lambda: not switch.ports.ports())
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch) -> None:

@@ -184,4 +184,7 @@ def test_a_job_with_little_memory_works_or_ends(kilobytes: int, tmp_path: Path) 
     done = subprocess.run(
         ["sh", "-c", command, "sh", *run], capture_output=True, text=True, timeout=patience(50), check=False
     )
-    assert done.returncode == 0 or done.stderr.splitlines()[-1].startswith("switchsum: "), done.stderr
+    last_words = [line for line in done.stderr.splitlines() if line.startswith("switchsum: ")]
+    assert done.returncode == 0 or last_words, done.stderr
+    # A rank's own script may print a traceback; what it ends with is an error of ours, and not the system's.
+    assert "OSError" not in done.stderr
