@@ -11,6 +11,9 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+import threading
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -86,12 +89,16 @@ def grpc_at_home() -> Iterator[None]:
 
 
 def _threads_elsewhere() -> list[str]:
-    """Return the names of this process's threads that are in another network namespace than this one."""
+    """Return this process's threads that are in another network namespace than this one: names, or what they do."""
     here, elsewhere = os.stat("/proc/thread-self/ns/net").st_ino, []
+    ours = {thread.native_id: thread for thread in threading.enumerate()}
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError):  # it has ended since
             if (task / "ns/net").stat().st_ino != here:
-                elsewhere.append((task / "comm").read_text().strip())
+                thread = ours.get(int(task.name))
+                frame = sys._current_frames().get(thread.ident or 0) if thread else None
+                stack = "".join(traceback.format_stack(frame)) if frame else ""
+                elsewhere.append(f"{(task / 'comm').read_text().strip()} {thread} {stack}")
     return elsewhere
 
 
