@@ -37,7 +37,7 @@ class _Turn:
         self.together = 0
         self._held: contextlib.ExitStack | None = None
         self._name = ""
-        self._done = 0
+        self.done = 0
         self._spent_s = 0.0
         self._told = False
         self.listener: Callable[[str], object] = bool
@@ -49,18 +49,14 @@ class _Turn:
 
     def begin(self, store: Store | None, name: str) -> None:
         self._name = name
-        if self._held is None:
-            self._held = contextlib.ExitStack()
-            lock, over, began = self._held.enter_context(_held(store, name)), threading.Event(), time.monotonic()
+        if self._held is not None:
+            return
+        with contextlib.ExitStack() as opening:  # an exception of a signal handler's may come at each of these lines
+            lock, over, began = opening.enter_context(_held(store, name)), threading.Event(), time.monotonic()
             ticker = threading.Thread(target=self._tick, args=(over, lock, began), daemon=True)
-            self._held.callback(self._end, over, ticker, began)
+            opening.callback(self._end, over, ticker, began)
             ticker.start()
-        self.depth += 1
-
-    def end(self) -> None:
-        self.depth -= 1
-        self._done += 1
-        self.close()
+            self._held = opening.pop_all()
 
     def close(self) -> None:
         """Let others have their turn, unless there is more to do."""
@@ -70,7 +66,8 @@ class _Turn:
 
     def _end(self, over: threading.Event, ticker: threading.Thread, began: float) -> None:
         over.set()
-        ticker.join()
+        if ticker.ident is not None:
+            ticker.join()
         self._spent_s += time.monotonic() - began
 
     def _tick(self, over: threading.Event, lock: int | None, began: float) -> None:
@@ -86,7 +83,7 @@ class _Turn:
                 if not self._told:
                     self._told = True
                     _introduce()
-                self.tell(f"compiling: {self._done} done in {spent_s:.0f} s, now {self._name}")
+                self.tell(f"compiling: {self.done} done in {spent_s:.0f} s, now {self._name}")
 
 
 _turn = _Turn()
@@ -96,11 +93,15 @@ _turn = _Turn()
 def compiling(store: Store | None, name: str) -> Iterator[None]:
     """Compile `name` while this is open: no other process that keeps to the lock does so, and progress is shown."""
     with _turn.guard:
-        _turn.begin(store, name)
+        depth = _turn.depth
         try:
+            _turn.depth = depth + 1
+            _turn.begin(store, name)
             yield
         finally:
-            _turn.end()
+            _turn.depth = depth  # not one less: whether it had become one more, an interrupt leaves open
+            _turn.done += 1
+            _turn.close()
 
 
 def tell_too(listener: Callable[[str], object]) -> None:
@@ -112,11 +113,12 @@ def tell_too(listener: Callable[[str], object]) -> None:
 def together() -> Iterator[None]:
     """Go on compiling, once something has to be, until this is closed: the others would do the rest half over again."""
     with _turn.guard:
-        _turn.together += 1
+        before = _turn.together
         try:
+            _turn.together = before + 1
             yield
         finally:
-            _turn.together -= 1
+            _turn.together = before
             _turn.close()
 
 
