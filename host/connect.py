@@ -26,6 +26,8 @@ SWITCH_TIMEOUT_S: Final = 20.0
 """Ranks may be late by half an hour; a switch that answers nothing is not late."""
 MAX_WINDOW_SLOTS: Final = 256
 """Slots in flight at most, on every rank alike: enough for links that are fast, and not too much for their rings."""
+DEFAULT_SEED: Final = 0
+"""The same for all: a program that is run again gets the same bits unless it wants others."""
 
 _LAUNCHERS: Final = (
     ("RANK", "WORLD_SIZE"),  # torchrun, switchsum run
@@ -48,6 +50,7 @@ def connect(
     timeout_s: float | None = None,
     switch_timeout_s: float | None = None,
     checksum: bool | None = None,
+    seed: int | None = None,
 ) -> Communicator:
     """Join a job and return this rank's communicator, once every rank has joined.
 
@@ -58,7 +61,9 @@ def connect(
     and in collectives; the job's own if not given, which is half an hour unless it was created with another one.
     `switch_timeout_s` is how long to wait for a switch that answers nothing; 20 s if not given, and never more than
     `timeout_s`.  With `checksum` (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which
-    the switch verifies: for links that do not check whole frames themselves.
+    the switch verifies: for links that do not check whole frames themselves.  `seed` (SWITCHSUM_SEED), 0 if not given,
+    is any integer that rounding at random starts from, in lanes of 16 and 8 bits: a program that is run again with the
+    same seed gets the same bits.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
@@ -75,6 +80,7 @@ def connect(
     _check_seconds("switch_timeout_s", switch_timeout_s)
     check_link(link)
     checksum = os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum
+    seed = _seed(seed)
     patience_s = min(start_limit(ANSWER_S), math.inf if timeout_s is None else timeout_s)
     warm_up(link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
@@ -100,7 +106,7 @@ def connect(
         warm_up_on(transport)
         timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
         switch_timeout_s = min(SWITCH_TIMEOUT_S if switch_timeout_s is None else switch_timeout_s, timeout_s)
-        engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s, checksum)
+        engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s, checksum, seed)
     except BaseException:
         if transport is not None:
             transport.close()
@@ -121,6 +127,7 @@ def connect(
             timeout_s=timeout_s,
             switch_timeout_s=switch_timeout_s,
             checksum=checksum,
+            seed=seed,
         ),
     )
 
@@ -132,6 +139,7 @@ def _admit(
     timeout_s: float,
     switch_timeout_s: float | None,
     checksum: bool,
+    seed: int,
 ) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
     reply = membership.reply
@@ -152,6 +160,7 @@ def _admit(
         timeout_s=timeout_s,
         switch_timeout_s=switch_timeout_s,
         checksum=checksum,
+        seed=seed,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 
@@ -169,10 +178,18 @@ def _most_in_flight(link: str, world_size: int) -> dict[str, int]:
     return {}
 
 
-def _check_whole(name: str, number: object, *, least: int) -> None:
-    """Refuse ranks and sizes that no job has; raises UsageError."""
-    if isinstance(number, bool) or not isinstance(number, Integral) or int(number) < least:
-        raise UsageError(f"{name} is a whole number from {least} on, not {number!r}")
+def _check_whole(name: str, number: object, *, least: int | None = None) -> None:
+    """Refuse ranks and sizes that no job has, and seeds that are no integers; raises UsageError."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or (least is not None and int(number) < least):
+        raise UsageError(f"{name} is a whole number{f' from {least} on' * (least is not None)}, not {number!r}")
+
+
+def _seed(seed: int | None) -> int:
+    """Return the seed that was given, here or in the environment, or the default; raises UsageError."""
+    if seed is None:
+        seed = _setting("seed", None, "SWITCHSUM_SEED", int) if os.environ.get("SWITCHSUM_SEED") else DEFAULT_SEED
+    _check_whole("seed", seed)
+    return seed
 
 
 def _check_seconds(name: str, seconds: object) -> None:

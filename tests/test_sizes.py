@@ -25,13 +25,13 @@ _ENGINE = "the worker's engine and its loops, which are to be written anew"
 _SWITCH = "kernels take their arrays one by one"
 _COMMAND = "a command has as many parameters as options"
 LARGER = {
-    "host/connect.py:connect": (95, "mostly its docstring: one line for each argument"),
+    "host/connect.py:connect": (100, "mostly its docstring: one line for each argument"),
     "switch/loop.py:_run": (75, "one loop, in one kernel"),
     "switch/loop.py:_run()": (12, _SWITCH),
     "src/switchsum/cli/controller.py:controller": (70, _COMMAND),
     "src/switchsum/cli/controller.py:controller()": (12, _COMMAND),
     "src/switchsum/cli/packets.py:send()": (13, _COMMAND),
-    "src/switchsum/cli/run.py:run()": (13, _COMMAND),
+    "src/switchsum/cli/run.py:run()": (14, _COMMAND),
     "src/switchsum/cli/switch.py:switch()": (13, _COMMAND),
 }
 

@@ -105,6 +105,8 @@ class EngineConfig:
     """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
     checksum: bool = False
     """Fill in UDP checksums, which the switch verifies; links have their own as a rule."""
+    seed: int = 0
+    """What rounding at random is drawn from, with the rank and the operation; any integer."""
 
 
 class Engine:
@@ -159,7 +161,7 @@ class Engine:
             "kept": address_of(self._state.kept),
             "stride": self._frames.shape[1],
             "checksum": config.checksum,
-            "seed": zlib.crc32(f"{config.job} {config.rank}".encode()),
+            "seed": zlib.crc32(f"{config.seed} {config.rank}".encode()),
             "threshold": config.reorder_threshold,
             "timeout_s": config.probe_initial_s,
             "timeout_min_s": config.probe_min_s,

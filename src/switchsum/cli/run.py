@@ -30,6 +30,7 @@ def run(
     profile: Annotated[str | None, typer.Option(help="Write a trace of switch and workers here, for Perfetto.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Rank 0 keeps the terminal.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", help="The job's time-out in seconds.")] = DEFAULT_TIMEOUT_S,
+    seed: Annotated[int | None, typer.Option(help="What int16 and int8 lanes' rounding at random starts from.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what switch and controller log.")] = False,
 ) -> None:
     """Start a switch, a controller and N workers; end all of them when one fails."""
@@ -48,6 +49,7 @@ def run(
         profile=profile,
         terminal=terminal,
         timeout_s=timeout_s,
+        seed=seed,
         verbose=verbose,
     )
     raise typer.Exit(session.run(options))

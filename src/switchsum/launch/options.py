@@ -57,6 +57,8 @@ class RunOptions:
     """Rank 0 keeps the terminal; lines of other ranks have a prefix."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """The job's time-out."""
+    seed: int | None = None
+    """SWITCHSUM_SEED of the workers: what rounding at random starts from; None: the environment's."""
     verbose: bool = False
     """Switch and controller log more."""
 

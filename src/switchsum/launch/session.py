@@ -197,6 +197,8 @@ def _start_worker(
         "MASTER_ADDR": format_ip(meeting[0]),
         "MASTER_PORT": str(meeting[1]),
     }
+    if options.seed is not None:
+        environment["SWITCHSUM_SEED"] = str(options.seed)
     if wire is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", wires.WORKER_INTERFACE)
     # Several workers share the cores: as with torchrun, each gets one OpenMP thread unless the user says otherwise.

@@ -45,6 +45,7 @@ class ClusterConfig:
     timeout_s: float = 10.0
     switch_timeout_s: float | None = None
     checksum: bool = False
+    rounding_seed: int = 0
     reading_s: float = 0.0
     """How long the transport goes on reading a row that was handed over; until then it must not be written."""
 
@@ -88,6 +89,7 @@ class ClusterConfig:
             timeout_s=self.timeout_s,
             switch_timeout_s=self.switch_timeout_s,
             checksum=self.checksum,
+            seed=self.rounding_seed,
         )
 
 

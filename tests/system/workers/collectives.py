@@ -58,6 +58,11 @@ def main() -> None:
             for size in SIZES:
                 digests.append(hash(check(comm, size, np.dtype(dtype)).tobytes()))
 
+        for lanes in ("int16", "int8"):  # what is drawn at random is the same in every run
+            for dtype in (np.float32, ml_dtypes.bfloat16):
+                mine = inputs(5_000, np.dtype(dtype), comm.world_size, seed=2)[comm.rank]
+                digests.append(hash(comm.allreduce(mine, lanes=lanes).tobytes()))
+
         matrix = np.arange(600, dtype=np.float32).reshape(20, 30)[::2, ::3]  # strided
         expected = matrix * comm.world_size
         np.testing.assert_allclose(comm.allreduce(matrix), expected, rtol=1e-6)
