@@ -62,8 +62,8 @@ test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m checks.verify $(ARGS)
 
-mutate: $(STAMP) ## change each entry of the worker's rules, and see that a test fails
-	$(BIN)/python -m checks.mutate
+mutate: $(STAMP) ## change rules of worker and switch on one side alone, and see that a check notices (needs spin and gcc)
+	$(BIN)/python -m checks.mutate $(ARGS)
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
 	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py $(ARGS)

@@ -1,7 +1,8 @@
 """The rules of a slot: the switch's half of the slot machine in plain Python, one frame at a time.
 
 This is the definition.  The P4 program (`p4src/slot.p4`, with the same rows) is held against it, frame by frame, in
-tests/host/test_program.py, and tests without a switch use it as one.  It has no clock and no socket, and takes any
+tests/host/test_program.py, and state by state, as the model of `checks/verify`, in tests/checks/test_relation.py; tests
+without a switch use it as one.  It has no clock and no socket, and takes any
 number of lanes.  `switchsum.host` has the worker's half.
 
 A slot works through rounds, numbered one after another modulo 2^32.  It has two *cells*, one for odd and one for even
@@ -158,18 +159,20 @@ class ReferenceSwitch:
         self.growth_bytes = payload_bytes(lanes) if growth_bytes is None else growth_bytes
         self.events: Counter[Reason] = Counter()
         """How often each reason occurred."""
-        self._members: dict[tuple[int, int, int, int, int, int, int], Member] = {}
-        self._cells: dict[int, Cell] = {}
+        self.members: dict[tuple[int, int, int, int, int, int, int], Member] = {}
+        """Entries of the admission table."""
+        self.cells: dict[int, Cell] = {}
+        """By twice the slot plus the lowest bit of the number; one that is not here is unused."""
 
     def admit(self, member: Member) -> None:
         """Write a member's entry."""
         source = member.address
         key = (member.job, member.tree, member.rank, member.epoch, source.ip, source.port, member.port)
-        self._members[key] = member
+        self.members[key] = member
 
     def clear(self) -> None:
         """Forget all rounds, as a restart does; the entries stay."""
-        self._cells.clear()
+        self.cells.clear()
 
     def process(self, port: int, frame: bytes) -> Replies:
         """Process a frame that came in at a port: check it as the program does, in its order, then take it."""
@@ -187,7 +190,7 @@ class ReferenceSwitch:
         if header.kind != Kind.CONTRIBUTION:
             return self._drop(Reason.KIND)
         source = packet.source
-        member = self._members.get((header.job, header.tree, header.rank, header.epoch, source.ip, source.port, port))
+        member = self.members.get((header.job, header.tree, header.rank, header.epoch, source.ip, source.port, port))
         reason = self._reason_to_refuse(member, header, size)
         if reason is Reason.COOKIE:
             return self._drop(reason)  # no answer, so that nobody can try cookies and see
@@ -289,7 +292,7 @@ class ReferenceSwitch:
             return []
         self.events[Reason.COMPLETED] += 1
         answer = self._answer(cell, header, Kind.RESULT)
-        members = [other for other in self._members.values() if other.job == member.job]
+        members = [other for other in self.members.values() if other.job == member.job]
         return [
             (one.port, self._frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
             for one in members
@@ -297,9 +300,9 @@ class ReferenceSwitch:
 
     def _cell(self, header: Header) -> Cell:
         index = header.slot << 1 | header.number & 1
-        if index not in self._cells:
-            self._cells[index] = Cell(lanes=np.zeros(payload_bytes(self.lanes), np.uint8))
-        return self._cells[index]
+        if index not in self.cells:
+            self.cells[index] = Cell(lanes=np.zeros(payload_bytes(self.lanes), np.uint8))
+        return self.cells[index]
 
     def _merge(self, cell: Cell, packet: Packet, tag: Tag) -> Reason:
         """Rows 6 to 9: make a contribution part of the cell's round; return what it is counted as."""

@@ -1,1 +1,1 @@
-"""The table of a slot's rules changed entry by entry, to see whether its tests notice."""
+"""Rules changed one at a time, on one side alone, to see whether tests and checks notice."""

@@ -32,6 +32,18 @@ byte queried = NUMBERS;         /* newest number that a query of both cells has 
 #define START (queried == NUMBERS -> FIRST : (queried + 1) % NUMBERS)
 #endif
 
+#define CAN_CLOSE (gate == OPEN && IS_FREE)
+#define CAN_HAND_OVER (gate == CLOSED)
+inline close() {
+    gate = CLOSED
+}
+
+inline hand_over() {
+    queried = NEWEST;
+    gate = HANDED_OVER;
+    base[1] = START
+}
+
 proctype Controller() {
 end:
     do
@@ -39,12 +51,12 @@ end:
     :: d_step { gate == OPEN && !lost && !ALL_LEFT -> lost = 1 }
 #endif
 #ifdef BREAK_QUERY_BEFORE_CLOSE
-    :: d_step { gate == OPEN && IS_FREE && queried == NUMBERS && NEWEST != NUMBERS -> queried = NEWEST }
-    :: d_step { gate == OPEN && IS_FREE && (queried != NUMBERS || NEWEST == NUMBERS) -> gate = CLOSED }
-    :: d_step { gate == CLOSED -> gate = HANDED_OVER; base[1] = START }
+    :: d_step { CAN_CLOSE && queried == NUMBERS && NEWEST != NUMBERS -> queried = NEWEST }
+    :: d_step { CAN_CLOSE && (queried != NUMBERS || NEWEST == NUMBERS) -> close() }
+    :: d_step { CAN_HAND_OVER -> gate = HANDED_OVER; base[1] = START }
 #else
-    :: d_step { gate == OPEN && IS_FREE -> gate = CLOSED }
-    :: d_step { gate == CLOSED -> queried = NEWEST; gate = HANDED_OVER; base[1] = START }
+    :: d_step { CAN_CLOSE -> close() }
+    :: d_step { CAN_HAND_OVER -> hand_over() }
 #endif
     od
 }

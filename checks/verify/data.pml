@@ -1,5 +1,34 @@
 /* What the workers want added, and what each round must therefore come to. */
 
+#ifndef WORKERS
+#define WORKERS 2
+#endif
+#ifndef WORKERS_AFTER           /* members of the incarnation that inherits the slot */
+#define WORKERS_AFTER WORKERS
+#endif
+#ifndef OPERATIONS
+#define OPERATIONS 2
+#endif
+#ifndef BLOCKS                  /* of one column, 1 to 3 */
+#define BLOCKS 2
+#endif
+#ifndef CLEARS                  /* how often the switch is killed and comes back with empty registers */
+#define CLEARS 0
+#endif
+#ifndef FIRST
+#define FIRST 30                /* numbers wrap at 32 on the way */
+#endif
+#ifdef HAND_OVER
+#define INCARNATIONS 2
+#else
+#define INCARNATIONS 1
+#endif
+
+#define ROUNDS (OPERATIONS * (1 + BLOCKS))
+#define MEMBERS(i) ((i) == 0 -> WORKERS : WORKERS_AFTER)
+#define EVERYBODY(i) ((1 << MEMBERS(i)) - 1)
+#define MOST 3                  /* workers for which arrays have room */
+
 #define NONE 7                  /* no block */
 #define NUMBERS 32
 #define NUMBER(i, r) ((base[i] + (r)) % NUMBERS)
@@ -62,6 +91,11 @@ inline choose_data() {
     od;
 #endif
     skip;
+    lay_out()
+}
+
+/* Which operation and block each round is of. */
+inline lay_out() {
     d_step {
         i = 0;
         do

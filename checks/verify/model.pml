@@ -7,35 +7,6 @@
  *
  * Configurations and broken rules are macros; checks/verify/configurations.py lists them. */
 
-#ifndef WORKERS
-#define WORKERS 2
-#endif
-#ifndef WORKERS_AFTER           /* members of the incarnation that inherits the slot */
-#define WORKERS_AFTER WORKERS
-#endif
-#ifndef OPERATIONS
-#define OPERATIONS 2
-#endif
-#ifndef BLOCKS                  /* of one column, 1 to 3 */
-#define BLOCKS 2
-#endif
-#ifndef CLEARS                  /* how often the switch is killed and comes back with empty registers */
-#define CLEARS 0
-#endif
-#ifndef FIRST
-#define FIRST 30                /* numbers wrap at 32 on the way */
-#endif
-#ifdef HAND_OVER
-#define INCARNATIONS 2
-#else
-#define INCARNATIONS 1
-#endif
-
-#define ROUNDS (OPERATIONS * (1 + BLOCKS))
-#define MEMBERS(i) ((i) == 0 -> WORKERS : WORKERS_AFTER)
-#define EVERYBODY(i) ((1 << MEMBERS(i)) - 1)
-#define MOST 3                  /* workers for which arrays have room */
-
 #include "data.pml"
 #include "slot.pml"
 #include "worker.pml"

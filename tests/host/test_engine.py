@@ -493,7 +493,7 @@ def test_a_switch_is_given_up_sooner_than_a_late_rank() -> None:
 def test_a_switch_that_refuses_is_reported() -> None:
     switch = ReferenceSwitch(lanes=8)
     cluster = Cluster(ClusterConfig(workers=2, epoch=1), switch=switch)
-    switch._members.clear()
+    switch.members.clear()
     cluster.submit(0, np.ones(100, np.float32))
     with pytest.raises(NotAdmitted, match="not admitted"):
         cluster.run(lambda: False)
