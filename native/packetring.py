@@ -31,7 +31,7 @@ from .kernels import inner, kernel
 from .packetsocket import (
     PACKET_VNET_HDR,
     SOL_PACKET,
-    Program,
+    SocketFilter,
     bind_packet_socket,
     make_packet_socket,
 )
@@ -121,18 +121,18 @@ class PacketRing:
         frame_bytes: int,
         slots: int,
         longest: int = 0,
-        program: Program = (),
+        socket_filter: SocketFilter = (),
         promiscuous: bool = False,
         ring: Ring | None = None,
     ) -> None:
-        """Receive the interface's incoming frames, or those that `program` accepts.
+        """Receive the interface's incoming frames, or those that `socket_filter` accepts.
 
         There are slots for frames of up to `frame_bytes`; fewer than asked for where memory is short.  Single frames,
         and pieces of super-frames, may be `longest`.  A promiscuous socket hears what is meant for others, too.  What
         kernels need is written to `ring`, if given.  Raises TransportError.
         """
         stride = -(-(FRAME_AT + frame_bytes) // CACHE_LINE) * CACHE_LINE
-        self.link = make_packet_socket(interface, program=program, promiscuous=promiscuous)
+        self.link = make_packet_socket(interface, socket_filter=socket_filter, promiscuous=promiscuous)
         """Sends frames with virtio headers in front; whoever receives from it disturbs the ring."""
         try:
             for option, value in _OPTIONS:

@@ -28,8 +28,8 @@ _SIOCETHTOOL: Final = 0x8946
 _ETHTOOL_CHECKSUMS: Final = 0x16
 _ETHTOOL_SEGMENTATION: Final = 0x23
 
-Program = Sequence[tuple[int, int, int, int]]
-"""Classic BPF: code, jump if true, jump if false, operand."""
+SocketFilter = Sequence[tuple[int, int, int, int]]
+"""Instructions of classic BPF (Linux socket filter): code, jump if true, jump if false, operand."""
 
 _LOAD_BYTE: Final = 0x30
 _LOAD_HALF: Final = 0x28
@@ -39,9 +39,9 @@ _JUMP_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 _WHOLE_FRAME: Final = 0x40000
 _HAS_TAG: Final = 0xFFFF_F000 + 48
-"""Where a program reads whether the kernel has taken a VLAN tag off the frame (SKF_AD_VLAN_TAG_PRESENT)."""
+"""Where a filter reads whether the kernel has taken a VLAN tag off the frame (SKF_AD_VLAN_TAG_PRESENT)."""
 _MISSING: Final = "no such interface"
-NOTHING: Final[Program] = ((_RETURN, 0, 0, 0),)
+NOTHING: Final[SocketFilter] = ((_RETURN, 0, 0, 0),)
 """Lets no packet through."""
 
 
@@ -52,8 +52,8 @@ def open_packet_socket(interface: str) -> socket.socket:
     return link
 
 
-def make_packet_socket(interface: str, *, program: Program = (), promiscuous: bool = False) -> socket.socket:
-    """Return a socket for an interface's incoming frames, of which `program` chooses; none come before it is bound.
+def make_packet_socket(interface: str, *, socket_filter: SocketFilter = (), promiscuous: bool = False) -> socket.socket:
+    """Return a socket for incoming frames that `socket_filter` accepts; none come before it is bound.
 
     A promiscuous one hears what is meant for others, too.  Raises TransportError.
     """
@@ -65,8 +65,8 @@ def make_packet_socket(interface: str, *, program: Program = (), promiscuous: bo
             f"a raw socket on {interface} needs root or CAP_NET_RAW: sudo, or UDP, which needs neither (switch --udp)"
         ) from None
     try:
-        if program:
-            attach_filter(link, program)
+        if socket_filter:
+            attach_filter(link, socket_filter)
         link.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
         if promiscuous:
             membership = struct.pack("iHH8s", socket.if_nametoindex(interface), _PACKET_MR_PROMISC, 0, b"")
@@ -101,14 +101,16 @@ def _offload(interface: str, command: int) -> bool:
     return bool(struct.unpack("II", value.raw[:8])[1])
 
 
-def attach_filter(link: socket.socket, program: Program) -> None:
-    """Let only what `program` accepts into a socket."""
-    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in program))
-    link.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(program), ctypes.addressof(code)))
+def attach_filter(link: socket.socket, socket_filter: SocketFilter) -> None:
+    """Let only what `socket_filter` accepts into a socket."""
+    code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *instruction) for instruction in socket_filter))
+    link.setsockopt(
+        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HxxxxxxP", len(socket_filter), ctypes.addressof(code))
+    )
 
 
-def udp_filter(source: Address, destination: Address) -> Program:
-    """Return a program that accepts whole UDP datagrams between these addresses and ports, without tags, nothing else.
+def udp_filter(source: Address, destination: Address) -> SocketFilter:
+    """Return a filter that accepts whole UDP datagrams between these addresses and ports, without tags, nothing else.
 
     Only a socket for all protocols sees tags: the kernel has forgotten them when it hands IPv4 on.
     """
@@ -124,13 +126,13 @@ def udp_filter(source: Address, destination: Address) -> Program:
         (_LOAD_HALF, 34, source.port),
         (_LOAD_HALF, 36, destination.port),
     )
-    program: list[tuple[int, int, int, int]] = [(_LOAD_HALF, 0, 0, 20)]
+    instructions: list[tuple[int, int, int, int]] = [(_LOAD_HALF, 0, 0, 20)]
     length = 2 + 2 * len(tests)  # of the loads and jumps, in front of the two returns
-    program.append((_JUMP_ANY_BIT, length - len(program), 0, 0x3FFF))  # a fragment
+    instructions.append((_JUMP_ANY_BIT, length - len(instructions), 0, 0x3FFF))  # a fragment
     for load, offset, wanted in tests:
-        program.append((load, 0, 0, offset))
-        program.append((_JUMP_EQUAL, 0, length - len(program), wanted))
-    return (*program, (_RETURN, 0, 0, _WHOLE_FRAME), (_RETURN, 0, 0, 0))
+        instructions.append((load, 0, 0, offset))
+        instructions.append((_JUMP_EQUAL, 0, length - len(instructions), wanted))
+    return (*instructions, (_RETURN, 0, 0, _WHOLE_FRAME), (_RETURN, 0, 0, 0))
 
 
 def interface_mac(interface: str) -> int:

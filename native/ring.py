@@ -20,7 +20,7 @@ A frame whose descriptor names a body has only its header in its row; the body i
 with several readers (bodies.py).  Without one those bits are 0, and the frame lies in its row whole.
 
 Nothing that the other side writes is trusted: rows and lengths are checked, and heads and tails that cannot be mark the
-link as broken.  Kernels take a *link*, a vector of `LINK_FIELDS` int64 words private to this side.
+link as broken.  Kernels take a *link* (`RingPair`): `LINK_FIELDS` int64 words, private to this side.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LAYOUT_DIGEST: Final = hashlib.sha256(
 ).hexdigest()[:8]
 """Names the layout; two sides that differ refuse each other.  The leading number covers what the rest does not show."""
 
-Link = npt.NDArray[np.int64]
+RingPair = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 Addresses = npt.NDArray[np.int64]
 
@@ -132,7 +132,7 @@ def next_power_of_two(value: int) -> int:
     return 1 << max(value - 1, 0).bit_length()
 
 
-def fill_link(link: Link, own: OutboxLayout, own_address: int, peer: OutboxLayout, peer_address: int) -> None:
+def fill_link(link: RingPair, own: OutboxLayout, own_address: int, peer: OutboxLayout, peer_address: int) -> None:
     """Describe a new link, both of whose outboxes are zeroed; no bodies are shared."""
     link[:] = 0
     link[OWN], link[PEER] = own_address, peer_address
@@ -145,17 +145,17 @@ def fill_link(link: Link, own: OutboxLayout, own_address: int, peer: OutboxLayou
 
 
 @kernel
-def _descriptor_word(link: Link, number: int) -> int:
+def _descriptor_word(link: RingPair, number: int) -> int:
     return int(link[OWN] + DESCRIPTORS + (number & link[OWN_MASK]) * WORD_BYTES)
 
 
 @kernel
-def _free_word(link: Link, index: int) -> int:
+def _free_word(link: RingPair, index: int) -> int:
     return int(link[OWN] + DESCRIPTORS + (link[OWN_MASK] + 1 + index) * WORD_BYTES)
 
 
 @kernel
-def consumed(link: Link) -> int:
+def consumed(link: RingPair) -> int:
     """Return how many frames of the own outbox the peer has taken."""
     tail = load_acquire(link[PEER] + TAIL_WORD)
     if link[SEEN] <= tail <= link[HEAD]:
@@ -166,7 +166,7 @@ def consumed(link: Link) -> int:
 
 
 @kernel
-def room(link: Link, wanted: int) -> int:
+def room(link: RingPair, wanted: int) -> int:
     """Return how many descriptors are free; `wanted` or more means that looking at the peer's tail can be saved."""
     capacity = link[OWN_MASK] + 1
     free = capacity - (link[HEAD] - link[SEEN])
@@ -176,27 +176,27 @@ def room(link: Link, wanted: int) -> int:
 
 
 @kernel
-def put_descriptor(link: Link, row: int, length: int) -> None:
+def put_descriptor(link: RingPair, row: int, length: int) -> None:
     """Name a row of the own outbox as the next frame; there must be room."""
     store_release(_descriptor_word(link, link[HEAD]), row | length << 32)
     link[HEAD] += 1
 
 
 @kernel
-def publish(link: Link) -> None:
+def publish(link: RingPair) -> None:
     """Let the peer see the frames that were put into the own outbox."""
     store_release(link[OWN] + HEAD_WORD, link[HEAD])
     link[PUBLISHED] = link[HEAD]
 
 
 @kernel
-def peer_sleeps(link: Link) -> bool:
+def peer_sleeps(link: RingPair) -> bool:
     """Tell, after `publish` and a `fence`, whether the peer must be rung."""
     return load_acquire(link[PEER] + SLEEPING_WORD) != 0
 
 
 @kernel
-def push(link: Link, rows: Indices, lengths: Indices) -> tuple[int, bool]:
+def push(link: RingPair, rows: Indices, lengths: Indices) -> tuple[int, bool]:
     """Name rows of the own outbox, as many as there is room for; return how many, and whether to ring the peer."""
     count = min(room(link, len(rows)), len(rows))
     if count == 0:
@@ -209,7 +209,7 @@ def push(link: Link, rows: Indices, lengths: Indices) -> tuple[int, bool]:
 
 
 @kernel
-def lend_rows(link: Link) -> None:
+def lend_rows(link: RingPair) -> None:
     """Let `put_copy` choose rows from now on; the own outbox has as many of them as descriptors."""
     link[FREE] = link[OWN_MASK] + 1
     for row in range(link[FREE]):
@@ -217,7 +217,7 @@ def lend_rows(link: Link) -> None:
 
 
 @kernel
-def reclaim_rows(link: Link) -> None:
+def reclaim_rows(link: RingPair) -> None:
     """Put the rows that the peer has given back on the stack, the last one on top."""
     for number in range(link[RECLAIMED], consumed(link)):
         word = load_acquire(_descriptor_word(link, number))
@@ -228,14 +228,14 @@ def reclaim_rows(link: Link) -> None:
 
 
 @kernel
-def _drop_body(link: Link, word: int) -> None:
+def _drop_body(link: RingPair, word: int) -> None:
     body = (word >> _BODY_SHIFT) & _ROW_MASK
     if body > 0:
         drop_reader(link[SHARING], body - 1)
 
 
 @kernel
-def abandon(link: Link) -> None:
+def abandon(link: RingPair) -> None:
     """Give back, in place of a peer that is gone, the bodies of frames that it has not given back."""
     for number in range(link[RECLAIMED], link[HEAD]):
         _drop_body(link, load_acquire(_descriptor_word(link, number)))
@@ -243,7 +243,7 @@ def abandon(link: Link) -> None:
 
 
 @kernel
-def put_copy(link: Link, address: int, length: int) -> bool:
+def put_copy(link: RingPair, address: int, length: int) -> bool:
     """Copy a frame into a free row of the own outbox; False when there is none or the frame is too long.
 
     It is the row given back last: where few frames wait, few rows are used, and they stay in the caches.
@@ -257,7 +257,7 @@ def put_copy(link: Link, address: int, length: int) -> bool:
 
 
 @kernel
-def put_shared(link: Link, address: int, length: int, body: int) -> bool:
+def put_shared(link: RingPair, address: int, length: int, body: int) -> bool:
     """Copy a frame's header into a free row, and name the row of its shared body; False as `put_copy`."""
     row = _free_row(link, length)
     if row < 0:
@@ -269,7 +269,7 @@ def put_shared(link: Link, address: int, length: int, body: int) -> bool:
 
 
 @kernel
-def _free_row(link: Link, length: int) -> int:
+def _free_row(link: RingPair, length: int) -> int:
     """Take a row from the stack; -1 when there is none or a frame of that length does not fit."""
     if link[FREE] == 0:
         reclaim_rows(link)
@@ -280,7 +280,7 @@ def _free_row(link: Link, length: int) -> int:
 
 
 @kernel
-def waiting(link: Link) -> int:
+def waiting(link: RingPair) -> int:
     """Return how many frames of the peer's outbox have not been taken yet."""
     count = int(load_acquire(link[PEER] + HEAD_WORD) - link[TAIL])
     if 0 <= count <= link[PEER_MASK] + 1:
@@ -290,7 +290,7 @@ def waiting(link: Link) -> int:
 
 
 @kernel
-def take(link: Link, rows: Indices, lengths: Indices, bodies: Addresses) -> int:
+def take(link: RingPair, rows: Indices, lengths: Indices, bodies: Addresses) -> int:
     """Take frames from the peer's outbox, as many as the arrays hold, skipping malformed ones; return how many.
 
     `bodies` gets the address of each frame's body where that is shared, else 0.
@@ -312,26 +312,26 @@ def take(link: Link, rows: Indices, lengths: Indices, bodies: Addresses) -> int:
 
 
 @kernel
-def gather(link: Link, row: int, length: int, body: int, target: int) -> None:
+def gather(link: RingPair, row: int, length: int, body: int, target: int) -> None:
     """Copy a frame that `take` found, header and shared body, to an address."""
     copy_bytes(target, link[PEER_FRAMES] + row * link[PEER_STRIDE], FRAME_BYTES)
     copy_bytes(target + FRAME_BYTES, body, length - FRAME_BYTES)
 
 
 @kernel
-def release(link: Link) -> None:
+def release(link: RingPair) -> None:
     """Let the peer have the rows of all frames taken so far."""
     store_release(link[OWN] + TAIL_WORD, link[TAIL])
 
 
 @kernel
-def set_sleeping(link: Link, sleeping: int) -> None:
+def set_sleeping(link: RingPair, sleeping: int) -> None:
     """Say whether this side must be rung; look at `waiting` once more after a `fence` before going to sleep."""
     store_release(link[OWN] + SLEEPING_WORD, sleeping)
 
 
 @kernel
-def fall_asleep(link: Link) -> bool:
+def fall_asleep(link: RingPair) -> bool:
     """Ask to be rung; False when frames have come."""
     set_sleeping(link, 1)
     fence()

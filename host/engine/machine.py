@@ -62,7 +62,7 @@ def submit(state: State, now: float) -> None:
     core = state.core[0]
     operation = state.operations[core.submitted % OPERATIONS]
     operation.digest = (operation.digest ^ core.submitted * _ODD) & _WORD_MASK
-    _give_slots(core, operation)
+    _assign_slots(core, operation)
     core.submitted += 1
     for column in range(operation.columns):
         index = operation.base + (operation.first_slot + column) % operation.width
@@ -71,10 +71,10 @@ def submit(state: State, now: float) -> None:
 
 
 @inner
-def _give_slots(core: Core, operation: OperationRecord) -> None:
+def _assign_slots(core: Core, operation: OperationRecord) -> None:
     """Choose the slots that an operation may use, and where among these its columns begin.
 
-    All ranks must give a slot the same operations in the same order, so that who comes first cannot be decided when a
+    A slot must get the same operations in the same order on all ranks, so that who comes first cannot be decided when a
     slot becomes free.  From the first urgent operation on, which all ranks submit at the same place, urgent ones have
     half of the slots to themselves.
     """

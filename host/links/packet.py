@@ -129,8 +129,8 @@ class PacketTransport(NativeTransport):
         """
         self.address, self._reservation = take_address(interface, frame_bytes)
         try:
-            program = udp_filter(switch, self.address)
-            self._ring = PacketRing(interface, frame_bytes=frame_bytes, slots=RING_FRAMES, program=program)
+            socket_filter = udp_filter(switch, self.address)
+            self._ring = PacketRing(interface, frame_bytes=frame_bytes, slots=RING_FRAMES, socket_filter=socket_filter)
         except TransportError:
             self._reservation.close()
             raise

@@ -107,7 +107,7 @@ def _wait(link: int) -> int:
 
 
 @inner
-def _look(words: ring.Link, patience: Patience, now: float, until: float) -> bool:
+def _look(words: ring.RingPair, patience: Patience, now: float, until: float) -> bool:
     """Look for frames for as long as patience allows, and the clock; True when frames have come."""
     until = min(until, look_until(patience, now))
     while ring.waiting(words) <= 0:

@@ -17,7 +17,7 @@ from switchsum.host.engine.exact import DIGITS, most_values
 from switchsum.host.engine.operation import Operation
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, Link
+from switchsum.testing.network import Impairment, LinkConditions
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
@@ -36,7 +36,7 @@ def told(seed: int) -> list[str]:
     )
     chance = float(random.choice([0.0, 0.05, 0.2]))
     way = Impairment(loss=chance, duplication=chance, reordering=chance, jitter_s=1e-4, corruption=chance / 4)
-    cluster = Cluster(config, links=Link(up=way, down=way), seed=seed)
+    cluster = Cluster(config, links=LinkConditions(up=way, down=way), seed=seed)
     lines: list[str] = []
     send = cluster.network.send
 

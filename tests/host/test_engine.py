@@ -28,7 +28,7 @@ from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kin
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, Link
+from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import bits, check_sums
 
@@ -516,7 +516,7 @@ def test_a_worker_that_was_stopped_for_long_goes_on() -> None:
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_rows_are_not_written_while_the_transport_reads_them(loss: float) -> None:
     # Results come back long before the transport lets go of the rows; the cluster checks that they stay as they are.
-    link = Link(up=Impairment(loss=loss), down=Impairment(loss=loss, duplication=0.3))
+    link = LinkConditions(up=Impairment(loss=loss), down=Impairment(loss=loss, duplication=0.3))
     cluster = Cluster(ClusterConfig(workers=3, window_slots=4, reading_s=3e-3), links=link)
     arrays = draw(600, DTYPES[3], 3)
     outputs = [array.copy() for array in arrays]
@@ -545,7 +545,7 @@ class Fed:
         self.engine = self.cluster.workers[0].engine
         self.values = np.arange(1, 9, dtype=np.float32)
         answers: list[bytes] = []
-        self.cluster.network.connect(1, Link(), answers.append)
+        self.cluster.network.connect(1, LinkConditions(), answers.append)
         for rank in range(2):
             self.cluster.submit(rank, self.values if rank == 0 else self.values.copy())
         try:

@@ -27,7 +27,7 @@ from switchsum.protocol.wire import build_frame, internet_checksum, parse_frame,
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, Link
+from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import check_sums
 
@@ -69,7 +69,7 @@ def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
 def test_allreduce_through_the_program(lanes: int, growth: int | None) -> None:
     config = ClusterConfig(workers=3, lanes=lanes, window_slots=4, growth_bytes=growth)
     bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
-    cluster = Cluster(config, links=Link(up=bad, down=bad), switch=load(config, "native"), seed=2)
+    cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), switch=load(config, "native"), seed=2)
     random = np.random.default_rng(2)
     for dtype in (np.float32, np.int32):
         arrays = [(random.standard_normal(20 * lanes - 7) * 1e6).astype(dtype) for _ in range(3)]
@@ -227,7 +227,7 @@ def test_a_field_has_its_default_where_the_table_says_that_it_means_nothing() ->
     bad = Impairment(loss=0.1, duplication=0.1)
     config = ClusterConfig(workers=3, window_slots=4)
     switch = Listener(lanes=config.lanes)
-    cluster = Cluster(config, links=Link(up=bad, down=bad), switch=switch, seed=5)
+    cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), switch=switch, seed=5)
     random = np.random.default_rng(5)
     for dtype in (np.float32, np.uint16, np.int32):
         cluster.allreduce([(random.standard_normal(40 * config.lanes) * 1e4).astype(dtype) for _ in range(3)])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from switchsum.host.engine.state import Count
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, Link
+from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import check_sums
 
@@ -109,7 +109,7 @@ def run_through(
     switch = Mortal(deaths, away_frames)
     bad = Impairment(loss=loss, reordering=loss, duplication=loss, reordering_s=late_s)
     config = ClusterConfig(workers=workers, window_slots=window, lanes=LANES, timeout_s=50.0, reading_s=1e-5)
-    cluster = Cluster(config, links=Link(up=bad, down=bad), switch=switch, seed=seed)
+    cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), switch=switch, seed=seed)
     for rank in range(workers):
         switch.admit(config.member(rank))
     Run(cluster, switch, draw(np.random.default_rng(seed), workers, 6), notice_s).go()
@@ -164,10 +164,10 @@ def test_a_rank_that_is_through_still_helps_one_that_is_not() -> None:
     arrays = [np.full(LANES, rank + 1, np.int32) for rank in range(3)]
     for rank in range(3):
         cluster.submit(rank, arrays[rank])
-    cluster.network.connect(3, Link(down=Impairment(loss=1.0)), cluster.workers[2].take)
+    cluster.network.connect(3, LinkConditions(down=Impairment(loss=1.0)), cluster.workers[2].take)
     cluster.run(lambda: all(worker.finished for worker in cluster.workers[:2]))
     switch.clear()
-    cluster.network.connect(3, Link(), cluster.workers[2].take)
+    cluster.network.connect(3, LinkConditions(), cluster.workers[2].take)
     with pytest.raises(TimeoutError):
         cluster.run(lambda: bool(cluster.workers[2].finished), limit_s=2.0)
     for worker in cluster.workers[:2]:
@@ -207,8 +207,8 @@ class Stranded:
             if takes:
                 first.take(frame)
 
-        self.cluster.network.connect(first.port, Link(), take)
-        self.cluster.network.connect(second.port, Link(down=Impairment(loss=1.0)), second.take)
+        self.cluster.network.connect(first.port, LinkConditions(), take)
+        self.cluster.network.connect(second.port, LinkConditions(down=Impairment(loss=1.0)), second.take)
         self.cluster.submit(0, np.full(LANES, 1, np.int32))
         self.cluster.submit(1, self.array)
         self.cluster.run(lambda: bool(self.copies if not takes else first.finished))
@@ -216,7 +216,7 @@ class Stranded:
     def restart(self) -> None:
         """Restart the switch, tell both workers, and lose nothing from now on."""
         for worker in self.cluster.workers:
-            self.cluster.network.connect(worker.port, Link(), worker.take)
+            self.cluster.network.connect(worker.port, LinkConditions(), worker.take)
         switch = self.cluster.network.switch
         assert isinstance(switch, ReferenceSwitch)
         switch.clear()
@@ -226,7 +226,7 @@ class Stranded:
     def cut_first_off(self, loss: float = 1.0) -> None:
         """Lose what rank 0 sends."""
         first = self.cluster.workers[0]
-        self.cluster.network.connect(first.port, Link(up=Impairment(loss=loss)), first.take)
+        self.cluster.network.connect(first.port, LinkConditions(up=Impairment(loss=loss)), first.take)
 
     def await_the_last(self) -> None:
         """Wait until rank 1 has its sum."""

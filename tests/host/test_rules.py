@@ -14,7 +14,7 @@ from switchsum.host.engine.state import Count, Failure, Outstanding, Phase
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Link
+from switchsum.testing.network import LinkConditions
 
 LANES = 8
 PHASES = list(Phase)
@@ -34,12 +34,12 @@ class Bench:
             self.results.append(frame)
             first.take(frame)
 
-        self.cluster.network.connect(first.port, Link(), take)
+        self.cluster.network.connect(first.port, LinkConditions(), take)
         self.cluster.allreduce([self.values(), self.values()])
         self.engine.events().clear()
         if phase is not Phase.IDLE:
             count = len(self.results)
-            self.cluster.network.connect(first.port, Link(), self.results.append)
+            self.cluster.network.connect(first.port, LinkConditions(), self.results.append)
             for rank in range(2 if phase is Phase.WAITING else 1):
                 self.cluster.submit(rank, self.values())
             self.cluster.run(lambda: phase is Phase.BLOCKED or len(self.results) > count, limit_s=1e-3)

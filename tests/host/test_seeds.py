@@ -15,13 +15,15 @@ import pytest
 from switchsum.host.connect import connect
 from switchsum.protocol.errors import UsageError
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, Link
+from switchsum.testing.network import Impairment, LinkConditions
 
 WORKERS = 3
 LOSS = Impairment(loss=0.05, duplication=0.05, reordering=0.05, reordering_s=1e-3)
 
 
-def sums(config: ClusterConfig, dtype: str, lanes: str, *, links: Link | None = None, network: int = 0) -> list[bytes]:
+def sums(
+    config: ClusterConfig, dtype: str, lanes: str, *, links: LinkConditions | None = None, network: int = 0
+) -> list[bytes]:
     """Return the bits of three allreduces, the same on all ranks."""
     cluster = Cluster(config, links=links, seed=network)
     found = []
@@ -44,7 +46,7 @@ def test_runs_of_a_program_get_the_same_bits(lanes: str, build: int, dtype: str)
     first = sums(config(), dtype, lanes)
     for other in (config(job=8), config(job=300, epoch=9, first_number=77, first_slot=0), config(window_slots=3)):
         assert sums(other, dtype, lanes) == first
-    assert sums(config(job=9), dtype, lanes, links=Link(up=LOSS, down=LOSS), network=5) == first
+    assert sums(config(job=9), dtype, lanes, links=LinkConditions(up=LOSS, down=LOSS), network=5) == first
     assert sums(config(rounding_seed=1), dtype, lanes) != first
     assert sums(config(rounding_seed=1), dtype, lanes) == sums(config(rounding_seed=1, job=2), dtype, lanes)
 

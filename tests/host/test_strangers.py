@@ -14,7 +14,7 @@ from switchsum.protocol.wire import Address, build_frame
 from switchsum.switch.tables import Entry, Exact
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.encapsulations import encapsulations
-from switchsum.testing.network import Link
+from switchsum.testing.network import LinkConditions
 from switchsum.testing.rig import FORWARDING
 
 from .checks import check_sums
@@ -78,7 +78,7 @@ def test_no_stranger_changes_a_sum_or_stops_a_slot() -> None:
     stations.insert(Entry(match=(Exact(CONFIG.address(0).mac),), action=f"{FORWARDING}.forward", params=(1,)))
     cluster = Cluster(CONFIG, switch=pipeline, seed=4)
     came: list[bytes] = []
-    cluster.network.connect(STRANGERS_PORT, Link(), came.append)
+    cluster.network.connect(STRANGERS_PORT, LinkConditions(), came.append)
     random = np.random.default_rng(4)
     inputs = [[random.integers(-1000, 1000, 40 * LANES).astype(kind) for _ in range(3)] for kind in (np.int32, "f4")]
     outputs = [[array.copy() for array in arrays] for arrays in inputs]

@@ -18,7 +18,7 @@ from switchsum.protocol.frame import Flag, Reason
 from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Tag
 from switchsum.protocol.wire import Packet
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, Link
+from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import check_sums
 
@@ -37,7 +37,7 @@ IMPAIRMENTS = st.builds(
 )
 OUTAGES = st.lists(st.tuples(st.floats(0, 0.2), st.floats(0, 0.5)), max_size=2)
 LINKS = st.builds(
-    lambda up, down, outages: Link(up=up, down=down, outages=tuple((at, at + long) for at, long in outages)),
+    lambda up, down, outages: LinkConditions(up=up, down=down, outages=tuple((at, at + long) for at, long in outages)),
     IMPAIRMENTS,
     IMPAIRMENTS,
     OUTAGES,
@@ -101,7 +101,7 @@ def run_some(cluster: Cluster, random: np.random.Generator, operations: int = 4)
     first_number=st.sampled_from([0, 1, 0xFFFF_FFFE]),
 )
 def test_sums_are_right_on_any_network(
-    seed: int, links: list[Link], workers: int, lanes: int, window: int, first_number: int
+    seed: int, links: list[LinkConditions], workers: int, lanes: int, window: int, first_number: int
 ) -> None:
     config = ClusterConfig(workers=workers, lanes=lanes, window_slots=window, first_number=first_number, timeout_s=1e3)
     own = [links[rank % len(links)] for rank in range(workers)]
@@ -120,7 +120,7 @@ def test_a_lost_frame_costs_each_member_a_bounded_number_of_transmissions(
 ) -> None:
     bad = Impairment(loss=loss)
     config = ClusterConfig(workers=workers, lanes=4, window_slots=window, timeout_s=1e3)
-    cluster = Cluster(config, links=Link(up=bad, down=bad), seed=seed)
+    cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), seed=seed)
     run_some(cluster, np.random.default_rng(seed))
     assert repeats(cluster) <= REPEATS_PER_LOSS * workers * cluster.network.lost + REPEATS_AT_AN_END * workers
 
@@ -129,7 +129,7 @@ def test_a_lost_frame_costs_each_member_a_bounded_number_of_transmissions(
 @given(seed=st.integers(0, 2**32 - 1), workers=st.integers(2, 6), cut=st.sets(st.integers(0, 5), min_size=1))
 def test_a_partition_only_costs_time(seed: int, workers: int, cut: set[int]) -> None:
     config = ClusterConfig(workers=workers, lanes=4, window_slots=8, timeout_s=1e3)
-    links = [Link(outages=((100e-6, 0.5),) if rank in cut else ()) for rank in range(workers)]
+    links = [LinkConditions(outages=((100e-6, 0.5),) if rank in cut else ()) for rank in range(workers)]
     cluster = Cluster(config, links=links, seed=seed)
     run_some(cluster, np.random.default_rng(seed))
     assert cluster.clock.now_s > 0.5 or cluster.network.lost == 0
@@ -138,7 +138,7 @@ def test_a_partition_only_costs_time(seed: int, workers: int, cut: set[int]) -> 
 @pytest.mark.parametrize("loss", [0.001, 0.01, 0.05, 0.2])
 def test_thousands_of_blocks_through_loss(loss: float) -> None:
     bad = Impairment(loss=loss)
-    cluster = Cluster(ClusterConfig(workers=4, window_slots=32), links=Link(up=bad, down=bad), seed=3)
+    cluster = Cluster(ClusterConfig(workers=4, window_slots=32), links=LinkConditions(up=bad, down=bad), seed=3)
     random = np.random.default_rng(3)
     inputs = [random.integers(-1000, 1000, 8 * 4000).astype(np.int32) for _ in range(4)]
     outputs = [array.copy() for array in inputs]
@@ -155,7 +155,8 @@ def test_thousands_of_blocks_through_loss(loss: float) -> None:
 
 def test_no_repeats_without_loss() -> None:
     cluster = Cluster(
-        ClusterConfig(workers=4, window_slots=32), links=[Link(up=Impairment(delay_s=i * 20e-6)) for i in range(4)]
+        ClusterConfig(workers=4, window_slots=32),
+        links=[LinkConditions(up=Impairment(delay_s=i * 20e-6)) for i in range(4)],
     )
     cluster.allreduce([np.ones(8 * 3000, np.int32) for _ in range(4)])
     for worker in cluster.workers:
@@ -163,7 +164,7 @@ def test_no_repeats_without_loss() -> None:
 
 
 def test_corruption_on_the_way_up_is_caught_by_checksums() -> None:
-    bad = Link(up=Impairment(corruption=0.05))
+    bad = LinkConditions(up=Impairment(corruption=0.05))
     switch = ReferenceSwitch(lanes=8)
     cluster = Cluster(ClusterConfig(workers=3, checksum=True), links=bad, switch=switch, seed=1)
     random = np.random.default_rng(1)
@@ -173,7 +174,7 @@ def test_corruption_on_the_way_up_is_caught_by_checksums() -> None:
 
 
 def test_without_checksums_corruption_gets_through() -> None:
-    bad = Link(up=Impairment(corruption=0.05))
+    bad = LinkConditions(up=Impairment(corruption=0.05))
     cluster = Cluster(ClusterConfig(workers=3), links=bad, seed=1)
     with pytest.raises((AssertionError, SwitchsumError)):
         run_some(cluster, np.random.default_rng(1), operations=40)
@@ -182,7 +183,7 @@ def test_without_checksums_corruption_gets_through() -> None:
 def test_the_same_seed_gives_the_same_run() -> None:
     def run() -> tuple[float, int, list[int]]:
         bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
-        cluster = Cluster(ClusterConfig(workers=3), links=Link(up=bad, down=bad), seed=8)
+        cluster = Cluster(ClusterConfig(workers=3), links=LinkConditions(up=bad, down=bad), seed=8)
         run_some(cluster, np.random.default_rng(8))
         return cluster.clock.now_s, cluster.network.sent, cluster.workers[1].engine.counts.tolist()
 
@@ -220,7 +221,7 @@ def test_a_broken_rule_gives_wrong_sums(broken: type[ReferenceSwitch]) -> None:
     for seed in range(6):
         cluster = Cluster(
             ClusterConfig(workers=3, window_slots=2),
-            links=Link(up=bad, down=bad),
+            links=LinkConditions(up=bad, down=bad),
             switch=broken(lanes=8),
             seed=seed,
         )

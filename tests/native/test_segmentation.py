@@ -36,7 +36,7 @@ WORKERS = [Address(mac=0x02_00_00_00_01_00 + n, ip=0x0A_00_01_00 + n, port=21000
 LONGEST = 9014
 
 
-class Link:
+class VethPair:
     """What a packet socket would be given, one message after the other."""
 
     def __init__(self) -> None:
@@ -67,8 +67,8 @@ class Link:
 
 
 @pytest.fixture
-def link() -> Iterator[Link]:
-    link = Link()
+def link() -> Iterator[VethPair]:
+    link = VethPair()
     yield link
     link.near.close()
     link.far.close()
@@ -89,7 +89,7 @@ def cut(messages: list[bytes]) -> list[bytes]:
 
 
 @pytest.mark.parametrize("lanes", LANE_BUILDS)
-def test_frames_of_one_length_go_together(link: Link, lanes: int) -> None:
+def test_frames_of_one_length_go_together(link: VethPair, lanes: int) -> None:
     frames = [contribution(0, slot, payload_bytes(lanes)) for slot in range(200)]
     messages = link.carry(frames)
     assert cut(messages) == frames
@@ -98,7 +98,7 @@ def test_frames_of_one_length_go_together(link: Link, lanes: int) -> None:
     assert max(map(len, messages)) <= VNET_BYTES + SUPER_BYTES
 
 
-def test_headers_of_a_super_frame_are_those_of_one_datagram(link: Link) -> None:
+def test_headers_of_a_super_frame_are_those_of_one_datagram(link: VethPair) -> None:
     (message,) = link.carry([contribution(0, slot, 1024) for slot in range(5)])
     frame = message[VNET_BYTES:]
     assert message[0] & 1
@@ -112,7 +112,7 @@ def test_headers_of_a_super_frame_are_those_of_one_datagram(link: Link) -> None:
     assert int.from_bytes(frame[40:42]) == sum_of(pseudo)
 
 
-def test_what_differs_goes_apart_and_in_order(link: Link) -> None:
+def test_what_differs_goes_apart_and_in_order(link: VethPair) -> None:
     draw = random.Random(7)
     frames = [contribution(draw.randrange(2), slot, draw.choice([0, 0, 512, 1024, 8192])) for slot in range(400)]
     messages = link.carry(frames)
@@ -132,26 +132,26 @@ def test_what_differs_goes_apart_and_in_order(link: Link) -> None:
         (40, b"\x12\x34"),  # with a checksum
     ],
 )
-def test_other_frames_go_as_they_are(link: Link, at: int, octets: bytes) -> None:
+def test_other_frames_go_as_they_are(link: VethPair, at: int, octets: bytes) -> None:
     plain = contribution(0, 1, 512)
     frames = [plain[:at] + octets + plain[at + len(octets) :]] * 3
     assert link.carry(frames) == [bytes(VNET_BYTES) + frame for frame in frames]
 
 
-def test_none_go_together_beyond_the_longest(link: Link) -> None:
+def test_none_go_together_beyond_the_longest(link: VethPair) -> None:
     frames = [contribution(0, slot, 1024) for slot in range(4)]
     assert len(link.carry(frames, longest=len(frames[0]) - 1)) == 4
     assert len(link.carry(frames, longest=0)) == 4
     assert len(link.carry(frames, longest=len(frames[0]))) == 1
 
 
-def test_an_older_kernel_gets_frames_one_by_one(link: Link) -> None:
+def test_an_older_kernel_gets_frames_one_by_one(link: VethPair) -> None:
     frames = [contribution(0, slot, 1024) for slot in range(4)]
     link.sender.sending.refused[1] = 1  # what EINVAL sets
     assert link.carry(frames) == [bytes(VNET_BYTES) + frame for frame in frames]
 
 
-def test_frames_that_a_socket_does_not_take_stay(link: Link) -> None:
+def test_frames_that_a_socket_does_not_take_stay(link: VethPair) -> None:
     frames = [contribution(0, slot, 8192) for slot in range(64)]
     memories = [np.frombuffer(frame, np.uint8) for frame in frames]
     addresses = np.array([memory.ctypes.data for memory in memories], np.int64)
@@ -165,7 +165,7 @@ def test_frames_that_a_socket_does_not_take_stay(link: Link) -> None:
     assert link.sender.refused == 0
 
 
-def test_frames_that_a_socket_refuses_are_counted(link: Link) -> None:
+def test_frames_that_a_socket_refuses_are_counted(link: VethPair) -> None:
     link.far.close()
     assert link.carry([contribution(0, slot, 8192) for slot in range(20)]) == []
     assert link.sender.refused == 20
@@ -194,17 +194,17 @@ def test_a_checksum_that_points_nowhere_is_left_alone(header: bytes) -> None:
 
 
 @pytest.mark.parametrize("kind", [1, 3, 4, 7])
-def test_super_frames_of_other_kinds_are_not_cut(link: Link, kind: int) -> None:
+def test_super_frames_of_other_kinds_are_not_cut(link: VethPair, kind: int) -> None:
     (message,) = link.carry([contribution(0, slot, 512) for slot in range(3)])
     assert frames_of(message[:1] + bytes([kind]) + message[2:]) == []
     assert len(frames_of(message[:1] + bytes([5 | 0x80]) + message[2:])) == 3
 
 
-def test_pieces_of_no_length_are_not_cut(link: Link) -> None:
+def test_pieces_of_no_length_are_not_cut(link: VethPair) -> None:
     (message,) = link.carry([contribution(0, slot, 512) for slot in range(3)])
     assert frames_of(message[:4] + bytes(2) + message[6:]) == []
 
 
-def test_the_last_piece_may_be_shorter(link: Link) -> None:
+def test_the_last_piece_may_be_shorter(link: VethPair) -> None:
     (message,) = link.carry([contribution(0, slot, 512) for slot in range(3)])
     assert [len(frame) for frame in frames_of(message[:-100])] == [602, 602, 502]

@@ -22,7 +22,7 @@ from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum.protocol.wire import Address
 from switchsum.testing.clock import VirtualClock
-from switchsum.testing.network import Link, Network, Pipeline
+from switchsum.testing.network import LinkConditions, Network, Pipeline
 
 MOST_FRAMES: Final = 64
 """Frames that a worker takes in one go."""
@@ -237,7 +237,7 @@ class Cluster:
         self,
         config: ClusterConfig | None = None,
         *,
-        links: Link | Sequence[Link] | None = None,
+        links: LinkConditions | Sequence[LinkConditions] | None = None,
         seed: int = 0,
         switch: Pipeline | None = None,
     ) -> None:
@@ -253,7 +253,7 @@ class Cluster:
         self.workers = [Worker(self.config, rank, self.network, self.clock) for rank in range(self.config.workers)]
         for rank, worker in enumerate(self.workers):
             link = links[rank] if isinstance(links, Sequence) else links
-            self.network.connect(worker.port, link or Link(), worker.take)
+            self.network.connect(worker.port, link or LinkConditions(), worker.take)
 
     def submit(
         self,

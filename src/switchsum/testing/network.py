@@ -41,7 +41,7 @@ class Impairment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class LinkConditions:
     """Both directions between a worker and the switch."""
 
     up: Impairment = Impairment()
@@ -71,7 +71,7 @@ class Network:
         self.switch = switch
         self._clock = clock
         self._random = random.Random(seed)
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, LinkConditions] = {}
         self._receivers: dict[int, Callable[[bytes], None]] = {}
         self._latest: dict[tuple[int, Direction], float] = {}
         self._events: list[tuple[float, int, int, Direction, bytes]] = []
@@ -81,7 +81,7 @@ class Network:
         self.lost = 0
         """Frames that never arrived."""
 
-    def connect(self, port: int, link: Link, receiver: Callable[[bytes], None]) -> None:
+    def connect(self, port: int, link: LinkConditions, receiver: Callable[[bytes], None]) -> None:
         """Attach a port, or change its link; `receiver` is called with each frame that comes out."""
         self._links[port] = link
         self._receivers[port] = receiver
