@@ -22,7 +22,7 @@ from ..timing import patience
 
 RANKS = 3
 SCRIPTS = Path(__file__).parent / "scripts"
-LOCAL = {"SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB", "SWITCHSUM_LINK", "SWITCHSUM_STRICT"}
+LOCAL = {f"SWITCHSUM_{name}" for name in ("CONTROLLER", "JOB", "LINK", "LANES", "SEED", "STRICT")}
 DEADLINE_S = patience(100.0)
 
 

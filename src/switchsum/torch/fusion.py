@@ -10,6 +10,7 @@ import torch
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.handle import Handle
+from switchsum.torch.lanes import WIDEST, lanes_for
 from switchsum.torch.operators import Reduction
 from switchsum.torch.tensors import Staged
 
@@ -62,6 +63,11 @@ def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> li
     return parts
 
 
-def begin(communicator: Communicator, parts: Sequence[Fused | Single]) -> list[Handle]:
-    """Begin the reductions."""
-    return [communicator.allreduce_async(one.part.array(), one.reduction.operator) for one in parts]
+def begin(communicator: Communicator, parts: Sequence[Fused | Single], asked: str | None) -> list[Handle]:
+    """Begin the reductions, in the lanes that were asked for; small tensors in those that round least."""
+    handles = []
+    for one in parts:
+        values, operator = one.part.array(), one.reduction.operator
+        lanes = WIDEST if isinstance(one, Fused) else lanes_for(values, operator, communicator, asked)
+        handles.append(communicator.allreduce_async(values, operator, lanes=lanes))
+    return handles

@@ -31,6 +31,7 @@ from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.lanes import asked_for, lanes_for
 from switchsum.torch.operators import Reduction, choose
 from switchsum.torch.signals import calm
 from switchsum.torch.tensors import Staged, same_size, stage
@@ -73,6 +74,7 @@ class SwitchGroup(Forwarded):
         devices (`cpu`, `cuda`) that are not this one's.
         """
         super().__init__(rank, size)  # the form that can be subclassed
+        self._lanes = asked_for()
         self._store = store
         self._connect = connect
         self._closed = closed
@@ -213,7 +215,7 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self._over_gloo(name, tensors, opts)
         parts = fuse(tensors, reductions)
-        return self.begun(begin(self.connect(), parts), tensors, lambda: _deliver_as_is(parts))
+        return self.begun(begin(self.connect(), parts, self._lanes), tensors, lambda: _deliver_as_is(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
@@ -241,7 +243,9 @@ class SwitchGroup(Forwarded):
             return self._over_gloo("reduce", tensors, opts)
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(tensors[0])
-        handle = communicator.reduce_async(part.array(), opts.rootRank, reduction.operator)
+        values, operator = part.array(), reduction.operator
+        lanes = lanes_for(values, operator, communicator, self._lanes)
+        handle = communicator.reduce_async(values, opts.rootRank, operator, lanes=lanes)
         return self.begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
     @calm
@@ -255,7 +259,9 @@ class SwitchGroup(Forwarded):
         reduction, communicator = reductions[0], self.connect()
         whole = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in shares])
         part = reduction.stage(whole, copy=True)
-        handle = communicator.allreduce_async(part.array(), reduction.operator)
+        values, operator = part.array(), reduction.operator
+        lanes = lanes_for(values, operator, communicator, self._lanes)
+        handle = communicator.allreduce_async(values, operator, lanes=lanes)
 
         def finish() -> None:
             sums = part.values.split([tensor.numel() for tensor in shares])
@@ -291,9 +297,8 @@ class SwitchGroup(Forwarded):
         for reduction, output, whole in zip(reductions, outputs, inputs, strict=True):
             part = reduction.stage_result(output)
             staged = reduction.stage(whole).array().reshape(rows, -1)
-            handles.append(
-                communicator.reduce_scatter_async(staged, reduction.operator, out=part.array().reshape(1, -1))
-            )
+            lanes, out = lanes_for(staged, reduction.operator, communicator, self._lanes), part.array().reshape(1, -1)
+            handles.append(communicator.reduce_scatter_async(staged, reduction.operator, out=out, lanes=lanes))
             parts.append((reduction, part))
         return self.begun(handles, outputs, lambda: _deliver(parts))
 

@@ -1,0 +1,39 @@
+"""The tables of errors in docs/accuracy.md are what the command makes, and the ring beside them is a ring."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from checks.bench import accuracy
+from switchsum.protocol.errors import UsageError
+from switchsum.testing.cluster import Cluster, ClusterConfig
+
+
+@pytest.mark.parametrize("kind", accuracy.INPUTS)
+@pytest.mark.parametrize("dtype", accuracy.DTYPES)
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_the_page_has_what_the_command_makes(kind: str, dtype: str, ranks: int) -> None:
+    title = accuracy.INPUTS[kind]
+    table = accuracy.PAGE.read_text().split(f"{title[0].upper()}{title[1:]}:")[1].split("\n\n")[1]
+    (on_page,) = (line for line in table.splitlines() if line.startswith(f"| {dtype} | {ranks} |"))
+    made = accuracy.row(kind, dtype, ranks)
+    # Mathematical libraries may differ in a last bit of what is drawn.
+    found, expected = ([float(cell or "nan") for cell in line.split("|")[3:-1]] for line in (on_page, made))
+    np.testing.assert_allclose(found, expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("lanes", ["int32", "int16", "int8"])
+def test_kernels_alone_err_as_a_job_does(lanes: str) -> None:
+    arrays = [array[:8192] for array in accuracy.draw("normal", 4, np.dtype(np.float32))]
+    exact = accuracy.exact_sum(arrays)
+    alone = accuracy.Error.of(accuracy.through_lanes("float32", lanes, arrays), exact)
+    results = [array.copy() for array in arrays]
+    Cluster(ClusterConfig(workers=4, lanes=accuracy.FRAME_LANES)).allreduce(results, lanes=lanes)
+    assert accuracy.Error.of(results[0], exact).relative == pytest.approx(alone.relative, rel=0.1)
+
+
+def test_lanes_of_8_bits_are_refused_where_they_leave_nothing() -> None:
+    with pytest.raises(UsageError, match="too few bits"):
+        accuracy.through_lanes("float32", "int8", [np.ones(4, np.float32)] * 64)
+    assert accuracy.errors("normal", "float32", 64)["int8"] is None

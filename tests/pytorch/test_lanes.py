@@ -1,0 +1,159 @@
+"""What sums of tensors travel as: two bytes a value of bfloat16 where a ring is no better, or what was asked for."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from checks.bench import accuracy
+from switchsum.protocol.errors import UsageError
+
+from ..timing import patience
+from .conftest import RANKS, make_groups, on_all
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from switchsum.torch.gloo import LOOPBACK, open_gloo  # noqa: E402  (it needs torch)
+from switchsum.torch.lanes import FEW_BYTES, MOST_RANKS, asked_for, lanes_for  # noqa: E402  (it needs torch)
+
+dist = torch.distributed
+VALUES = 50_000
+NARROW, WIDE = 2.4, 4.5
+"""Bytes a value, frames' headers and first rounds included, in lanes of 16 and of 32 bits."""
+
+
+def options(operator: Any = dist.ReduceOp.SUM) -> Any:
+    return SimpleNamespace(reduceOp=operator, rootRank=0)
+
+
+def sent_each_way(groups: list[Any], call: Any) -> float:
+    """Return how many bytes a value a rank sends and receives at most, in an allreduce that `call` begins."""
+    counts = [group.connect().statistics() for group in groups]
+    on_all(groups, call)
+    after = [group.connect().statistics() for group in groups]
+    moved = [
+        max(new.bytes_sent - old.bytes_sent, new.bytes_received - old.bytes_received)
+        for old, new in zip(counts, after, strict=True)
+    ]
+    return max(moved) / VALUES
+
+
+def values(rank: int, dtype: Any) -> Any:
+    return torch.randn(VALUES, generator=torch.Generator().manual_seed(rank)).to(dtype)
+
+
+def exact(dtype: Any) -> Any:
+    return sum(values(rank, dtype).double() for rank in range(RANKS))
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(torch.bfloat16, NARROW), (torch.float16, WIDE), (torch.float32, WIDE)])
+def test_sums_of_bfloat16_cost_two_bytes_a_value_each_way(groups: list[Any], dtype: Any, most: float) -> None:
+    def call(group: Any) -> None:
+        tensor = values(group.rank(), dtype)
+        group.allreduce([tensor], options()).wait()
+        off = (tensor.double() - exact(dtype)).norm() / exact(dtype).norm()
+        assert off < 2e-3  # of a ring of bfloat16: 2.4e-3
+
+    spent = sent_each_way(groups, call)
+    assert most - 0.4 < spent < most
+
+
+def test_reductions_to_one_rank_and_by_parts_do_likewise(groups: list[Any]) -> None:
+    whole = VALUES // RANKS * RANKS
+
+    def reduce(group: Any) -> None:
+        group.reduce([values(group.rank(), torch.bfloat16)], options()).wait()
+
+    def by_parts(group: Any) -> None:
+        part = torch.empty(whole // RANKS, dtype=torch.bfloat16)
+        group.reduce_scatter_single(part, values(group.rank(), torch.bfloat16)[:whole], options()).wait()
+
+    def by_tensors(group: Any) -> None:
+        parts = list(values(group.rank(), torch.bfloat16)[:whole].split(whole // RANKS))
+        group.reduce_scatter([torch.empty_like(parts[0])], [parts], options()).wait()
+
+    for call in (reduce, by_parts, by_tensors):
+        assert sent_each_way(groups, call) < NARROW
+
+
+def test_counts_in_small_tensors_stay_exact(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        few = [torch.tensor([1.0, 100.0], dtype=torch.bfloat16).repeat(FEW_BYTES // 8 // 2) for _ in range(9)]
+        group.allreduce_coalesced(few, options()).wait()  # together they are not few
+        group.allreduce([few[0]], options()).wait()
+        assert few[1].unique().tolist() == [RANKS, RANKS * 100]
+
+    on_all(groups, call)
+
+
+@pytest.mark.parametrize(
+    ("asked", "dtype", "most"), [("int32", torch.bfloat16, WIDE), ("int16", torch.float32, NARROW)]
+)
+def test_others_are_asked_for_by_a_variable(
+    asked: str, dtype: Any, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SWITCHSUM_LANES", asked)
+    made = make_groups(RANKS)
+
+    def call(group: Any) -> None:
+        group.allreduce([values(group.rank(), dtype)], options()).wait()
+
+    assert most - 0.4 < sent_each_way(made, call) < most
+    for group in made:
+        group.shutdown()
+
+
+def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SWITCHSUM_LANES", "int4")
+    with pytest.raises(UsageError, match="SWITCHSUM_LANES is 'int4': it must be one of int32, int16, int8"):
+        asked_for()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "operator", "ranks", "frame", "asked", "lanes"),
+    [
+        (ml_dtypes.bfloat16, "sum", 8, 256, None, "int16"),
+        (ml_dtypes.bfloat16, "average", 4, 2048, None, "int16"),
+        (ml_dtypes.bfloat16, "sum", 16, 256, None, "int32"),
+        (ml_dtypes.bfloat16, "sum", 8, 2048, None, "int32"),
+        (ml_dtypes.bfloat16, "max", 4, 256, "int8", "int32"),
+        (np.float16, "sum", 4, 256, None, "int32"),
+        (np.float16, "sum", 32, 2048, "int16", "int16"),
+        (np.int32, "sum", 4, 256, "int16", "int32"),
+    ],
+)
+def test_what_sums_travel_as(dtype: Any, operator: str, ranks: int, frame: int, asked: str | None, lanes: str) -> None:
+    communicator: Any = SimpleNamespace(world_size=ranks, lanes=frame)
+    assert lanes_for(np.zeros(VALUES, dtype), operator, communicator, asked) == lanes
+
+
+@pytest.mark.parametrize("frame", MOST_RANKS)
+@pytest.mark.parametrize("kind", accuracy.INPUTS)
+def test_by_default_no_sum_is_worse_than_a_rings(kind: str, frame: int) -> None:
+    found = accuracy.errors(kind, "bfloat16", MOST_RANKS[frame], frame)
+    assert found["ring"] is not None
+    assert found["int16"] is not None
+    assert found["int16"].relative <= found["ring"].relative
+    assert found["int16"].worst <= found["ring"].worst
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_the_ring_that_sums_are_compared_with_is_gloos(dtype: Any) -> None:
+    name = str(dtype).removeprefix("torch.")
+    arrays = accuracy.draw("heavy", 4, accuracy.DTYPES[name][1])
+    expected = torch.from_numpy(accuracy.around_a_ring(arrays).view(np.int16))
+    store = dist.HashStore()
+
+    def ring(rank: int) -> Any:
+        group = open_gloo(store, rank, 4, timedelta(seconds=patience(20)), LOOPBACK)
+        tensor = torch.from_numpy(arrays[rank].view(np.int16).copy()).view(dtype)
+        group.allreduce([tensor]).wait()
+        return tensor.view(torch.int16)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(one, expected) for one in pool.map(ring, range(4)))
