@@ -62,7 +62,7 @@ test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m checks.verify $(ARGS)
 
-mutate: $(STAMP) ## change rules of worker and switch on one side alone, and see that a check notices (needs spin and gcc)
+mutate: $(STAMP) ## change rules of worker, switch and controller on one side alone, and see that a check notices (needs spin and gcc)
 	$(BIN)/python -m checks.mutate $(ARGS)
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property

@@ -13,10 +13,10 @@ import time
 # Before numba is imported: the worker's kernels run as plain Python, which reads the changed table.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 
-from checks.mutate import slot, worker
+from checks.mutate import hand_over, slot, worker
 from checks.verify.search import missing_tool
 
-PARTS = {"worker": worker.mutants, "slot": slot.mutants}
+PARTS = {"worker": worker.mutants, "slot": slot.mutants, "controller": hand_over.mutants}
 
 
 def main() -> None:

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import functools
 import json
-import sys
-import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
-from checks.verify.relation import QUICK, Data, Relation, difference, relation
+from checks.verify.relation import QUICK, Data, Relation, Step, difference, relation
 from checks.verify.replay import differences
 from checks.verify.switches import LANES, Program, Rules, Switch
 from switchsum import p4src
@@ -21,7 +18,7 @@ from switchsum.protocol import slot_rules
 from switchsum.protocol.frame import Flag
 from switchsum.switch.pipeline import Pipeline
 
-from .mutant import Mutant
+from .mutant import Mutant, edited
 
 Json = dict[str, Any]
 Edit = Callable[["Ingress"], None]
@@ -200,16 +197,9 @@ def differs(switch: Switch) -> bool:
     return any(difference(switch, data, expected(data)) for data in QUICK)
 
 
-def edited(module: types.ModuleType, before: str, after: str) -> types.ModuleType:
-    """Return a module whose source has another text in one place."""
-    source = Path(str(module.__file__)).read_text()
-    if source.count(before) != 1:
-        raise AssertionError(f"{module.__name__} has {before!r} {source.count(before)} times")
-    made = types.ModuleType(f"{module.__name__}_edited")
-    made.__package__ = module.__package__
-    sys.modules[made.__name__] = made  # dataclasses look their module up
-    exec(compile(source.replace(before, after), made.__name__, "exec"), made.__dict__)
-    return made
+def expected_steps() -> list[Step]:
+    """Return all that the definition says a slot does, some data after the other."""
+    return [step for data in QUICK for step in expected(data).values()]
 
 
 def program_differs(edit: Edit) -> bool:
@@ -226,5 +216,4 @@ def definition_differs(before: str, after: str) -> bool:
 
 def model_differs(change: tuple[str, str]) -> bool:
     """Tell whether a changed model does anything that the definition does not say."""
-    steps = [step for data in QUICK for step in expected(data).values()]
-    return bool(differences(steps, {"slot.pml": change}))
+    return bool(differences(expected_steps(), edits={"slot.pml": change}))

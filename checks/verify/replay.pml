@@ -1,7 +1,8 @@
-/* Whether the model's slot does what a switch has done, step by step; replay.py writes the steps into steps.h.
+/* Whether the model does what a switch and a controller have done, step by step; replay.py writes them into steps.h.
  *
  * Each step is looked at by itself: the cells are made what they were before it, the model takes the contribution, and
- * what it did and what its cells are then must be what the switch did and what its cells were. */
+ * what it did and what its cells are then must be what the switch did and what its cells were.  So is what the
+ * controller did, which must be possible in the model. */
 
 #define WORKERS workers         /* differs from step to step */
 #define HAND_OVER
@@ -23,9 +24,16 @@ byte workers = 2;
 #define HELD 3
 #define REPEATED 4
 #define COMPLETED 5
-#define HANDED 7
+#define POSSIBLE 7
 
-/* Places in a row of STEPS, in which each cell has eleven. */
+/* What the controller did, with hand_over.py's numbers. */
+#define CLOSE 1
+#define STAY 2
+#define QUERY 3
+#define HAND_OVER_TO 4
+
+/* Places in a row of STEPS, in which each cell has eleven: data, gate, base, incarnation (or what the controller did),
+ * rank, round (or NONE), decision, results (or the number handed over), cells before, cells after, left, lost. */
 #define WAS(c) (8 + 11 * (c))
 #define BECAME(c) (30 + 11 * (c))
 #define VALUE(at) STEPS[now.step][at]
@@ -62,7 +70,8 @@ inline load() {
         now.incarnation = VALUE(3); now.rank = VALUE(4); now.place = VALUE(5);
         for (each = 0; each < 6; each++) now.right[each] = now.wrong[each] = 0;
         now.total[0] = now.total[1] = 0;
-        now.lost = 0; now.queried = NUMBERS;
+        now.left[0] = VALUE(52) & 1; now.left[1] = (VALUE(52) >> 1) & 1; now.left[2] = (VALUE(52) >> 2) & 1;
+        now.lost = VALUE(53); now.queried = NUMBERS;
         LOAD(0)
         LOAD(1)
     }
@@ -74,13 +83,18 @@ inline load() {
 inline take() {
     if
     :: place == NONE ->
-        decision = HANDED;
-        lost = 1;
-        assert(CAN_CLOSE);
-        close();
-        assert(CAN_HAND_OVER);
-        hand_over();
-        results = base[1]
+        if
+        :: incarnation == CLOSE && CAN_CLOSE ->
+            close();
+            decision = (gate == CLOSED -> POSSIBLE : 0)
+        :: incarnation == STAY && (lost || !CAN_CLOSE) && !CAN_HAND_OVER -> decision = POSSIBLE
+        :: incarnation == QUERY && CAN_HAND_OVER -> decision = POSSIBLE
+        :: incarnation == HAND_OVER_TO && CAN_HAND_OVER ->
+            hand_over();
+            decision = (gate == HANDED_OVER -> POSSIBLE : 0);
+            results = base[1]
+        :: else
+        fi
     :: place != NONE && !ADMITTED(incarnation) -> decision = REFUSED
     :: place != NONE && ADMITTED(incarnation) ->
         if

@@ -1,4 +1,4 @@
-"""Steps of a switch's slot, replayed in the model: slot.pml has to do the same in each."""
+"""What a switch and a controller have done, replayed in the model: slot.pml and controller.pml have to do the same."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from .hand_over import Gate, Move, What
 from .relation import CONTROLLER, HAND_OVER, Data, Decision, Step
 from .search import MODELS, SearchError
 from .switches import MOST, NONE, NUMBERS, State
@@ -15,14 +16,13 @@ from .worker_rules import macros
 
 MODEL: Final = "replay.pml"
 TIMEOUT_S: Final = 300
-OPEN, HANDED_OVER = 0, 2
-"""States of controller.pml's gate."""
+POSSIBLE: Final = 7
 Edits = Mapping[str, tuple[str, str]]
 """By name of a file of the model, what is to be another text there."""
 
 
-def differences(steps: Iterable[Step], edits: Edits | None = None) -> str:
-    """Return how the model goes wrong with a step, or nothing if it does as the switch did in all of them.
+def differences(steps: Iterable[Step], moves: Iterable[Move] = (), edits: Edits | None = None) -> str:
+    """Return how the model goes wrong with a step, or nothing if it does as switch and controller did in all of them.
 
     What the controller asks a switch is no step of the model, which reads the cells without a frame.
 
@@ -39,7 +39,7 @@ def differences(steps: Iterable[Step], edits: Edits | None = None) -> str:
                     raise SearchError(f"{source.name} has {before!r} {text.count(before)} times")
                 text = text.replace(before, after)
             (folder / source.name).write_text(text)
-        (folder / "steps.h").write_text(_header(chosen))
+        (folder / "steps.h").write_text(_header(chosen, list(moves)))
         definitions = [f"-D{macro}={value}" for macro, value in macros({}).items()]
         _run(["spin", "-a", *definitions, MODEL], folder)
         _run(["gcc", "-O0", "-DSAFETY", "-DNOREDUCE", "-w", "-o", "pan", "pan.c"], folder)
@@ -57,15 +57,18 @@ def _run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def _header(steps: list[Step]) -> str:
+def _header(steps: list[Step], moves: list[Move]) -> str:
     """Return the steps as arrays of C."""
-    data = {each: place for place, each in enumerate(dict.fromkeys(step.data for step in steps))}
-    rows = ",\n".join(_braced(_row(data[step.data], step)) for step in steps)
+    idle = {move.workers: Data(workers=move.workers, blocks=(0,) * (2 * move.workers)) for move in moves}
+    data = {each: place for place, each in enumerate(dict.fromkeys([*(step.data for step in steps), *idle.values()]))}
+    all_rows = [_row(data[step.data], step) for step in steps]
+    all_rows += [_row_of_move(data[idle[move.workers]], move) for move in moves]
+    rows = ",\n".join(map(_braced, all_rows))
     chosen = ",\n".join(_braced(_choice(each)) for each in data)
     return (
         f"static const unsigned char DATA[][{3 + 2 * MOST}] = {{\n{chosen}\n}};\n"
-        f"enum {{ STEP_COUNT = {len(steps)} }};\n"
-        f"static const unsigned char STEPS[][52] = {{\n{rows}\n}};\n"
+        f"enum {{ STEP_COUNT = {len(all_rows)} }};\n"
+        f"static const unsigned char STEPS[][54] = {{\n{rows}\n}};\n"
     )
 
 
@@ -80,9 +83,9 @@ def _choice(data: Data) -> list[int]:
 
 
 def _row(place: int, step: Step) -> list[int]:
-    gate, base = (HANDED_OVER, step.before.base % NUMBERS) if step.before.base >= 0 else (OPEN, 0)
+    gate, base = (Gate.HANDED_OVER, step.before.base % NUMBERS) if step.before.base >= 0 else (Gate.OPEN, 0)
     if step.what == HAND_OVER:
-        decision, results, what = int(step.decision), step.after.base % NUMBERS, [0, 0, NONE]
+        gate, decision, results, what = Gate.CLOSED, POSSIBLE, step.after.base % NUMBERS, [int(What.HAND_OVER), 0, NONE]
     else:
         decision, what = int(step.decision), list(step.what)
         gets = (
@@ -92,7 +95,12 @@ def _row(place: int, step: Step) -> list[int]:
         )
         results = sum(1 << rank for rank in gets)
     cells = [value for slot in (step.before, step.after) for cell in slot.cells for value in _cell(cell)]
-    return [place, gate, base, *what, decision, results, *cells]
+    return [place, gate, base, *what, decision, results, *cells, 0, 0]
+
+
+def _row_of_move(place: int, move: Move) -> list[int]:
+    cells = 2 * [value for cell in move.cells for value in _cell(cell)]
+    return [place, move.gate, 0, move.what, 0, NONE, POSSIBLE, move.number, *cells, move.left, move.lost]
 
 
 def _cell(cell: State) -> list[int]:

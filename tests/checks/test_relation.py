@@ -5,13 +5,12 @@ Each of them is also changed alone, row by row of the slot's rules, to see that 
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import pytest
 
 from checks.mutate import slot
-from checks.verify.relation import QUICK, Decision, Step, difference
+from checks.verify.relation import QUICK, Decision, difference
 from checks.verify.replay import differences
 from checks.verify.search import missing_tool
 from checks.verify.switches import LANES, Program
@@ -25,15 +24,9 @@ MODEL = ["row 9: any tag will do"]
 """Each takes a compilation; `make mutate` makes all."""
 
 
-@functools.cache
-def steps() -> list[Step]:
-    """Return all that the definition says a slot does, some data after the other."""
-    return [step for data in QUICK for step in slot.expected(data).values()]
-
-
 def test_every_row_of_the_rules_applies() -> None:
-    assert {step.decision for step in steps()} == set(Decision) - {Decision.OTHER}
-    counted = {reason for step in steps() for reason in step.counted}
+    assert {step.decision for step in slot.expected_steps()} == set(Decision) - {Decision.OTHER}
+    counted = {reason for step in slot.expected_steps() for reason in step.counted}
     rows = {Reason.STALE, Reason.CONTRIBUTED, Reason.OVERFLOW, Reason.MISMATCH, Reason.HELD, Reason.REPEATED}
     assert counted == {*rows, Reason.COMPLETED, Reason.NOT_ADMITTED}
 
@@ -48,7 +41,7 @@ def test_the_program_does_what_the_definition_says(engine: EngineName, at: int) 
 @needs_spin
 @pytest.mark.timeout(300)
 def test_the_model_does_what_the_definition_says() -> None:
-    assert differences(steps()) == ""
+    assert differences(slot.expected_steps()) == ""
 
 
 @pytest.mark.parametrize("name", slot.PROGRAM)
@@ -65,7 +58,7 @@ def test_a_change_of_the_definition_alone_shows(name: str) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", MODEL)
 def test_a_change_of_the_model_alone_shows(name: str) -> None:
-    assert "differs in step" in differences(steps(), {"slot.pml": slot.MODEL[name]})
+    assert "differs in step" in differences(slot.expected_steps(), edits={"slot.pml": slot.MODEL[name]})
 
 
 @pytest.mark.parametrize("changes", [slot.PROGRAM, slot.DEFINITION, slot.MODEL])
