@@ -80,7 +80,8 @@ def draw(kind: str, ranks: int, dtype: np.dtype[Any], values: int = VALUES) -> l
 
 def exact_sum(arrays: Sequence[Array]) -> npt.NDArray[np.float64]:
     """Return the sum in float64, of which nothing that matters here is lost."""
-    return np.sum([array.astype(np.float64) for array in arrays], axis=0)
+    total: npt.NDArray[np.float64] = np.sum([array.astype(np.float64) for array in arrays], axis=0)
+    return total
 
 
 def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: int = FRAME_LANES) -> Array:
