@@ -9,7 +9,9 @@ relative L2 error, and the largest error of any value over the root mean square 
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -142,6 +144,23 @@ def errors(kind: str, dtype: str, ranks: int, frame_lanes: int = FRAME_LANES) ->
         except UsageError:
             found[lanes] = None
     return found
+
+
+@functools.cache
+def off_by(lanes: str, workers: int, frame_lanes: int) -> str:
+    """Say how far sums of normal float32 are off in narrow lanes, for tables of how fast these are."""
+    found = errors("normal", "float32", workers, frame_lanes)[lanes]
+    return "" if found is None else f"sum off by {found.relative:.1e}"
+
+
+def beside_speed(name: str, conditions: str) -> str:
+    """Say it of a record, by its name and conditions, in brackets; nothing of lanes of 32 bits."""
+    lanes = re.search(r"(?:(\d+)-|\.)(int16|int8)$", name)
+    workers, frame = re.search(r"(\d+) worker", conditions), re.search(r"(\d+) lanes", conditions)
+    build = (lanes and lanes[1]) or (frame and frame[1])
+    if lanes is None or workers is None or not build:
+        return ""
+    return f" ({off_by(lanes[2], int(workers[1]), int(build))})"
 
 
 def row(kind: str, dtype: str, ranks: int, frame_lanes: int = FRAME_LANES) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from checks.bench.accuracy import beside_speed
 from checks.bench.plots import plot
 from checks.bench.records import RESULTS, measured_on, number, spread
 
@@ -86,6 +87,7 @@ def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[s
     lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in kept:
         title = f"`{row['name']}`" if names is None else names[row["name"]]
+        title += beside_speed(row["name"], row["conditions"])
         cells = [title, f"{number(row['value'])} {row['unit']}", spread(row["spread"])]
         if has_peer:
             peer = "" if row["peer"] is None else f"{row['peer']}: {number(row['peer_value'])} {row['unit']}"

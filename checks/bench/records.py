@@ -20,6 +20,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from checks.bench.accuracy import beside_speed
+
 LARGE_SPREAD = 0.3
 """A spread beyond it is marked in tables: such a figure says little."""
 RESULTS = Path(__file__).parent / "results" / "records.json"
@@ -127,7 +129,8 @@ def show(console: Console, title: str, records: Sequence[Record]) -> None:
         peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {number(item.peer_value)}"
         ratio = "" if item.ratio is None else f"{item.ratio:.2f}"
         more = [number(item.more[column]) if column in item.more else "" for column in further]
-        table.add_row(item.name, f"{number(item.value)} {item.unit}", spread(item.spread), peer, ratio, *more)
+        name = item.name + beside_speed(item.name, item.conditions)
+        table.add_row(name, f"{number(item.value)} {item.unit}", spread(item.spread), peer, ratio, *more)
     console.print(table)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -37,3 +39,18 @@ def test_lanes_of_8_bits_are_refused_where_they_leave_nothing() -> None:
     with pytest.raises(UsageError, match="too few bits"):
         accuracy.through_lanes("float32", "int8", [np.ones(4, np.float32)] * 64)
     assert accuracy.errors("normal", "float32", 64)["int8"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "conditions", "text"),
+    [
+        ("allreduce.shm.1MB.4workers.256-int16", "4 workers, one machine", r"sum off by 2\.\de-04"),
+        ("train.200mbit.gpt.int16", "4 worker processes, 256 lanes, links", r"sum off by 2\.\de-04"),
+        ("allreduce.shm.1MB.16workers.256-int8", "16 workers, one machine", r"sum off by 4\.\de-01"),
+        ("allreduce.shm.1MB.4workers.256", "4 workers, one machine", None),
+        ("switch.contributions.256.interpreter", "4 workers", None),
+    ],
+)
+def test_narrow_lanes_are_told_with_their_error(name: str, conditions: str, text: str | None) -> None:
+    found = accuracy.beside_speed(name, conditions)
+    assert found == "" if text is None else re.fullmatch(rf" \({text}\)", found)
