@@ -168,7 +168,7 @@ def _admit(
 def _most_in_flight(link: str, world_size: int) -> dict[str, int]:
     """Return how many bytes a link lets be in flight, as `Membership` takes it."""
     if link.startswith("udp:"):
-        from switchsum.native.batchsocket import receive_bytes  # noqa: PLC0415
+        from switchsum.native.messages import receive_bytes  # noqa: PLC0415
 
         return {"receive_bytes": receive_bytes()}
     if link.startswith("shm:"):

@@ -5,7 +5,7 @@ What a socket delivers has lost them; the program of the switch and the engine o
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,15 @@ import numpy.typing as npt
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES
 from switchsum.protocol.wire import Address, lower_headers
 
+from .checksum import fill_ip_checksum, store16
 from .kernels import kernel
 from .rows import LEAD_BYTES
 
 _SOURCE_MAC_IP: Final = LEAD_BYTES + 8
 _IP: Final = LEAD_BYTES + ETHERNET_BYTES
 _UDP: Final = _IP + IPV4_BYTES
+_IP_LENGTH: Final = 2
+_UDP_LENGTH: Final = 4
 
 Bytes = npt.NDArray[np.uint8]
 Indices = npt.NDArray[np.int32]
@@ -51,16 +54,7 @@ def wrap(rows: Bytes, indices: Indices, lengths: Indices, headers: Bytes, source
             for k in range(4):
                 row[_SOURCE_MAC_IP + k] = row[_IP + 12 + k] = (source >> (32 + 8 * k)) & 0xFF
             row[_UDP], row[_UDP + 1] = (source >> 16) & 0xFF, (source >> 24) & 0xFF
-        _put16(row, _IP + 2, lengths[i] - ETHERNET_BYTES)
-        _put16(row, _UDP + 4, lengths[i] - ETHERNET_BYTES - IPV4_BYTES)
-        _put16(row, _IP + 10, 0)
-        total: Any = 0
-        for k in range(_IP, _UDP, 2):
-            total += np.int64(row[k]) << 8 | np.int64(row[k + 1])
-        total = (total & 0xFFFF) + (total >> 16)
-        _put16(row, _IP + 10, ~(total + (total >> 16)) & 0xFFFF)
-
-
-@kernel
-def _put16(row: Bytes, at: int, value: int) -> None:
-    row[at], row[at + 1] = value >> 8, value & 0xFF
+        header = row.ctypes.data + _IP
+        store16(header + _IP_LENGTH, lengths[i] - ETHERNET_BYTES)
+        store16(header + IPV4_BYTES + _UDP_LENGTH, lengths[i] - ETHERNET_BYTES - IPV4_BYTES)
+        fill_ip_checksum(header)

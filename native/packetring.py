@@ -26,8 +26,8 @@ from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import LOWER_BYTES
 
 from .atomics import copy_bytes, load_acquire, store_release
-from .batchsocket import MMSGHDR, Indices
 from .kernels import inner, kernel
+from .messages import MMSGHDR, Indices
 from .packetsocket import (
     PACKET_VNET_HDR,
     SOL_PACKET,
@@ -36,15 +36,7 @@ from .packetsocket import (
     make_packet_socket,
 )
 from .rows import CACHE_LINE, LEAD_BYTES, allocate_rows
-from .segmentation import (
-    SUPER_BYTES,
-    VNET_BYTES,
-    body_bytes,
-    count_pieces,
-    cut,
-    finish_checksum,
-    finish_pieces,
-)
+from .segmentation import SUPER_BYTES, VNET_BYTES, body_bytes, count_pieces, cut, finish_checksum, finish_pieces
 from .system import receive_many
 
 FRAME_AT: Final = 102

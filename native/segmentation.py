@@ -12,21 +12,27 @@ Linux 6.2 and later can do that; before, frames go one by one.
 
 from __future__ import annotations
 
-import ctypes
-import errno
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 
 from .atomics import copy_bytes, same_bytes
-from .batchsocket import MESSAGE_WORDS, MMSGHDR
-from .kernels import inner, intrinsic, ir, kernel, types
-from .memory import carray, integers_at, pointer
+from .checksum import fill_ip_checksum, load16, pseudo_header_sum, store16, sum16, udp_checksum
+from .kernels import inner, kernel
+from .messages import (
+    MOST_SEGMENTS,
+    PIECES_WORD,
+    TOGETHER,
+    Addresses,
+    Indices,
+    MessageSender,
+    SendWords,
+    addresses_of,
+    send_filled,
+)
 from .rows import LEAD_BYTES, allocate_rows
-from .system import last_error, send_many
 
 VNET_BYTES: Final = 10
 """virtio_net_hdr: flags and kind (1 byte each), length of the headers, of a piece, where the sum begins, where it goes
@@ -35,171 +41,73 @@ SUPER_BYTES: Final = ETHERNET_BYTES + 0xFFFF
 """No super-frame is longer."""
 MESSAGES: Final = 16
 """Frames and super-frames that go to the kernel in one call."""
-MOST_PIECES: Final = 64
-"""Frames that go together at most."""
 
-_EAGAIN: Final = errno.EAGAIN
-_ENOBUFS: Final = errno.ENOBUFS
-_EINVAL: Final = errno.EINVAL
-_EINTR: Final = errno.EINTR
-_HEAD_BYTES: Final = 64
 _NEEDS_CHECKSUM: Final = 1
 _KIND_PLAIN: Final = 0
 _KIND_UDP: Final = 5
 _CONGESTION_MARK: Final = 0x80
+_ETHERTYPE: Final = 12
 _IP: Final = ETHERNET_BYTES
 _UDP: Final = _IP + IPV4_BYTES
 _LENGTH: Final = _IP + 2
 _FRAGMENT: Final = _IP + 6
 _PROTOCOL: Final = _IP + 9
-_IP_CHECKSUM: Final = _IP + 10
 _ADDRESSES: Final = _IP + 12
 _UDP_LENGTH: Final = _UDP + 4
 _UDP_CHECKSUM: Final = _UDP + 6
 
 
-class Sending(NamedTuple):
-    """What `send_frames` works with."""
+class FrameSender(MessageSender):
+    """Sends frames through AF_PACKET sockets with virtio headers.
 
-    headers: npt.NDArray[np.int64]
-    """Headers of the messages, `[MESSAGES, 8]`."""
-    pieces: npt.NDArray[np.int64]
-    """Address and length of the pieces of memory of each, `[MESSAGES, 1 + MOST_PIECES, 2]`; the first is its head."""
-    first_header: int
-    """Address of the first header."""
-    first_head: int
-    """Address of the first head: a virtio_net_hdr, and the headers of a super-frame."""
-    covered: npt.NDArray[np.int64]
-    """How many frames are in each."""
-    refused: npt.NDArray[np.int64]
-    """Frames that the kernel would not have, so far; and whether it knows no super-frames."""
-
-
-@inner
-def sending_at(address: int) -> Sending:
-    """Return the words that were `packed` to an address."""
-    words = integers_at(address, 6)
-    return Sending(
-        carray(pointer(words[0]), (MESSAGES, MESSAGE_WORDS), np.int64),
-        carray(pointer(words[1]), (MESSAGES, 1 + MOST_PIECES, 2), np.int64),
-        words[2],
-        words[3],
-        integers_at(words[4], MESSAGES),
-        integers_at(words[5], 2),
-    )
-
-
-class FrameSender:
-    """Sends frames through AF_PACKET sockets with virtio headers."""
+    The first piece of a message's memory, its head, is its extra: a virtio_net_hdr, and the headers of a super-frame.
+    """
 
     def __init__(self) -> None:
-        headers = np.zeros(MESSAGES, MMSGHDR)
-        pieces = np.zeros((MESSAGES, 1 + MOST_PIECES, 2), np.int64)
-        self._heads = np.zeros((MESSAGES, _HEAD_BYTES), np.uint8)
-        headers["iov"] = pieces.ctypes.data + np.arange(MESSAGES) * pieces.strides[0]
-        pieces[:, 0, 0] = self._heads.ctypes.data + np.arange(MESSAGES) * _HEAD_BYTES
-        self.sending = Sending(
-            headers=headers.view(np.int64).reshape(MESSAGES, -1),
-            pieces=pieces,
-            first_header=headers.ctypes.data,
-            first_head=self._heads.ctypes.data,
-            covered=np.zeros(MESSAGES, np.int64),
-            refused=np.zeros(2, np.int64),
-        )
-
-    @property
-    def refused(self) -> int:
-        """Return how many frames the kernel would not have (too long, interface down); they count as sent."""
-        return int(self.sending.refused[0])
-
-
-def _load16(_context: Any, address: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(16).as_pointer())
-        return builder.zext(builder.bswap(builder.load(pointer, align=1)), ir.IntType(64))
-
-    return types.int64(types.int64), generate
-
-
-def _store16(_context: Any, address: Any, value: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(16).as_pointer())
-        builder.store(builder.bswap(builder.trunc(arguments[1], ir.IntType(16))), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic(_load16)
-def _get(address: int) -> int:
-    """Read 16 bits in network order at an address."""
-    return int.from_bytes(ctypes.string_at(int(address), 2))
-
-
-@intrinsic(_store16)
-def _put(address: int, value: int) -> None:
-    """Write 16 bits in network order to an address."""
-    ctypes.memmove(int(address), int(value & 0xFFFF).to_bytes(2), 2)
+        super().__init__(together=True)
+        self.words.pieces[:, 0, 0] = addresses_of(self.words.extras)
 
 
 @kernel
-def send_frames(
-    descriptor: int, sending: Sending, addresses: npt.NDArray[np.int64], lengths: npt.NDArray[np.int32], longest: int
-) -> int:
+def send_frames(descriptor: int, words: SendWords, addresses: Addresses, lengths: Indices, longest: int) -> int:
     """Send frames in order until the socket is full; return how many went.
 
     Those of up to `longest` bytes go together in super-frames where they can; 0: none do.
     """
-    refused, covered = sending.refused, sending.covered
     sent = 0
     while sent < len(addresses):
         at, used = sent, 0
         while at < len(addresses) and used < MESSAGES:
-            covered[used] = _fill(sending, used, addresses, lengths, at, longest if refused[1] == 0 else 0)
-            at += covered[used]
+            together = longest if words.state[TOGETHER] != 0 else 0
+            words.covered[used] = _fill(words, used, addresses, lengths, at, together)
+            at += words.covered[used]
             used += 1
-        went = send_many(descriptor, sending.first_header, used)
-        for i in range(went):
-            sent += covered[i]
-        if went > 0:
-            continue
-        error = last_error()
-        if error in (_EAGAIN, _ENOBUFS):
+        went = send_filled(descriptor, words, used)
+        if went < 0:
             break
-        if error == _EINVAL and covered[0] > 1:  # an older kernel
-            refused[1] = 1
-        elif error != _EINTR:
-            refused[0] += covered[0]
-            sent += covered[0]
+        sent += went
     return sent
 
 
 @inner
-def _fill(
-    sending: Sending,
-    index: int,
-    addresses: npt.NDArray[np.int64],
-    lengths: npt.NDArray[np.int32],
-    first: int,
-    longest: int,
-) -> int:
+def _fill(words: SendWords, index: int, addresses: Addresses, lengths: Indices, first: int, longest: int) -> int:
     """Fill in a message with as many frames, from `first` on, as can go together; return how many these are."""
     address, length = addresses[first], int(lengths[first])
     body, count = length - LOWER_BYTES, 1
     if LOWER_BYTES < length <= longest and _is_plain(address, length):
-        most = min(len(addresses) - first, MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // body)
+        most = min(len(addresses) - first, MOST_SEGMENTS, (SUPER_BYTES - LOWER_BYTES) // body)
         while (
             count < most
             and lengths[first + count] == length
             and same_bytes(address, addresses[first + count], LOWER_BYTES)
         ):
             count += 1
-    head = sending.first_head + index * _HEAD_BYTES
-    pieces = sending.pieces
-    sending.headers[index, 3] = 1 + count
+    pieces = words.pieces
+    head = pieces[index, 0, 0]
+    words.headers[index, PIECES_WORD] = 1 + count
     if count == 1:
         for at in range(0, VNET_BYTES, 2):
-            _put(head + at, 0)
+            store16(head + at, 0)
         pieces[index, 0, 1] = VNET_BYTES
         pieces[index, 1, 0], pieces[index, 1, 1] = address, length
         return count
@@ -216,22 +124,24 @@ def _is_plain(frame: int, length: int) -> bool:
     """Tell whether a frame is one UDP datagram of IPv4 without options, fragments, padding and checksum."""
     return (
         _is_udp(frame)
-        and _get(frame + _LENGTH) == length - _IP
-        and _get(frame + _FRAGMENT) & 0x3FFF == 0
-        and _get(frame + _UDP_LENGTH) == length - _UDP
-        and _get(frame + _UDP_CHECKSUM) == 0
+        and load16(frame + _LENGTH) == length - _IP
+        and load16(frame + _FRAGMENT) & 0x3FFF == 0
+        and load16(frame + _UDP_LENGTH) == length - _UDP
+        and load16(frame + _UDP_CHECKSUM) == 0
     )
 
 
 @inner
 def _is_udp(frame: int) -> bool:
-    return _get(frame + 12) == 0x0800 and _get(frame + _IP) >> 8 == 0x45 and _get(frame + _PROTOCOL - 1) & 0xFF == 17
+    return (
+        load16(frame + 12) == 0x0800 and load16(frame + _IP) >> 8 == 0x45 and load16(frame + _PROTOCOL - 1) & 0xFF == 17
+    )
 
 
 @inner
 def _write_head(head: int, count: int, body: int) -> None:
     """Write a virtio_net_hdr, and turn the headers behind it from those of one of `count` frames into all theirs."""
-    _put(head, _NEEDS_CHECKSUM << 8 | _KIND_UDP)
+    store16(head, _NEEDS_CHECKSUM << 8 | _KIND_UDP)
     _put_little(head + 2, LOWER_BYTES)
     _put_little(head + 4, body)
     _put_little(head + 6, _UDP)
@@ -239,7 +149,7 @@ def _write_head(head: int, count: int, body: int) -> None:
     frame = head + VNET_BYTES
     _put_lengths(frame, LOWER_BYTES + count * body)
     # The sum over what a datagram's checksum covers besides itself; who finishes it goes on from there.
-    _put(frame + _UDP_CHECKSUM, _fold(sum16(frame + _ADDRESSES, _UDP - _ADDRESSES) + 17 + UDP_BYTES + count * body))
+    store16(frame + _UDP_CHECKSUM, pseudo_header_sum(frame + _ADDRESSES, UDP_BYTES + count * body))
 
 
 @kernel
@@ -249,7 +159,7 @@ def count_pieces(whole: int, length: int, room: int) -> int:
     `length` is what they have together.  0: it is a super-frame that is not UDP over IPv4, or `room` is less than one
     of them needs.
     """
-    kind = _get(whole) & ~_CONGESTION_MARK & 0xFF
+    kind = load16(whole) & ~_CONGESTION_MARK & 0xFF
     if kind == _KIND_PLAIN:
         return 1 if length <= room else 0
     body = body_bytes(whole)
@@ -261,11 +171,11 @@ def count_pieces(whole: int, length: int, room: int) -> int:
 @kernel
 def body_bytes(whole: int) -> int:
     """Return how much of each piece of a super-frame comes behind its headers; 0: it is a frame by itself."""
-    return _little16(whole + 4) if _get(whole) & ~_CONGESTION_MARK & 0xFF != _KIND_PLAIN else 0
+    return _little16(whole + 4) if load16(whole) & ~_CONGESTION_MARK & 0xFF != _KIND_PLAIN else 0
 
 
 @kernel
-def cut(whole: int, length: int, target: int, stride: int, room: int, lengths: npt.NDArray[np.int32]) -> int:
+def cut(whole: int, length: int, target: int, stride: int, room: int, lengths: Indices) -> int:
     """Write the frames of a super-frame (or the frame: it is its only one) to rows, and their lengths to `lengths`.
 
     They lie behind a virtio_net_hdr at the address `whole`.  The first goes to `target`, in front of which there is
@@ -287,7 +197,7 @@ def cut(whole: int, length: int, target: int, stride: int, room: int, lengths: n
 
 
 @kernel
-def finish_pieces(target: int, stride: int, count: int, length: int, lengths: npt.NDArray[np.int32]) -> None:
+def finish_pieces(target: int, stride: int, count: int, length: int, lengths: Indices) -> None:
     """Make frames of pieces that lie where `cut` puts them: the first behind all headers, the others without any."""
     whole = target - VNET_BYTES
     body = body_bytes(whole)
@@ -300,7 +210,7 @@ def finish_pieces(target: int, stride: int, count: int, length: int, lengths: np
         if i > 0:
             copy_bytes(frame, target, LOWER_BYTES)
         _put_lengths(frame, size)
-        _put(frame + _UDP_CHECKSUM, 0)  # none: what was to be checked has been on no wire
+        store16(frame + _UDP_CHECKSUM, 0)  # none: what was to be checked has been on no wire
         lengths[i] = size
 
 
@@ -319,44 +229,24 @@ def finish_checksum(whole: int, size: int) -> None:
     """Put the checksum right of the frame behind a virtio_net_hdr, if that says that it is unfinished, and where."""
     frame, length, start = whole + VNET_BYTES, size - VNET_BYTES, _little16(whole + 6)
     field = start + _little16(whole + 8)
-    if _get(whole) >> 8 & _NEEDS_CHECKSUM and start < length and field + 2 <= length:
-        total = ~sum16(frame + start, length - start) & 0xFFFF
-        _put(frame + field, total if total != 0 else 0xFFFF)
-
-
-@kernel
-def sum16(address: int, count: int) -> int:
-    """Add `count` bytes at an address as checksums do: 16-bit words, within 16 bits."""
-    total = 0
-    for at in range(0, count - 1, 2):
-        total += _get(address + at)
-    if count % 2:
-        total += _get(address + count - 2) << 8 & 0xFF00
-    return _fold(total)
+    if load16(whole) >> 8 & _NEEDS_CHECKSUM and start < length and field + 2 <= length:
+        store16(frame + field, udp_checksum(sum16(frame + start, length - start)))
 
 
 @inner
 def _put_lengths(frame: int, length: int) -> None:
     """Write the lengths of a frame of `length` bytes, and the IPv4 header's checksum."""
-    _put(frame + _LENGTH, length - _IP)
-    _put(frame + _UDP_LENGTH, length - _UDP)
-    _put(frame + _IP_CHECKSUM, 0)
-    _put(frame + _IP_CHECKSUM, ~sum16(frame + _IP, IPV4_BYTES) & 0xFFFF)
-
-
-@inner
-def _fold(total: int) -> int:
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total
+    store16(frame + _LENGTH, length - _IP)
+    store16(frame + _UDP_LENGTH, length - _UDP)
+    fill_ip_checksum(frame + _IP)
 
 
 @inner
 def _little16(address: int) -> int:
-    value = _get(address)
+    value = load16(address)
     return (value & 0xFF) << 8 | value >> 8
 
 
 @inner
 def _put_little(address: int, value: int) -> None:
-    _put(address, (value & 0xFF) << 8 | value >> 8)
+    store16(address, (value & 0xFF) << 8 | value >> 8)

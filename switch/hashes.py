@@ -7,17 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from switchsum.protocol.wire import internet_checksum
+
 WIDTHS = {"csum16": 16, "crc16": 16, "crc32": 32, "crcCCITT": 16, "xor16": 16, "identity": 64}
 """Width in bits of the result of each algorithm that is supported."""
-
-
-def csum16(data: bytes) -> int:
-    """Return the Internet checksum (RFC 1071)."""
-    padded = data + bytes(len(data) % 2)
-    total = sum(int.from_bytes(padded[index : index + 2], "big") for index in range(0, len(padded), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return total ^ 0xFFFF
 
 
 def reflected_crc(data: bytes, polynomial: int, initial: int, final: int) -> int:
@@ -55,7 +48,7 @@ def identity(data: bytes) -> int:
 
 
 HASHES: dict[str, Callable[[bytes], int]] = {
-    "csum16": csum16,
+    "csum16": internet_checksum,
     "crc16": lambda data: reflected_crc(data, 0xA001, 0, 0),
     "crc32": lambda data: reflected_crc(data, 0xEDB88320, 0xFFFFFFFF, 0xFFFFFFFF),
     "crcCCITT": crc_ccitt,

@@ -9,10 +9,17 @@ import numpy.typing as npt
 
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Samples
-from switchsum.native.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
-from switchsum.native.batchsend import BatchSender, SendWords, send_datagrams
-from switchsum.native.batchsocket import NO_NAMES, Addresses, grow_buffers
+from switchsum.native.datagrams import (
+    MOST_TAKEN,
+    NO_NAMES,
+    DatagramReceiver,
+    DatagramSender,
+    ReceiveWords,
+    receive_rows,
+    send_datagrams,
+)
 from switchsum.native.kernels import kernel
+from switchsum.native.messages import Addresses, SendWords, grow_buffers
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.native.system import monotonic, poll, watch
 from switchsum.protocol.frame import AT, Kind
@@ -48,8 +55,8 @@ class Driver:
         self._numbers = np.ones(ROUNDS_IN_FLIGHT, np.uint32)
         self._arguments = (
             *(np.array(descriptors, np.int64), watched.ctypes.data),
-            *(BatchSender().words, frames.rows[0], frames.rows.ctypes.data, NO_NAMES),
-            *(BatchReceiver(frames.frame_bytes).words, self._numbers),
+            *(DatagramSender().words, frames.rows[0], frames.rows.ctypes.data, NO_NAMES),
+            *(DatagramReceiver(frames.frame_bytes).words, self._numbers),
         )
 
     def measure(self) -> float:

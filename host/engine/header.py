@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.checksum import pseudo_header_sum, sum16, udp_checksum
 from switchsum.native.kernels import inner, kernel
 from switchsum.native.memory import Scalar
 from switchsum.protocol.frame import (
@@ -110,13 +111,6 @@ def fault(core: Core, frame: Frame) -> int:
 def fill_checksum(frame: Frame) -> None:
     """Fill in the UDP checksum (RFC 768)."""
     put16(frame, _UDP_CHECKSUM, 0)
-    total = np.uint64(_PROTOCOL_UDP + frame.size - _UDP)
-    for at in range(_IP_SOURCE, _UDP, 2):
-        total += np.uint64(get16(frame, at))
-    # The UDP length is even: header, lanes and padding are whole words.
-    for at in range(_UDP, frame.size, 2):
-        total += np.uint64(frame[at]) << np.uint64(8) | np.uint64(frame[at + 1])
-    while total >> np.uint64(16):
-        total = (total & np.uint64(0xFFFF)) + (total >> np.uint64(16))
-    checksum = np.int64(total) ^ 0xFFFF
-    put16(frame, _UDP_CHECKSUM, checksum if checksum != 0 else np.int64(0xFFFF))
+    first, length = frame.ctypes.data, frame.size - _UDP
+    total = pseudo_header_sum(first + _IP_SOURCE, length) + sum16(first + _UDP, length)
+    put16(frame, _UDP_CHECKSUM, udp_checksum(total))

@@ -10,9 +10,9 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native.batchsocket import grow_buffers, packed
 from switchsum.native.kernels import Outlined, carray
 from switchsum.native.memory import address_of, integers_at, pointer
+from switchsum.native.messages import grow_buffers, packed, send_words_at
 from switchsum.native.packetring import (
     DESCRIPTOR,
     MOST_TAKEN,
@@ -35,7 +35,7 @@ from switchsum.native.packetsocket import (
 )
 from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.segmentation import FrameSender, send_frames, sending_at
+from switchsum.native.segmentation import FrameSender, send_frames
 from switchsum.native.system import watch
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
@@ -59,7 +59,7 @@ class _Own(Record):
     watched: Int64
     """Address: the ring's socket."""
     sender: Int64
-    """Address of packed `Sending`."""
+    """Address of packed `SendWords`."""
     first: Int64
     """Address of the frame in the first row that is sent."""
     stride: Int64
@@ -95,7 +95,7 @@ def _send(link: int) -> int:
     for i in range(here.queued):
         addresses[i] = own.first + np.int64(rows[i]) * own.stride
     ring = integers_at(own.ring, RING_FIELDS)
-    here.pushed += send_frames(ring[DESCRIPTOR], sending_at(own.sender), addresses, lengths, own.longest)
+    here.pushed += send_frames(ring[DESCRIPTOR], send_words_at(own.sender), addresses, lengths, own.longest)
     return 0
 
 
@@ -144,7 +144,7 @@ class PacketTransport(NativeTransport):
 
     def _describe(self, longest: int) -> None:
         """Tell the operations where things are."""
-        watched, sender = watch([self._ring.link.fileno()]), packed(self._sender.sending)
+        watched, sender = watch([self._ring.link.fileno()]), packed(self._sender.words)
         own = np.zeros(1, _OWN)
         own[0] = (
             *(address_of(self._ring.ring), address_of(watched), address_of(sender)),

@@ -13,7 +13,7 @@ import numpy as np
 from scapy.config import conf
 from scapy.layers.l2 import Ether
 
-from switchsum.native.batchsocket import grow_buffers
+from switchsum.native.messages import grow_buffers
 from switchsum.native.packetsocket import PACKET_VNET_HDR, SOL_PACKET, attach_filter, udp_filter
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, frames_of

@@ -8,15 +8,22 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native.batchreceive import MOST_TAKEN, BatchReceiver, has_more, receive_rows, receive_words_at
-from switchsum.native.batchsend import BatchSender, send_datagrams, send_words_at
-from switchsum.native.batchsocket import grow_buffers, packed
+from switchsum.native.datagrams import (
+    MOST_TAKEN,
+    DatagramReceiver,
+    DatagramSender,
+    has_more,
+    receive_rows,
+    receive_words_at,
+    send_datagrams,
+)
 from switchsum.native.encapsulation import Bytes, wrap
 from switchsum.native.kernels import Outlined, carray
 from switchsum.native.memory import address_of, bytes_at, pointer
+from switchsum.native.messages import MOST_SEGMENTS, grow_buffers, packed, send_words_at
 from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.segmentation import MOST_PIECES, SUPER_BYTES
+from switchsum.native.segmentation import SUPER_BYTES
 from switchsum.native.system import watch
 from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
@@ -49,7 +56,7 @@ _OWN: Final = dtype_of(_Own)
 
 def turn_frames(frame_bytes: int) -> int:
     """Return how many contributions are sent before more results are looked at: two super-frames."""
-    return 2 * min(MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // (frame_bytes - LOWER_BYTES))
+    return 2 * min(MOST_SEGMENTS, (SUPER_BYTES - LOWER_BYTES) // (frame_bytes - LOWER_BYTES))
 
 
 @Outlined
@@ -108,8 +115,8 @@ class SocketTransport(NativeTransport):
         What comes gets the headers `lower`.  `together`: the socket may be given super-datagrams.
         """
         self._socket = link
-        self._sender = BatchSender(together=together)
-        self._receiver = BatchReceiver(frame_bytes, skip=len(lower))
+        self._sender = DatagramSender(together=together)
+        self._receiver = DatagramReceiver(frame_bytes, skip=len(lower))
         grow_buffers(link)
         self.address = address
         self.max_frame_bytes = frame_bytes

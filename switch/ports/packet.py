@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.batchsocket import grow_buffers
+from switchsum.native.messages import grow_buffers
 from switchsum.native.packetring import PacketRing, forget_error
 from switchsum.native.packetsocket import interface_mtu, segments
 from switchsum.native.segmentation import VNET_BYTES, FrameSender

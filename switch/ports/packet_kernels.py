@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from switchsum.native.atomics import copy_bytes, load_acquire
 from switchsum.native.kernels import inner, kernel
+from switchsum.native.messages import REFUSED, SendWords
 from switchsum.native.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, are_slots, first_frame, take
-from switchsum.native.segmentation import FrameSender, Sending, send_frames
+from switchsum.native.segmentation import FrameSender, send_frames
 
 from ..queues import PORTS
 from .base import Addresses, Counter, Counters, Words
@@ -50,7 +51,7 @@ class PacketWords(NamedTuple):
     turn: npt.NDArray[np.int64]
     """The port whose ring is emptied first.  It changes from call to call, since a batch may be full before the
     last."""
-    sending: Sending
+    sending: SendWords
     owned: npt.NDArray[np.bool_]
     """By port number, whether it is an interface."""
 
@@ -62,7 +63,7 @@ def packet_words(ports: int, owned: npt.NDArray[np.bool_], sender: FrameSender) 
         rings=np.zeros((ports, RING_FIELDS), np.int64),
         links=np.zeros((PORTS, LINK_FIELDS), np.int64),
         turn=np.zeros(1, np.int64),
-        sending=sender.sending,
+        sending=sender.words,
         owned=owned,
     )
 
@@ -130,9 +131,9 @@ def transmit(
         # A port with a backlog is left to Python: frames must not overtake those that wait.
         sent = 0
         if count > 0 and links[port, IS_BLOCKED] == 0:
-            refused = sending.refused[0]
+            refused = sending.state[REFUSED]
             sent = send_frames(links[port, DESCRIPTOR], sending, starts[:count], sizes[:count], links[port, TOGETHER])
-            refused = sending.refused[0] - refused
+            refused = sending.state[REFUSED] - refused
             counters[port, Counter.TX_FRAMES] += sent - refused
             for i in range(sent):
                 counters[port, Counter.TX_BYTES] += sizes[i]

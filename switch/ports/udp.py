@@ -15,8 +15,8 @@ import socket
 
 import numpy as np
 
-from switchsum.native.batchreceive import has_more
-from switchsum.native.batchsocket import grow_buffers, knows_segments, take_together
+from switchsum.native.datagrams import has_more, knows_segments, take_together
+from switchsum.native.messages import grow_buffers
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 

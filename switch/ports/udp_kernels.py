@@ -9,12 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.atomics import copy_bytes
-from switchsum.native.batchreceive import MOST_TAKEN, BatchReceiver, ReceiveWords, receive_rows
-from switchsum.native.batchsend import REFUSED, BatchSender, SendWords, send_datagrams
-from switchsum.native.batchsocket import Addresses as Names
-from switchsum.native.batchsocket import Indices
+from switchsum.native.datagrams import (
+    MOST_TAKEN,
+    DatagramReceiver,
+    DatagramSender,
+    ReceiveWords,
+    receive_rows,
+    send_datagrams,
+)
 from switchsum.native.encapsulation import Bytes, made_up_mac, template, wrap
 from switchsum.native.kernels import inner, kernel
+from switchsum.native.messages import REFUSED, Indices, SendWords
+from switchsum.native.messages import Addresses as Names
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 from switchsum.protocol.wire import Address
@@ -47,12 +53,12 @@ class UdpWords(NamedTuple):
 def udp_words(
     descriptor: int, number: int, owned: npt.NDArray[np.bool_], switch: Address, *, together: bool
 ) -> UdpWords:
-    """Return the words of a port; `switch` is the switch's address in the program; for `together` see `BatchSender`."""
+    """Return a port's words; `switch` is the switch's address in the program, `together` as in `DatagramSender`."""
     return UdpWords(
         descriptor=descriptor,
         number=number,
-        receiving=BatchReceiver(MAX_FRAME_BYTES, skip=LOWER_BYTES).words,
-        sending=BatchSender(named=True, together=together).words,
+        receiving=DatagramReceiver(MAX_FRAME_BYTES, skip=LOWER_BYTES).words,
+        sending=DatagramSender(named=True, together=together).words,
         # `wrap` writes the sender's addresses; the upper bytes of its made-up Ethernet address are already here.
         headers=template(Address(mac=made_up_mac(0), ip=0, port=0), switch),
         own=np.frombuffer(switch.ip.to_bytes(4) + switch.port.to_bytes(2), np.uint8),

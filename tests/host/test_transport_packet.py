@@ -20,9 +20,9 @@ import pytest
 from switchsum.host.links.base import Transport
 from switchsum.host.links.names import open_transport
 from switchsum.host.links.packet import PacketTransport
+from switchsum.native.checksum import sum16
 from switchsum.native.packetring import HEAD, SLOTS
 from switchsum.native.packetsocket import PACKET_VNET_HDR, SOL_PACKET, udp_filter
-from switchsum.native.segmentation import sum16
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import (
     AGGREGATION_PORT,

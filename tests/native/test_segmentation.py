@@ -9,15 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from switchsum.native.segmentation import (
-    MOST_PIECES,
-    SUPER_BYTES,
-    VNET_BYTES,
-    FrameSender,
-    frames_of,
-    send_frames,
-    sum16,
-)
+from switchsum.native.checksum import sum16
+from switchsum.native.messages import MOST_SEGMENTS, TOGETHER
+from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, FrameSender, frames_of, send_frames
 from switchsum.protocol.frame import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,
@@ -52,7 +46,7 @@ class VethPair:
         lengths = np.array([len(frame) for frame in frames], np.int32)
         messages, sent = [], 0
         while sent < len(frames):
-            went = send_frames(self.near.fileno(), self.sender.sending, addresses[sent:], lengths[sent:], longest)
+            went = send_frames(self.near.fileno(), self.sender.words, addresses[sent:], lengths[sent:], longest)
             sent += went
             messages += self.arrived()
         return messages
@@ -93,7 +87,7 @@ def test_frames_of_one_length_go_together(link: VethPair, lanes: int) -> None:
     frames = [contribution(0, slot, payload_bytes(lanes)) for slot in range(200)]
     messages = link.carry(frames)
     assert cut(messages) == frames
-    together = min(MOST_PIECES, (SUPER_BYTES - LOWER_BYTES) // (len(frames[0]) - LOWER_BYTES))
+    together = min(MOST_SEGMENTS, (SUPER_BYTES - LOWER_BYTES) // (len(frames[0]) - LOWER_BYTES))
     assert len(messages) == -(-len(frames) // together)
     assert max(map(len, messages)) <= VNET_BYTES + SUPER_BYTES
 
@@ -147,7 +141,7 @@ def test_none_go_together_beyond_the_longest(link: VethPair) -> None:
 
 def test_an_older_kernel_gets_frames_one_by_one(link: VethPair) -> None:
     frames = [contribution(0, slot, 1024) for slot in range(4)]
-    link.sender.sending.refused[1] = 1  # what EINVAL sets
+    link.sender.words.state[TOGETHER] = 0  # what EINVAL sets
     assert link.carry(frames) == [bytes(VNET_BYTES) + frame for frame in frames]
 
 
@@ -158,7 +152,7 @@ def test_frames_that_a_socket_does_not_take_stay(link: VethPair) -> None:
     lengths = np.array([len(frame) for frame in frames], np.int32)
     rounds, sent = 0, 1
     while sent == len(frames) or not rounds:
-        sent = send_frames(link.near.fileno(), link.sender.sending, addresses, lengths, LONGEST)
+        sent = send_frames(link.near.fileno(), link.sender.words, addresses, lengths, LONGEST)
         rounds += 1
     assert 0 <= sent < len(frames)
     assert cut(link.arrived()) == (frames * rounds)[: len(frames) * (rounds - 1) + sent]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from switchsum.switch.hashes import csum16
+from switchsum.protocol.wire import internet_checksum
 
 from .conftest import Load
 
@@ -120,11 +120,11 @@ def test_checksums(load: Load, present: int) -> None:
                              enumerate((3, 258, 2)))  # fmt: skip
         payload = draw.randbytes(size)
         everything = as_bits(first) + "00011" + as_bits(wide + last) + f"{0xABCD:016b}"
-        right = csum16(padded(everything))
+        right = internet_checksum(padded(everything))
         for checksum, error in ((right, 0), (right ^ 1, 1)):
             frame = bytes([present]) + checksum.to_bytes(2, "big") + bytes(7) + first + wide + last + payload
-            odd = csum16(first[2:] + last[:1] + bytes([present])) if first else 0
-            with_payload = csum16(first[2:] + last[:1] + payload)
+            odd = internet_checksum(first[2:] + last[:1] + bytes([present])) if first else 0
+            with_payload = internet_checksum(first[2:] + last[:1] + payload)
             results = b"".join(value.to_bytes(2, "big") for value in (right, odd, with_payload))
             expected = frame[:3] + results + bytes([error]) + frame[10:]
             assert pipeline.process(0, frame) == [(1, expected)]

@@ -7,7 +7,7 @@ import zlib
 
 import pytest
 
-from switchsum.switch.hashes import csum16
+from switchsum.protocol.wire import internet_checksum
 
 from .conftest import Load
 
@@ -196,7 +196,7 @@ def test_hashes(load: Load) -> None:
         expected = [
             (crc16(five), 16),
             (zlib.crc32(five), 32),
-            (csum16(five), 16),
+            (internet_checksum(five), 16),
             (exclusive, 16),
             (a << 8 | c, 64),
             (100 + zlib.crc32(five) % 7, 32),

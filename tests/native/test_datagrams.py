@@ -9,9 +9,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from switchsum.native.batchreceive import BatchReceiver, has_more, receive_rows
-from switchsum.native.batchsend import TOGETHER, BatchSender
-from switchsum.native.batchsocket import grow_buffers, knows_segments, take_together
+from switchsum.native.datagrams import (
+    DatagramReceiver,
+    DatagramSender,
+    has_more,
+    knows_segments,
+    receive_rows,
+    take_together,
+)
+from switchsum.native.messages import TOGETHER, grow_buffers
 from switchsum.native.rows import LEAD_BYTES
 
 from ..timing import patience
@@ -44,7 +50,7 @@ def datagrams(sizes: Sequence[int]) -> list[bytes]:
     return [random.Random(index).randbytes(size) for index, size in enumerate(sizes)]
 
 
-def send(sender: BatchSender, link: socket.socket, sent: Sequence[bytes]) -> int:
+def send(sender: DatagramSender, link: socket.socket, sent: Sequence[bytes]) -> int:
     memory = [np.frombuffer(datagram, np.uint8) for datagram in sent]
     addresses = np.array([datagram.ctypes.data for datagram in memory], np.int64)
     return sender.send(link.fileno(), addresses, np.array([len(datagram) for datagram in sent], np.int32))
@@ -55,7 +61,7 @@ def messages(link: socket.socket, count: int) -> list[bytes]:
     return [link.recvmsg(1 << 16, 64)[0] for _ in range(count)]
 
 
-def received(receiver: BatchReceiver, link: socket.socket, count: int) -> list[bytes | None]:
+def received(receiver: DatagramReceiver, link: socket.socket, count: int) -> list[bytes | None]:
     """Return the next datagrams; None for one that fits no row."""
     came: list[bytes | None] = []
     while len(came) < count:
@@ -86,7 +92,7 @@ def test_neighbours_of_one_length_go_together(links: Links, sizes: list[int], le
     link, other = links
     assert knows_segments(link)
     sent = datagrams(sizes)
-    sender = BatchSender(together=True)
+    sender = DatagramSender(together=True)
     assert send(sender, link, sent) == len(sizes)
     came = messages(other, len(lengths))
     assert [len(message) for message in came] == lengths
@@ -97,14 +103,14 @@ def test_neighbours_of_one_length_go_together(links: Links, sizes: list[int], le
 def test_nobody_who_does_not_ask_gets_a_super_datagram(links: Links) -> None:
     link, other = links
     sent = datagrams([ROOM] * 9 + [40])
-    assert send(BatchSender(), link, sent) == 10
+    assert send(DatagramSender(), link, sent) == 10
     assert messages(other, 10) == sent
 
 
 def test_a_kernel_that_refuses_gets_them_one_by_one_from_then_on(links: Links) -> None:
     link, other = links
     link.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)  # without checksums it makes no datagrams of one
-    sender = BatchSender(together=True)
+    sender = DatagramSender(together=True)
     sent = datagrams([40, *[ROOM] * 99, 0, 41])
     assert send(sender, link, sent) == len(sent)
     assert messages(other, len(sent)) == sent
@@ -115,7 +121,7 @@ def test_a_kernel_that_refuses_gets_them_one_by_one_from_then_on(links: Links) -
 
 
 def test_datagrams_that_can_go_nowhere_are_counted_each() -> None:
-    sender = BatchSender(named=True, together=True)
+    sender = DatagramSender(named=True, together=True)
     memory, names = np.zeros(ROOM, np.uint8), np.full(10, 0xFFFF_FFFF_0900_0002 - (1 << 64), np.int64)  # broadcast
     addresses = np.full(10, memory.ctypes.data, np.int64)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
@@ -129,7 +135,7 @@ def test_a_full_socket_says_how_many_datagrams_went() -> None:
     with link, other:
         link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         sent = datagrams(([100] * 3 + [50]) * 40)
-        went = send(BatchSender(together=True), link, sent)
+        went = send(DatagramSender(together=True), link, sent)
         assert 0 < went < len(sent)
         assert went % 4 == 0
         assert b"".join(messages(other, went // 4)) == b"".join(sent[:went])
@@ -149,7 +155,7 @@ def test_a_full_socket_says_how_many_datagrams_went() -> None:
 @pytest.mark.parametrize("at_once", [True, False])
 def test_datagrams_come_out_as_they_went_in(links: Links, bursts: list[list[int]], *, at_once: bool) -> None:
     link, other = links
-    sender, receiver = BatchSender(together=True), BatchReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
     waiting: list[bytes] = []
     for sizes in bursts:
         waiting += datagrams(sizes)
@@ -165,7 +171,7 @@ def test_datagrams_come_out_as_they_went_in(links: Links, bursts: list[list[int]
 def test_any_sizes_come_out_as_they_went_in(links: Links, seed: int) -> None:
     link, other = links
     choose = random.Random(seed)
-    sender, receiver = BatchSender(together=True), BatchReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
     for _ in range(30):
         sizes = [size for _ in range(3) for size in [choose.choice((0, 1, 40, 1000, ROOM))] * choose.randrange(70)]
         sent = datagrams(sizes)
@@ -175,7 +181,7 @@ def test_any_sizes_come_out_as_they_went_in(links: Links, seed: int) -> None:
 
 def test_of_datagrams_that_came_together_only_those_that_fit_no_row_are_lost(links: Links) -> None:
     link, other = links
-    sender, receiver = BatchSender(together=True), BatchReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
     for sizes in ([ROOM + 1] * 5 + [40], [ROOM] * 20, [ROOM + 1, 50, 2 * ROOM, 2 * ROOM, 3], [60_000], [ROOM] * 3):
         sent = datagrams(sizes)
         assert send(sender, link, sent) == len(sent)
@@ -185,7 +191,7 @@ def test_of_datagrams_that_came_together_only_those_that_fit_no_row_are_lost(lin
 
 def test_full_datagrams_are_received_into_their_rows(links: Links) -> None:
     link, other = links
-    sender, receiver = BatchSender(together=True), BatchReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
     sent = datagrams([ROOM] * FULL)
     for _ in range(2):
         assert send(sender, link, sent) == FULL
@@ -198,7 +204,7 @@ def test_full_datagrams_are_received_into_their_rows(links: Links) -> None:
 
 def test_a_reader_with_little_room_gets_a_super_datagram_piece_by_piece(links: Links) -> None:
     link, other = links
-    sender, receiver = BatchSender(together=True), BatchReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
     for size in (ROOM, 40, ROOM):
         sent = datagrams([size] * 50 + [30])
         assert send(sender, link, sent) == len(sent)
@@ -215,7 +221,7 @@ def test_a_reader_with_little_room_gets_a_super_datagram_piece_by_piece(links: L
 
 def test_each_datagram_has_its_source(links: Links) -> None:
     _, other = links
-    receiver = BatchReceiver(SKIP + ROOM, skip=SKIP)
+    receiver = DatagramReceiver(SKIP + ROOM, skip=SKIP)
     wanted: dict[int, bytes] = {}
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first,
@@ -224,7 +230,7 @@ def test_each_datagram_has_its_source(links: Links) -> None:
         for link, letter in ((first, b"a"), (second, b"b")):
             link.connect(other.getsockname())
             wanted[link.getsockname()[1]] = letter
-            assert send(BatchSender(together=True), link, [letter * 9] * 5) == 5
+            assert send(DatagramSender(together=True), link, [letter * 9] * 5) == 5
         rows, _, names = receiver.receive(other.fileno())
     assert len(rows) == 10
     for row, name in zip(rows.tolist(), names.tolist(), strict=True):

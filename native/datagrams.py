@@ -1,7 +1,8 @@
-"""Receives many datagrams per system call, super-datagrams in pieces, each into a row of its own (batchsocket.py).
+"""Datagrams of UDP, many per system call (messages.py), those that can go together as super-datagrams.
 
-How long the pieces are is known only when they have come, but they are as long as those before as a rule.  So each
-message has rows laid out for what has come last, and memory behind them for the rest of it:
+A super-datagram is one message, whose control message says how long each of its datagrams is (UDP GSO and GRO).  How
+long the pieces are of one that comes is known only when it has come, but they are as long as those before as a rule.
+So each message has rows laid out for what has come last, and memory behind them for the rest of it:
 
     message | row | row | ... | row | whole
             | datagram's bytes each |
@@ -11,33 +12,50 @@ What fits this is where it belongs.  Anything else is put together again and cut
 
 from __future__ import annotations
 
+import socket
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from .atomics import copy_bytes
-from .batchsocket import (
-    BATCH_DATAGRAMS,
+from .kernels import inner, kernel
+from .memory import carray, integers_at, pointer
+from .messages import (
     CONTROL_BYTES_WORD,
-    CONTROL_WORDS,
-    GRO_KIND,
     LENGTH_WORD,
-    LONGEST_BYTES,
     MESSAGE_WORDS,
     MMSGHDR,
+    MOST_MESSAGES,
     MOST_SEGMENTS,
     NAME_BYTES_WORD,
     NAME_WORDS,
     PIECES_WORD,
+    TOGETHER,
     Addresses,
     Indices,
+    MessageSender,
+    SendWords,
     addresses_of,
+    send_filled,
 )
-from .kernels import inner, kernel
-from .memory import carray, integers_at, pointer
 from .rows import LEAD_BYTES, allocate_rows
 from .system import receive_many
+
+LONGEST_BYTES: Final = 65_507
+"""Payload of a datagram, super or not, over IPv4."""
+CONTROL_WORDS: Final = 3
+"""Of a control message with one number: length; level and type; the number."""
+_CONTROL_BYTES: Final = 18
+"""Of a control message with a number of 16 bits; it takes `CONTROL_WORDS`."""
+SEGMENT_KIND: Final = 103 << 32 | socket.IPPROTO_UDP
+"""Level and type of UDP_SEGMENT, which says how long the datagrams of one are that is sent."""
+GRO_KIND: Final = 104 << 32 | socket.IPPROTO_UDP
+"""Of UDP_GRO, which says it of one that is received."""
+_UDP_SEGMENT: Final = SEGMENT_KIND >> 32
+_UDP_GRO: Final = GRO_KIND >> 32
+NO_NAMES: Final[Addresses] = np.zeros(0, np.int64)
+"""For sockets that have a destination, and for those whose source does not matter."""
 
 MOST_TAKEN: Final = 128
 """Datagrams that one call hands out."""
@@ -65,19 +83,102 @@ _SEEN: Final = 6
 _STATE_WORDS: Final = 7
 
 
+def knows_segments(link: socket.socket) -> bool:
+    """Tell whether the kernel makes datagrams of a super-datagram; one before Linux 4.18 would send it as it is."""
+    try:
+        link.getsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT)
+    except OSError:
+        return False
+    return True
+
+
+def take_together(link: socket.socket) -> None:
+    """Have super-datagrams come as they are, if the kernel can do that (Linux 5.0); else it cuts them."""
+    try:
+        link.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
+    except OSError:
+        return
+
+
+class DatagramSender(MessageSender):
+    """Sends datagrams through sockets that do not block."""
+
+    def __init__(self, *, named: bool = False, together: bool = False) -> None:
+        """Give every datagram a destination if `named`; if not, the socket has one.
+
+        `together`: make super-datagrams, which is for UDP sockets of a kernel that knows them.
+        """
+        super().__init__(together=together)
+        extras, names = self.words.extras, self.words.names
+        self._headers["control"] = addresses_of(extras)
+        extras[:, 0], extras[:, 1] = _CONTROL_BYTES, SEGMENT_KIND
+        if named:
+            self._headers["name"], self._headers["name_bytes"] = addresses_of(names), names.strides[0]
+
+    def send(self, descriptor: int, addresses: Addresses, lengths: Indices, names: Addresses = NO_NAMES) -> int:
+        """Send datagrams in order until the socket is full, to the destinations `names`; return how many went."""
+        return send_datagrams(descriptor, self.words, addresses, lengths, names)
+
+
+@kernel
+def send_datagrams(descriptor: int, words: SendWords, addresses: Addresses, lengths: Indices, names: Addresses) -> int:
+    """Send datagrams in order until the socket is full; return how many went, with those that the kernel refused.
+
+    `names` are the first words of their destinations, or nothing.  Neighbours of one length and destination go
+    together.
+    """
+    sent = 0
+    while sent < len(addresses):
+        at, used = sent, 0
+        while at < len(addresses) and used < MOST_MESSAGES:
+            words.covered[used] = _fill(words, used, addresses[at:], lengths[at:], names[at:])
+            at += words.covered[used]
+            used += 1
+        went = send_filled(descriptor, words, used)
+        if went < 0:
+            break
+        sent += went
+    return sent
+
+
+@inner
+def _fill(words: SendWords, index: int, addresses: Addresses, lengths: Indices, names: Addresses) -> int:
+    """Fill in a message with as many of the datagrams as can go together; return how many these are."""
+    pieces, length = words.pieces[index], np.int64(lengths[0])
+    count, size = 0, np.int64(0)
+    most = MOST_SEGMENTS if words.state[TOGETHER] != 0 and length > 0 else 1
+    for i in range(min(most, len(addresses))):
+        other = np.int64(lengths[i])
+        if i > 0 and (other == 0 or other > length or size + other > LONGEST_BYTES):
+            break
+        if len(names) > 0 and names[i] != names[0]:
+            break
+        pieces[i, 0], pieces[i, 1] = addresses[i], other
+        size += other
+        count += 1
+        if other < length:  # only the last one may be shorter
+            break
+    words.headers[index, PIECES_WORD] = count
+    words.headers[index, CONTROL_BYTES_WORD] = 8 * CONTROL_WORDS if count > 1 else 0
+    words.extras[index, 2] = length
+    if len(names) > 0:
+        words.names[index, 0] = names[0]
+    return count
+
+
 class ReceiveWords(NamedTuple):
     """What `receive_rows` works with."""
 
     headers: npt.NDArray[np.int64]
-    """Headers of the messages, `[BATCH_DATAGRAMS, 8]`."""
+    """Headers of the messages, `[MOST_MESSAGES, 8]`."""
     address: int
     """Of the first header."""
     pieces: npt.NDArray[np.int64]
-    """Address and length of each one's memory, `[BATCH_DATAGRAMS, MOST_SEGMENTS + 1, 2]`."""
+    """Address and length of each one's memory, `[MOST_MESSAGES, MOST_SEGMENTS + 1, 2]`."""
     controls: npt.NDArray[np.int64]
-    """`[BATCH_DATAGRAMS, CONTROL_WORDS]`."""
+    """`[MOST_MESSAGES, CONTROL_WORDS]`."""
     names: npt.NDArray[np.int64]
-    """Sources, `[BATCH_DATAGRAMS, NAME_WORDS]`."""
+    """Sources, `[MOST_MESSAGES, NAME_WORDS]`."""
     rows: npt.NDArray[np.uint8]
     first: int
     """Address in the first row where its datagram goes."""
@@ -88,25 +189,25 @@ class ReceiveWords(NamedTuple):
     skip: int
     """Bytes of a frame in front of its datagram."""
     wholes: npt.NDArray[np.uint8]
-    """Memory for all of a message, `[BATCH_DATAGRAMS, _WHOLE_BYTES]`."""
+    """Memory for all of a message, `[MOST_MESSAGES, _WHOLE_BYTES]`."""
     state: npt.NDArray[np.int64]
 
 
-class BatchReceiver:
+class DatagramReceiver:
     """Receives datagrams into rows of its own; each call overwrites what the last one brought."""
 
     def __init__(self, frame_bytes: int, *, skip: int = 0) -> None:
         """Have rows for frames of `frame_bytes`, whose first `skip` bytes are not in the datagram."""
         self.rows = allocate_rows(_LAID_OUT + _SPARE, frame_bytes)
-        headers = np.zeros(BATCH_DATAGRAMS, MMSGHDR)
-        pieces = np.zeros((BATCH_DATAGRAMS, MOST_SEGMENTS + 1, 2), np.int64)
-        controls = np.zeros((BATCH_DATAGRAMS, CONTROL_WORDS), np.int64)
-        names = np.zeros((BATCH_DATAGRAMS, NAME_WORDS), np.int64)
+        headers = np.zeros(MOST_MESSAGES, MMSGHDR)
+        pieces = np.zeros((MOST_MESSAGES, MOST_SEGMENTS + 1, 2), np.int64)
+        controls = np.zeros((MOST_MESSAGES, CONTROL_WORDS), np.int64)
+        names = np.zeros((MOST_MESSAGES, NAME_WORDS), np.int64)
         headers["iov"] = addresses_of(pieces)
         headers["control"] = addresses_of(controls)
         headers["name"] = addresses_of(names)
         self.words = ReceiveWords(
-            headers=headers.view(np.int64).reshape(BATCH_DATAGRAMS, -1),
+            headers=headers.view(np.int64).reshape(MOST_MESSAGES, -1),
             address=headers.ctypes.data,
             pieces=pieces,
             controls=controls,
@@ -116,7 +217,7 @@ class BatchReceiver:
             stride=self.rows.strides[0],
             room=frame_bytes - skip,
             skip=skip,
-            wholes=np.zeros((BATCH_DATAGRAMS, _WHOLE_BYTES), np.uint8),  # only what is written takes memory
+            wholes=np.zeros((MOST_MESSAGES, _WHOLE_BYTES), np.uint8),  # only what is written takes memory
             state=np.zeros(_STATE_WORDS, np.int64),
         )
         self._rows = np.zeros(MOST_TAKEN, np.int32)
@@ -140,17 +241,17 @@ def receive_words_at(address: int) -> ReceiveWords:
     """Return the words that were `packed` to an address."""
     words = integers_at(address, 12)
     return ReceiveWords(
-        carray(pointer(words[0]), (BATCH_DATAGRAMS, MESSAGE_WORDS), np.int64),
+        carray(pointer(words[0]), (MOST_MESSAGES, MESSAGE_WORDS), np.int64),
         words[1],
-        carray(pointer(words[2]), (BATCH_DATAGRAMS, MOST_SEGMENTS + 1, 2), np.int64),
-        carray(pointer(words[3]), (BATCH_DATAGRAMS, CONTROL_WORDS), np.int64),
-        carray(pointer(words[4]), (BATCH_DATAGRAMS, NAME_WORDS), np.int64),
+        carray(pointer(words[2]), (MOST_MESSAGES, MOST_SEGMENTS + 1, 2), np.int64),
+        carray(pointer(words[3]), (MOST_MESSAGES, CONTROL_WORDS), np.int64),
+        carray(pointer(words[4]), (MOST_MESSAGES, NAME_WORDS), np.int64),
         carray(pointer(words[5]), (_LAID_OUT + _SPARE, words[7]), np.uint8),
         words[6],
         words[7],
         words[8],
         words[9],
-        carray(pointer(words[10]), (BATCH_DATAGRAMS, _WHOLE_BYTES), np.uint8),
+        carray(pointer(words[10]), (MOST_MESSAGES, _WHOLE_BYTES), np.uint8),
         integers_at(words[11], _STATE_WORDS),
     )
 
@@ -220,7 +321,7 @@ def _lay_out(words: ReceiveWords, segment: int, held: int) -> None:
     """Give each message `held` rows for datagrams of `segment` bytes."""
     state = words.state
     state[_SEGMENT], state[_HELD] = segment, held
-    state[_MESSAGES] = min(BATCH_DATAGRAMS, _LAID_OUT // held)
+    state[_MESSAGES] = min(MOST_MESSAGES, _LAID_OUT // held)
     covered = held * segment
     for message in range(state[_MESSAGES]):
         pieces = words.pieces[message]
