@@ -60,7 +60,15 @@ class DeepGradientCompression(Compressor):
     Momentum happens here, before the choice: the optimiser must have none.
     """
 
-    def __init__(self, density: float, momentum: float = 0.9, *, clip: float | None = None, warm_up: int = 0) -> None:
+    def __init__(
+        self,
+        density: float,
+        momentum: float = 0.9,
+        *,
+        clip: float | None = None,
+        warm_up: int = 0,
+        lanes: str = "int32",
+    ) -> None:
         """`clip` bounds a gradient's norm, over all ranks; the density falls to `density` in `warm_up` exchanges."""
         check_density(density)
         if not 0 <= momentum < 1:
@@ -73,6 +81,7 @@ class DeepGradientCompression(Compressor):
         self._momentum = np.float32(momentum)
         self._clip = clip
         self._warm_up = warm_up
+        self._lanes = lanes
         self._velocity: dict[str, Floats] = {}
         self._accumulated: dict[str, Floats] = {}
         self._steps = Steps()
@@ -95,7 +104,7 @@ class DeepGradientCompression(Compressor):
         velocity = self._momentum * velocity + values
         accumulated += velocity
         chosen = largest(accumulated, count_of(self.density_at(step), values.size))
-        exchanged = exchange_at(comm, accumulated, chosen)
+        exchanged = exchange_at(comm, accumulated, chosen, lanes=self._lanes)
         velocity[chosen] = 0
         accumulated[chosen] = 0
         self._velocity.update((part.key, own) for part, own in split(parts, velocity))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -17,6 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from switchsum import Communicator, Handle
 from switchsum.host import compress
+from switchsum.protocol.errors import UsageError
+from switchsum.torch import compress as compress_by_name
 from switchsum.torch import hooks
 
 
@@ -212,6 +215,23 @@ def check_every_compressor() -> None:
         np.testing.assert_equal(other.compressor.state_dict(), hook.compressor.state_dict(), name)
 
 
+def check_names() -> None:
+    """A line is enough; ranks have the same parameters, and a second one is refused."""
+    for how in ("int8", "topk:0.1+int16", "topk:0.1+int16+keep", "oktopk:0.1", "blocktopk:0.5+int8", "dgc:0.1+int16"):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)))
+        hook = compress_by_name(model, how)
+        found = losses(model, 20)
+        assert found[-1] < found[0], (how, found)
+        parameters = torch.cat([value.detach().reshape(-1) for value in model.parameters()])
+        everybody = [torch.empty_like(parameters) for _ in range(dist.get_world_size())]
+        dist.all_gather(everybody, parameters)
+        assert all(torch.equal(one, parameters) for one in everybody), how
+        assert isinstance(hook.state_dict(), dict)
+    with pytest.raises(UsageError, match="already"):
+        compress_by_name(model, "int16")
+
+
 def check_narrow_lanes() -> None:
     """Half the bytes, and the values to within the lanes' precision."""
     mean = (dist.get_world_size() - 1) / 2
@@ -237,6 +257,7 @@ if __name__ == "__main__":
         check_residuals,
         check_new_buckets,
         check_every_compressor,
+        check_names,
         check_narrow_lanes,
         check_torchs_own_hooks,
     ):

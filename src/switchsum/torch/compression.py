@@ -1,0 +1,167 @@
+"""Compression of DistributedDataParallel's gradients by name: `compress(model, "topk:0.01+int16")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from switchsum.host.compress import (
+    BlockTopK,
+    DeepGradientCompression,
+    ErrorFeedback,
+    PowerSgd,
+    Qsgd,
+    TernGrad,
+    ThresholdTopK,
+    TopK,
+)
+from switchsum.host.engine.operation import FLOAT_LANES
+from switchsum.protocol.errors import UsageError
+from switchsum.torch.group import SwitchGroup
+from switchsum.torch.hooks import CompressedHook, Compressor, NarrowLanes, compressed
+
+KEEP: Final = "keep"
+SHARE: Final = "a share above 0 and up to 1"
+RANK: Final = "a whole number from 1 on"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What was asked for."""
+
+    number: float
+    """Behind the method's name."""
+    lanes: str = "int32"
+    keep: bool = False
+    """Only as many sums are kept as a rank sends."""
+
+    @property
+    def kept(self) -> float | None:
+        """The share of sums that are kept."""
+        return self.number if self.keep else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Method:
+    """A compressor that has a name."""
+
+    make: Callable[[Choice], Compressor]
+    number: str = ""
+    """What stands behind the name and a colon; empty: nothing."""
+    example: str
+    own_lanes: str = ""
+    """Why no lanes can be chosen; empty: they can."""
+    has_keep: bool = False
+
+
+def _whole(lanes: str) -> Method:
+    why = f"{lanes} sends everything, in these lanes"
+    return Method(make=lambda _: NarrowLanes(lanes), example=lanes, own_lanes=why)
+
+
+METHODS: Final[Mapping[str, Method]] = MappingProxyType(
+    {
+        "int16": _whole("int16"),
+        "int8": _whole("int8"),
+        "topk": Method(
+            make=lambda asked: ErrorFeedback(TopK(asked.number, kept=asked.kept, lanes=asked.lanes)),
+            number=SHARE,
+            example="topk:0.01",
+            has_keep=True,
+        ),
+        "oktopk": Method(
+            make=lambda asked: ErrorFeedback(ThresholdTopK(asked.number, kept=asked.number, lanes=asked.lanes)),
+            number=SHARE,
+            example="oktopk:0.01",
+        ),
+        "blocktopk": Method(
+            make=lambda asked: ErrorFeedback(BlockTopK(asked.number, lanes=asked.lanes)),
+            number=SHARE,
+            example="blocktopk:0.05",
+        ),
+        "dgc": Method(
+            make=lambda asked: DeepGradientCompression(asked.number, lanes=asked.lanes),
+            number=SHARE,
+            example="dgc:0.01",
+        ),
+        "powersgd": Method(
+            make=lambda asked: ErrorFeedback(PowerSgd(int(asked.number))),
+            number=RANK,
+            example="powersgd:4",
+            own_lanes="factors of powersgd travel in lanes of 32 bits",
+        ),
+        "qsgd": Method(make=lambda _: Qsgd(), example="qsgd", own_lanes="levels of qsgd travel in lanes of 8 bits"),
+        "terngrad": Method(
+            make=lambda _: TernGrad(), example="terngrad", own_lanes="levels of terngrad travel in lanes of 8 bits"
+        ),
+    }
+)
+
+
+def compress(model: DistributedDataParallel, how: str) -> CompressedHook:
+    """Compress the gradients of `model` from its next step on; return the hook, whose state belongs into checkpoints.
+
+    `how` is `METHOD` or `METHOD:NUMBER`, then `+int16` or `+int8` for what its values travel as, and `+keep` for as
+    many sums as a rank sends: "int16", "topk:0.01", "topk:0.01+int16+keep", "blocktopk:0.05+int16", "powersgd:4".
+    Methods that are not right in the mean have error feedback.  docs/compression.md says what to choose.
+
+    Raises UsageError, which says what would work, for what is unknown or contradicts itself.
+    """
+    compressor = compressor_of(how)
+    if not isinstance(model, DistributedDataParallel):
+        raise UsageError(
+            f"compress takes a DistributedDataParallel, not {type(model).__name__}: others have SWITCHSUM_LANES=int16"
+        )
+    group: dist.ProcessGroup = model.process_group
+    if not isinstance(group, SwitchGroup):
+        raise UsageError("compress needs a model whose process group has the backend 'switchsum'")
+    if model._comm_hooks:
+        raise UsageError("the model has a communication hook already: call compress once, and in its place")
+    hook = compressed(compressor, group, model=model)
+    model.register_comm_hook(None, hook)
+    return hook
+
+
+def compressor_of(how: str) -> Compressor:
+    """Return the compressor of a name; raises UsageError."""
+    first, *others = how.replace(" ", "").lower().split("+")
+    name, colon, text = first.partition(":")
+    if name not in METHODS:
+        raise UsageError(f"no compression {name!r}: use one of {', '.join(one.example for one in METHODS.values())}")
+    method = METHODS[name]
+    if bool(text) != bool(method.number) or (colon and not text):
+        wanted = f"{method.number}, as in" if method.number else "no number:"
+        raise UsageError(f"{name} takes {wanted} {method.example}, not {first!r}")
+    lanes, keep = _options(method, how, first, others)
+    return method.make(Choice(number=_number(method, first, text), lanes=lanes, keep=keep))
+
+
+def _number(method: Method, first: str, text: str) -> float:
+    """Read what stands behind a method's name."""
+    try:
+        number = float(text or 1)
+    except ValueError:
+        number = 0.0
+    if not (number >= 1 and number.is_integer() if method.number == RANK else 0 < number <= 1):
+        raise UsageError(f"{first!r} has no number that makes sense: {method.number}, as in {method.example}")
+    return number
+
+
+def _options(method: Method, how: str, first: str, others: list[str]) -> tuple[str, bool]:
+    """Read what is added to a method: lanes, and whether only some sums are kept."""
+    lanes = [word for word in others if word in tuple(FLOAT_LANES)]
+    unknown = [word for word in others if word not in (*FLOAT_LANES, KEEP)]
+    if unknown:
+        raise UsageError(f"{how!r}: nothing is called {unknown[0]!r}; what can be added is +int16, +int8 and +{KEEP}")
+    if len(lanes) > 1:
+        raise UsageError(f"{how!r} has lanes twice: {first}+{lanes[0]}, or {first}+{lanes[1]}")
+    if lanes and method.own_lanes:
+        raise UsageError(f"{how!r}: {method.own_lanes}; use {first} alone, or topk:0.01+{lanes[0]}")
+    if KEEP in others and not method.has_keep:
+        raise UsageError(f"{how!r}: +{KEEP} is topk's, as in topk:0.01+{KEEP}; oktopk has it of its own")
+    return lanes[0] if lanes else "int32", KEEP in others

@@ -1,0 +1,71 @@
+"""Compression by name: what names mean, and what is refused with what would work."""
+
+from __future__ import annotations
+
+import pytest
+
+from switchsum.host import compress as compressors
+from switchsum.protocol.errors import UsageError
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from switchsum.torch.compression import METHODS, compress, compressor_of  # noqa: E402  (it needs torch)
+from switchsum.torch.hooks import NarrowLanes  # noqa: E402
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_example_works(name: str) -> None:
+    assert METHODS[name].example.split(":")[0] == name
+    compressor_of(METHODS[name].example)
+
+
+@pytest.mark.parametrize(
+    ("how", "inner", "values"),
+    [
+        ("topk:0.01+int16", compressors.TopK, {"_density": 0.01, "_lanes": "int16", "_kept": None}),
+        ("TopK:0.02 + keep", compressors.TopK, {"_density": 0.02, "_lanes": "int32", "_kept": 0.02}),
+        ("oktopk:0.01+int8", compressors.ThresholdTopK, {"_density": 0.01, "_lanes": "int8", "_kept": 0.01}),
+        ("blocktopk:0.05+int32", compressors.BlockTopK, {"_density": 0.05, "_lanes": "int32"}),
+        ("powersgd:4", compressors.PowerSgd, {"_rank": 4}),
+    ],
+)
+def test_what_is_not_right_in_the_mean_has_error_feedback(how: str, inner: type, values: dict[str, object]) -> None:
+    made = compressor_of(how)
+    assert isinstance(made, compressors.ErrorFeedback)
+    assert type(made._inner) is inner
+    assert {name: getattr(made._inner, name) for name in values} == values
+
+
+def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it() -> None:
+    assert isinstance(compressor_of("int8"), NarrowLanes)
+    assert isinstance(compressor_of("qsgd"), compressors.Qsgd)
+    assert isinstance(compressor_of("dgc:0.01+int16"), compressors.DeepGradientCompression)
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ("gzip", "no compression 'gzip': use one of int16, int8, topk:0.01"),
+        ("", "use one of"),
+        ("topk", "topk takes a share above 0 and up to 1, as in topk:0.01"),
+        ("topk:", "as in topk:0.01"),
+        ("topk:2", "as in topk:0.01"),
+        ("topk:nan", "as in topk:0.01"),
+        ("powersgd:0.5", "a whole number from 1 on, as in powersgd:4"),
+        ("powersgd:inf", "as in powersgd:4"),
+        ("qsgd:4", "qsgd takes no number: qsgd"),
+        ("topk:0.01+int4", "nothing is called 'int4'; what can be added is"),
+        ("topk:0.01+int16+int8", r"lanes twice: topk:0.01\+int16, or topk:0.01\+int8"),
+        ("int16+int8", "sends everything, in these lanes; use int16 alone"),
+        ("qsgd+int16", r"use qsgd alone, or topk:0.01\+int16"),
+        ("powersgd:4+int16", "lanes of 32 bits; use powersgd:4 alone"),
+        ("dgc:0.01+keep", r"\+keep is topk's, as in topk:0.01\+keep"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_what_can(how: str, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        compressor_of(how)
+
+
+def test_other_models_are_refused() -> None:
+    with pytest.raises(UsageError, match="compress takes a DistributedDataParallel, not Linear"):
+        compress(torch.nn.Linear(2, 2), "int16")
