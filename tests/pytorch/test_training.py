@@ -229,3 +229,12 @@ def test_names_of_the_backend(backend: str) -> None:
         assert tensor.tolist() == [1.0]
     finally:
         dist.destroy_process_group()
+
+
+@pytest.mark.timeout(240)
+def test_halves_cost_two_bytes_and_runs_give_the_same_bits(launch: Launch) -> None:
+    # One switch for all three, so that their jobs have different numbers.
+    texts = [launch(2, SCRIPTS / "halves.py", *seed).check() for seed in ((), (), (7,))]
+    bits = [set(re.findall("bits (.*)", text)) for text in texts]
+    assert bits[0] == bits[1] != bits[2]
+    assert all(len(one) == 1 for one in bits)

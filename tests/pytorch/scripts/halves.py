@@ -1,0 +1,69 @@
+"""Gradients of bfloat16 through DistributedDataParallel and FSDP: two bytes a value; the same bits in every run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from switchsum.torch import compress, statistics
+
+NARROW = 2.4
+"""Bytes a value each way at most, frames' headers and first rounds included."""
+SIZE = 400
+
+
+def net(dtype: torch.dtype) -> nn.Sequential:
+    """Return the same model on all ranks."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(SIZE, SIZE), nn.Tanh(), nn.Linear(SIZE, SIZE)).to(dtype)
+
+
+def step(model: nn.Module, dtype: torch.dtype) -> None:
+    """Do a backward pass with data of this rank's own."""
+    data = torch.randn(8, SIZE, generator=torch.Generator().manual_seed(dist.get_rank())).to(dtype)
+    model(data).square().mean().backward()
+
+
+def moved() -> int:
+    """Return the larger of the bytes that this rank has sent and received."""
+    counts = statistics().switch
+    assert counts is not None
+    return max(counts.bytes_sent, counts.bytes_received)
+
+
+def check_bytes() -> None:
+    """DistributedDataParallel's buckets, and FSDP's reduce_scatter, which two all_gathers come before."""
+    model = DistributedDataParallel(net(torch.bfloat16))
+    values = sum(one.numel() for one in model.parameters())
+    before = moved()
+    step(model, torch.bfloat16)
+    assert moved() - before < NARROW * values, (moved() - before) / values
+    sharded = fully_shard(net(torch.bfloat16))
+    step(sharded, torch.bfloat16)
+    before = moved()
+    step(sharded, torch.bfloat16)
+    assert moved() - before < 2 * NARROW * values, (moved() - before) / values  # parameters of two bytes are gathered
+
+
+def digest() -> str:
+    """Return what identifies a step's averaged gradients in lanes of 8 bits."""
+    model = DistributedDataParallel(net(torch.float32))
+    compress(model, "int8")
+    step(model, torch.float32)
+    return hashlib.sha256(b"".join(one.grad.numpy().tobytes() for one in model.parameters())).hexdigest()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        os.environ["SWITCHSUM_SEED"] = sys.argv[1]
+    dist.init_process_group("switchsum")
+    print("bits", digest(), flush=True)
+    check_bytes()
+    dist.destroy_process_group()
