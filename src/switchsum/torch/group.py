@@ -74,7 +74,8 @@ class SwitchGroup(Forwarded):
         devices (`cpu`, `cuda`) that are not this one's.
         """
         super().__init__(rank, size)  # the form that can be subclassed
-        self._lanes = asked_for()
+        self.lanes = asked_for()
+        """What sums of floats in large tensors are to travel as; None: what suits their dtype."""
         self._store = store
         self._connect = connect
         self._closed = closed
@@ -215,7 +216,7 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self._over_gloo(name, tensors, opts)
         parts = fuse(tensors, reductions)
-        return self.begun(begin(self.connect(), parts, self._lanes), tensors, lambda: _deliver_as_is(parts))
+        return self.begun(begin(self.connect(), parts, self.lanes), tensors, lambda: _deliver_as_is(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
@@ -244,7 +245,7 @@ class SwitchGroup(Forwarded):
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(tensors[0])
         values, operator = part.array(), reduction.operator
-        lanes = lanes_for(values, operator, communicator, self._lanes)
+        lanes = lanes_for(values, operator, communicator, self.lanes)
         handle = communicator.reduce_async(values, opts.rootRank, operator, lanes=lanes)
         return self.begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
@@ -260,7 +261,7 @@ class SwitchGroup(Forwarded):
         whole = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in shares])
         part = reduction.stage(whole, copy=True)
         values, operator = part.array(), reduction.operator
-        lanes = lanes_for(values, operator, communicator, self._lanes)
+        lanes = lanes_for(values, operator, communicator, self.lanes)
         handle = communicator.allreduce_async(values, operator, lanes=lanes)
 
         def finish() -> None:
@@ -297,7 +298,7 @@ class SwitchGroup(Forwarded):
         for reduction, output, whole in zip(reductions, outputs, inputs, strict=True):
             part = reduction.stage_result(output)
             staged = reduction.stage(whole).array().reshape(rows, -1)
-            lanes, out = lanes_for(staged, reduction.operator, communicator, self._lanes), part.array().reshape(1, -1)
+            lanes, out = lanes_for(staged, reduction.operator, communicator, self.lanes), part.array().reshape(1, -1)
             handles.append(communicator.reduce_scatter_async(staged, reduction.operator, out=out, lanes=lanes))
             parts.append((reduction, part))
         return self.begun(handles, outputs, lambda: _deliver(parts))

@@ -19,6 +19,7 @@ from torch import nn
 from switchsum.host.api.handle import Handle
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
+from switchsum.torch.lanes import lanes_for
 from switchsum.torch.tensors import stage
 
 URGENT_SHARE: Final = 0.5
@@ -105,7 +106,9 @@ class Scheduled:
             )
         layer.sums = torch.cat([_gradient(one) for one in layer.parameters])
         communicator = self._group.connect()
-        layer.handles = [communicator.allreduce_async(stage(layer.sums).array(), "average", urgent=layer.urgent)]
+        values = stage(layer.sums).array()
+        lanes = lanes_for(values, "average", communicator, self._group.lanes)
+        layer.handles = [communicator.allreduce_async(values, "average", lanes=lanes, urgent=layer.urgent)]
 
     def _finish(self, layer: Layer) -> None:
         """Wait for a layer's gradients, if they are under way, and step."""
