@@ -64,6 +64,8 @@ class _Watching(NamedTuple):
     """How many of them, the first ones, are bells that workers ring; 0 or 1."""
     mine: int
     """How many of them, the first ones, say that the loop has frames; any other one that is readable ends the loop."""
+    patience: Patience
+    """How long the loop looks for frames before it sleeps."""
 
 
 class _Columns(NamedTuple):
@@ -86,6 +88,15 @@ class _Call(NamedTuple):
     bodies: Addresses
 
 
+class _Stopped(NamedTuple):
+    """Where the loop stopped."""
+
+    left: npt.NDArray[np.int64]
+    """Frames of the batch, how many of them ran, frames in `held`."""
+    held: Indices
+    """Places in the output of the frames that have to wait for their interface."""
+
+
 class Loop:
     """The loop over the shared-memory ports, interfaces and UDP port of a set of ports; it has at least one of them."""
 
@@ -99,10 +110,9 @@ class Loop:
         mine = bells if self._packet is None else [*bells, *self._packet.sockets()]
         mine = mine if self._udp is None else [*mine, *self._udp.descriptors()]
         watched = watch([*mine, *(other for other in ports.descriptors() if other not in mine)])
-        self._watching = _Watching(watched, watched.ctypes.data, len(bells), len(mine))
-        self._held: Indices = np.zeros(0, np.int32)
-        self._left = np.zeros(3, np.int64)
-        self._patience, self._pace = new_patience(), new_pace()
+        self._watching = _Watching(watched, watched.ctypes.data, len(bells), len(mine), new_patience())
+        self._stopped = _Stopped(np.zeros(3, np.int64), np.zeros(0, np.int32))
+        self._pace = new_pace()
 
     @staticmethod
     def covers(ports: PortSet) -> bool:
@@ -126,8 +136,8 @@ class Loop:
         Unless it returns DONE, `batch` has frames of which the first `ran` have been run.
         """
         shm, packet, udp = self._shm, self._packet, self._udp
-        if len(self._held) < len(output.ports):
-            self._held = np.empty(len(output.ports), np.int32)
+        if len(self._stopped.held) < len(output.ports):
+            self._stopped = self._stopped._replace(held=np.empty(len(output.ports), np.int32))
         ended = _run(
             None if shm is None else shm.words,
             None if packet is None else packet.words,
@@ -139,25 +149,23 @@ class Loop:
                 *(output.heads, output.bodies),
             ),
             self._watching,
-            self._patience,
             self._pace,
-            self._held,
-            self._left,
+            self._stopped,
             self._spans,
         )
         output.count, output.dropped = entry.result.tolist()
-        batch.count = int(self._left[0])
+        batch.count = int(self._stopped.left[0])
         return int(ended)
 
     @property
     def ran(self) -> int:
         """How many frames of the batch have run."""
-        return int(self._left[1])
+        return int(self._stopped.left[1])
 
     def hold(self, output: Output) -> None:
         """Queue the frames that have to wait for their interface, after `run` has returned HELD."""
         assert self._packet is not None
-        held = self._held[: int(self._left[2])]
+        held = self._stopped.held[: int(self._stopped.left[2])]
         ports = output.ports[held]
         self._packet.hold(ports, np.zeros(len(held), np.uint32), output.addresses[held], output.lengths[held])
 
@@ -173,14 +181,11 @@ def _run(
     batch: _Columns,
     program: _Call,
     watching: _Watching,
-    patience: Patience,
     pace: Pace,
-    held: Indices,
-    left: npt.NDArray[np.int64],
+    stopped: _Stopped,
     spans: Spans,
 ) -> int:
-    # `left` tells the caller where the loop stopped: frames of the batch, how many of them ran, frames in `held`.
-    result = program.result
+    result, left = program.result, stopped.left
     result[:] = 0
     left[:] = 0
     turns = 0
@@ -191,7 +196,7 @@ def _run(
         began = monotonic()
         count = _collect(shm, packet, udp, counters, batch, pace, began)
         if count == 0:
-            if not _sleep(shm, watching, patience):
+            if not _sleep(shm, watching):
                 return DONE
             if is_fast(pace):
                 poll(0, 0, NAP_NS)
@@ -213,24 +218,10 @@ def _run(
             )
             ran += done
             left[1] = ran
-            made = np.int64(result[0])
-            ports, addresses, lengths = program.ports[:made], program.addresses[:made], program.lengths[:made]
-            # The common case, all output for workers of this machine, sends heads and one shared body.  Other ports
-            # need whole frames.  `done` is 0 if not even one frame's copies fit the output: Python makes a larger one.
-            if shm is not None and done > 0 and _all_owned(shm.owned, ports):
-                shm_kernels.transmit(shm, counters, ports, addresses, lengths, program.heads, program.bodies)
-                went += int(made)
-                continue
-            complete(int(made), addresses, lengths, program.heads, program.bodies)
-            if packet is not None and done > 0 and _all_owned(packet.owned, ports):
-                left[2] = packet_kernels.transmit(packet, counters, ports, addresses, lengths, held)
-                if left[2] > 0:
-                    return HELD
-            elif udp is not None and done > 0 and _all_owned(udp.owned, ports):
-                udp_kernels.transmit(udp, counters, addresses, lengths)
-            else:
-                return UNSENT
-            went += int(made)
+            ended = _transmit(shm, packet, udp, counters, program, done, stopped)
+            if ended != DONE:
+                return ended
+            went += int(np.int64(result[0]))
         _release(shm)
         left[0] = 0
         if traced:
@@ -264,6 +255,37 @@ def _collect(
     return count
 
 
+@kernel
+def _transmit(
+    shm: ShmWords | None,
+    packet: PacketWords | None,
+    udp: UdpWords | None,
+    counters: Counters,
+    program: _Call,
+    done: int,
+    stopped: _Stopped,
+) -> int:
+    """Send what the program has made of `done` frames, if all of it is for ports of one kind; return why not, or DONE.
+
+    `done` is 0 if not even one frame's copies fit the output: Python makes a larger one.
+    """
+    made = np.int64(program.result[0])
+    ports, addresses, lengths = program.ports[:made], program.addresses[:made], program.lengths[:made]
+    # The common case, all output for workers of this machine, sends heads and one shared body.  Other ports need whole
+    # frames.
+    if shm is not None and done > 0 and _all_owned(shm.owned, ports):
+        shm_kernels.transmit(shm, counters, ports, addresses, lengths, program.heads, program.bodies)
+        return DONE
+    complete(int(made), addresses, lengths, program.heads, program.bodies)
+    if packet is not None and done > 0 and _all_owned(packet.owned, ports):
+        stopped.left[2] = packet_kernels.transmit(packet, counters, ports, addresses, lengths, stopped.held)
+        return HELD if stopped.left[2] > 0 else DONE
+    if udp is not None and done > 0 and _all_owned(udp.owned, ports):
+        udp_kernels.transmit(udp, counters, addresses, lengths)
+        return DONE
+    return UNSENT
+
+
 @inner
 def _release(shm: ShmWords | None) -> None:
     """Give the workers their rows back."""
@@ -280,9 +302,9 @@ def _all_owned(owned: npt.NDArray[np.bool_], ports: Words) -> bool:
 
 
 @kernel
-def _sleep(shm: ShmWords | None, watching: _Watching, patience: Patience) -> bool:
+def _sleep(shm: ShmWords | None, watching: _Watching) -> bool:
     """Look for frames for a short while, then sleep until some arrive; return False if Python has something to do."""
-    began = monotonic()
+    began, patience = monotonic(), watching.patience
     if shm is not None:
         # Only memory can be looked at without a system call; with sockets among the ports the loop sleeps at once.
         looked = watching.mine == watching.bells and shm_kernels.look(shm, patience, began)

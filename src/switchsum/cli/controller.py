@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from switchsum.native.sockets import allow_many_descriptors, controller_address,
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
+
+if TYPE_CHECKING:
+    from switchsum.controller.config import Config
 
 
 def controller(
@@ -43,10 +46,7 @@ def controller(
     """Keep jobs on one switch: give it its program and entries, and serve hosts, until interrupted."""
     from switchsum import __version__, p4src
     from switchsum.controller.config import Config
-    from switchsum.controller.daemon import Controller
-    from switchsum.controller.service import Service
     from switchsum.controller.switch import Build
-    from switchsum.launch.ready import announce, is_launched
 
     log_daemon(verbose=verbose)
     if lanes not in LANE_BUILDS:
@@ -70,11 +70,20 @@ def controller(
         election_id=election_id,
         package_version=__version__,
     )
+    serve(config, listen)
+
+
+def serve(config: Config, listen: str) -> None:
+    """Run a controller until interrupted."""
+    from switchsum.controller.daemon import Controller
+    from switchsum.controller.service import Service
+    from switchsum.launch.ready import announce, is_launched
+
     daemon = Controller(config)
     for number in (signal.SIGINT, signal.SIGTERM):  # before the controller listens, so that no signal is missed
         signal.signal(number, lambda *_: daemon.stop())
     service = Service(daemon, listen)
-    greet(f"controller at {service.address}, switch at {switch}")
+    greet(f"controller at {service.address}, switch at {config.switch_address}")
     try:
         # A switch that refuses the program today may be another one tomorrow, but a launcher has no other one.
         daemon.run(
