@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import RemoteError, UsageError
 from switchsum.protocol.frame import WIRE_VERSION
 
@@ -70,6 +70,12 @@ class Controller(MemberCalls):
         with self._changed:
             self._need_jobs()
             return self._describe(self._jobs.find(request.job))
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        """Tell what each member of a job last said of itself."""
+        with self._changed:
+            self._need_jobs()
+            return views.worker_list(self._jobs.find(request.job), self._clock())
 
     def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
         """Describe all jobs."""

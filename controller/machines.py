@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from switchsum.protocol import reports
 from switchsum.protocol.errors import ProtocolError
 from switchsum.protocol.wire import Address
 
@@ -146,6 +147,10 @@ class Member:
     """When the member was last heard of, in the controller's monotonic seconds."""
     issued: str = ""
     """The operation, in words, that the member says it has issued, after the ranks have issued different ones."""
+    report: reports.WorkerReport | None = None
+    """What it last said of itself."""
+    reported_s: float = 0.0
+    """When that was, in the controller's monotonic seconds."""
     connections: int = 0
     """Number of open Attend calls; while there is one, the member lives."""
     has_attended: bool = False

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, payload_bytes
 
+from . import views
 from .config import Config
 from .job import Job
 from .jobs import Jobs
@@ -189,6 +190,14 @@ class MemberCalls(Upkeep):
             lost=incarnation.ranks(MemberState.LOST),
             loads=self._settings.loads,
         )
+
+    def report(self, request: reports.WorkerReport) -> rpc.Empty:
+        """Keep what a member says of itself, in the place of what it said before; raises UsageError or NotAdmitted."""
+        kept = views.bounded(request)
+        with self._changed:
+            member = self._jobs.member(request.nonce)[2]
+            member.report, member.reported_s = kept, self._clock()
+        return rpc.Empty()
 
     def attend(
         self, request: rpc.MemberRequest, call_at_end: Callable[[Callable[[], None]], bool]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum.protocol import reports, rpc
+from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Reason
 
 from .connection import MemberCounts
@@ -42,6 +44,31 @@ def job_info(job: Job, now: float, *, is_up: bool, lanes: int) -> rpc.JobInfo:
             for member in shown.members
         ],
     )
+
+
+def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
+    """Return a report with its texts cut and unprintable characters replaced; raises UsageError for absurd numbers."""
+    values = asdict(report)
+    for name, value in values.items():
+        if isinstance(value, str):
+            values[name] = "".join(one if one.isprintable() else "?" for one in value[: reports.MOST_TEXT])
+        elif not 0 <= value < 1 << 64:  # not a number fails, too
+            raise UsageError(f"a report's {name} is 0 to 2^64 - 1, not {str(value)[:20]}")
+    return reports.WorkerReport(**values)
+
+
+def worker_list(job: Job, now: float) -> reports.WorkerList:
+    """Describe a job's members by what they last said of themselves."""
+    found = []
+    for member in (job.live or job.gathering).members:
+        if member.report is None:
+            found.append(reports.WorkerInfo(rank=member.rank))
+            continue
+        values = asdict(member.report)
+        del values["job"], values["nonce"]
+        age_s = round(max(0.0, now - member.reported_s), 3)
+        found.append(reports.WorkerInfo(rank=member.rank, age_s=age_s, **values))
+    return reports.WorkerList(workers=found)
 
 
 def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:

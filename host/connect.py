@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import socket
 from numbers import Integral, Real
 from typing import Final, TypeVar
 
@@ -16,6 +17,7 @@ from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator
 from .api.join import CALL_S, Membership
+from .api.report import Reporter
 from .engine.worker import Engine, EngineConfig
 from .links.base import Transport
 from .links.driver import Driver
@@ -112,7 +114,7 @@ def connect(
             transport.close()
         membership.leave()
         raise
-    return Communicator(
+    communicator = Communicator(
         Driver(engine, transport, trace=Trace.wanted(f"rank {rank}")),
         membership,
         rank=rank,
@@ -130,6 +132,8 @@ def connect(
             seed=seed,
         ),
     )
+    membership.report = Reporter(communicator, host=socket.gethostname(), link=link)
+    return communicator
 
 
 def _admit(

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
-from switchsum.protocol import rpc, rpc_codec
+from switchsum.protocol import reports, rpc, rpc_codec
 from switchsum.protocol.errors import RemoteError, SwitchsumError
 
 from . import tls
@@ -81,6 +81,15 @@ class ControllerClient:
     def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
         """Say that a member is alive."""
         return self._call("Heartbeat", request, rpc.HeartbeatReply)
+
+    def report(self, request: reports.WorkerReport, timeout_s: float) -> Any:
+        """Begin to tell how a worker is; return the call, for which nobody has to wait."""
+        call = self._channel.unary_unary(rpc.path("Report"), request_serializer=None, response_deserializer=None)
+        return call.future(rpc_codec.encode(request), timeout=timeout_s)
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        """Tell what each member of a job last said of itself."""
+        return self._call("Workers", request, reports.WorkerList)
 
     def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
         """Tell the operation that a member has issued; return those of all members."""

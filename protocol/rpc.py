@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
+from .reports import WorkerList, WorkerReport
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -366,6 +367,8 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Compare": (CompareRequest, CompareReply),
     "Leave": (MemberRequest, Empty),
     "Heartbeat": (MemberRequest, HeartbeatReply),
+    "Report": (WorkerReport, Empty),
+    "Workers": (JobRequest, WorkerList),
     "CreateJob": (CreateJobRequest, JobInfo),
     "ResizeJob": (ResizeJobRequest, JobInfo),
     "ShowJob": (JobRequest, JobInfo),

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+import grpc
 import numpy as np
 
 from switchsum.native.controller_client import ControllerClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
-from switchsum.protocol import rpc
+from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import (
     TIMEOUT_OPTIONS,
     CollectiveTimeout,
@@ -45,6 +46,8 @@ EXPLAIN_S: Final = 2.0
 """How long to wait for what the controller knows about an error."""
 RETRY_S: Final = 0.2
 """Pause before a connection that has ended is tried again."""
+REPORT_S: Final = 0.4
+"""Least time between two reports: heartbeats come once a second as a rule, news of other jobs' members more often."""
 ATTEND_S: Final = 2.0
 """How long to wait for the first news: a controller that answers takes milliseconds."""
 
@@ -82,6 +85,10 @@ class Membership:
         self._client = ControllerClient(controller, timeout_s=CALL_S, waits=True)
         self.on_heartbeat: Callable[[], object] = lambda: None
         """Called on the thread of the heartbeats after each one; must not block."""
+        self.report: Callable[[str, int], reports.WorkerReport | None] = lambda job, nonce: None
+        """What this worker says of itself after heartbeats, given job and nonce; must not block."""
+        self._reporting: Any = None
+        self._report_at = 0.0
         self._stop = threading.Event()
         request = rpc.JoinRequest(
             job=job,
@@ -200,6 +207,7 @@ class Membership:
     def _note(self, reply: rpc.HeartbeatReply) -> None:
         self.loads = max(self.loads, reply.loads)
         self.on_heartbeat()
+        self._send_report()
         if reply.lost:
             names = ", ".join(map(str, reply.lost))
             self.error = WorkerLost(
@@ -208,6 +216,17 @@ class Membership:
             )
         elif reply.epoch != self.reply.epoch:
             self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
+
+    def _send_report(self) -> None:
+        """Tell the controller how this worker is, unless it was told a moment ago; nobody waits for the answer."""
+        last, now = self._reporting, time.monotonic()
+        if now < self._report_at or (last is not None and not last.done()):
+            return
+        if last is not None and last.code() is grpc.StatusCode.UNIMPLEMENTED:
+            return  # a controller of before
+        self._report_at = now + REPORT_S
+        if (report := self.report(self.job, self.reply.nonce)) is not None:
+            self._reporting = self._client.report(report, CALL_S)
 
     def explain(self, error: SwitchsumError) -> SwitchsumError:
         """Return an error with what only the controller knows, if that is to be had in a moment."""

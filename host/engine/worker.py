@@ -212,6 +212,21 @@ class Engine:
         """Operations that were ever begun, which is the serial number of the next one."""
         return int(self._words[_SUBMITTED])
 
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Serial numbers of the next operation and of the oldest that is not complete; any thread may ask."""
+        return int(self._words[_SUBMITTED]), int(self._words[_OLDEST])
+
+    @property
+    def slots_waiting(self) -> int:
+        """Slots whose result is to come; any thread may ask."""
+        return int(self._state.core["waiting"][0])
+
+    def name_of(self, serial: int) -> str:
+        """Return what an operation in flight is called; empty where it has not been taken note of."""
+        known = self._operations.get(serial)
+        return known[0].name if known is not None else ""
+
     def take_ended(self, prepared: Prepared) -> bool:
         """Take note that the only operation, which was not adopted, has ended: then there is no event of it.
 

@@ -14,7 +14,7 @@ from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.config import Config
 from switchsum.controller.entries import SwitchState, Write
 from switchsum.controller.switch import Build, Switch
-from switchsum.protocol import rpc
+from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import (
     ControllerUnreachable,
     NoCapacity,
@@ -625,3 +625,27 @@ def test_hellos_of_strangers_are_ignored(switch: AnySwitch, start: Start) -> Non
     assert first.ready(wait_s=0.2).missing == [0, 1]
     assert admit([first, second]).admitted
     assert {member.ingress_port for member in show(running).members} == {1, 2}
+
+
+def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    report = reports.WorkerReport(
+        job="a", nonce=workers[1].joined.nonce, host="h\x1b[2J" + "x" * 99, begun=7, waiting_s=2.5
+    )
+    running.client.call("Report", report, rpc.Empty)
+    first, second = running.client.workers(rpc.JobRequest(job="a")).workers
+    assert first == reports.WorkerInfo(rank=0)
+    assert (second.rank, second.begun, second.waiting_s) == (1, 7, 2.5)
+    assert 0 <= second.age_s < LONG_S
+    assert second.host == "h?[2J" + "x" * (reports.MOST_TEXT - 5)
+    for wrong in (-1, 1 << 64):
+        with pytest.raises(UsageError, match="begun"):
+            running.client.call("Report", replace(report, begun=wrong), rpc.Empty)
+    with pytest.raises(UsageError, match="waiting_s"):
+        running.client.call("Report", replace(report, waiting_s=float("nan")), rpc.Empty)
+    with pytest.raises(NotAdmitted):
+        running.client.call("Report", replace(report, nonce=1), rpc.Empty)
+    with pytest.raises(UnknownJob):
+        running.client.workers(rpc.JobRequest(job="b"))

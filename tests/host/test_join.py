@@ -15,7 +15,7 @@ from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
 from switchsum.native.controller_client import ControllerClient
-from switchsum.protocol import errors, rpc, rpc_codec
+from switchsum.protocol import errors, reports, rpc, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
@@ -65,6 +65,7 @@ class FakeController:
             "Attend": lambda _: rpc.HeartbeatReply(epoch=3),
             "Compare": lambda _: rpc.CompareReply(),
             "Leave": lambda _: rpc.Empty(),
+            "Report": lambda _: rpc.Empty(),
         }
         self.calls: list[tuple[str, Any]] = []
         self.server = grpc.server(ThreadPoolExecutor(4))
@@ -398,3 +399,50 @@ def test_another_lane_count_is_refused(controller: FakeController) -> None:
     with pytest.raises(VersionMismatch, match="100 lanes"):
         connect(controller=controller.address, job="x", rank=0, world_size=1, link="shm:x")
     assert controller.names()[-1] == "Leave"
+
+
+def test_heartbeats_bring_reports_and_wait_for_no_answer(controller: FakeController) -> None:
+    release = threading.Event()
+
+    def answer(_: reports.WorkerReport) -> rpc.Empty:
+        release.wait(patience(10))
+        return rpc.Empty()
+
+    controller.answers["Report"] = answer
+    membership = join(controller)
+    beats: list[None] = []
+    membership.on_heartbeat = lambda: beats.append(None)
+    membership.report = lambda job, nonce: reports.WorkerReport(job=job, nonce=nonce, begun=len(beats))
+    wait_until(lambda: "Report" in controller.names())
+    so_far = len(beats)
+    wait_until(lambda: len(beats) > so_far + 20)  # over a second, with a controller that does not answer
+    assert controller.names().count("Report") == 1
+    release.set()
+    wait_until(lambda: controller.names().count("Report") >= 2)
+    told = [call for name, call in controller.calls if name == "Report"]
+    assert {(one.job, one.nonce) for one in told} == {("digits", NONCE)}
+    assert told[1].begun > told[0].begun
+    membership.leave()
+
+
+def test_a_controller_that_knows_no_reports_is_asked_once(controller: FakeController) -> None:
+    made: list[reports.WorkerReport] = []
+
+    def make(job: str, nonce: int) -> reports.WorkerReport:
+        made.append(reports.WorkerReport(job=job, nonce=nonce))
+        return made[-1]
+
+    membership = join(controller)
+    channel: Any = membership._client._channel
+    call = channel.unary_unary
+
+    def elsewhere(path: str, **arguments: Any) -> Any:
+        return call(path.replace("Report", "Nothing"), **arguments)
+
+    channel.unary_unary = elsewhere
+    membership.report = make
+    beats: list[None] = []
+    membership.on_heartbeat = lambda: beats.append(None)
+    wait_until(lambda: made and len(beats) > 30)
+    assert len(made) == 1
+    membership.leave()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from switchsum.protocol import errors, rpc, rpc_codec
+from switchsum.protocol import errors, reports, rpc, rpc_codec
 
 EXAMPLES = [
     rpc.JoinRequest(job="digits", rank=0, world_size=4),
@@ -35,6 +35,10 @@ EXAMPLES = [
                 members=[rpc.MemberInfo(rank=0, state="admitted")],
             )
         ]
+    ),
+    reports.WorkerReport(job="a", nonce=1, waiting_s=2.5),
+    reports.WorkerList(
+        workers=[reports.WorkerInfo(rank=0), reports.WorkerInfo(rank=1, age_s=0, host="h", repeats=1 << 40)]
     ),
     rpc.Empty(),
 ]

@@ -1,0 +1,83 @@
+"""What workers say of themselves to the controller, and it to users: messages of `rpc`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+MOST_TEXT: Final = 80
+"""Characters of a text in a member's report: what the controller keeps of each member is small."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """Report: what a member counts by itself, sent after heartbeats; the controller keeps the latest one.
+
+    Texts are cut to `MOST_TEXT` characters; numbers are 0 and more, since the member was connected.
+    """
+
+    job: str
+    nonce: int
+    host: str = ""
+    """Name of its machine."""
+    link: str = ""
+    """As given to `connect`."""
+    begun: int = 0
+    """Collectives that were begun, those of several steps once for each: the number of the next one."""
+    finished: int = 0
+    """How many of those have finished."""
+    operation: str = ""
+    """The oldest one in flight, in words; empty: none is, or it has no name."""
+    waiting_s: float = 0.0
+    """For how long no result has come while an operation is in flight."""
+    idle_s: float = 0.0
+    """For how long no operation was in flight: the program is busy elsewhere."""
+    collective_s: float = 0.0
+    """Time inside collectives in all, and waiting for them."""
+    waiting_slots: int = 0
+    """Slots with a contribution whose result is to come."""
+    rounds: int = 0
+    frames_sent: int = 0
+    """Contributions, repeats included."""
+    bytes_sent: int = 0
+    frames_received: int = 0
+    bytes_received: int = 0
+    repeats: int = 0
+    """Contributions that were sent again."""
+    held: int = 0
+    """Repeats to which the switch answered that it waits for others."""
+    duplicates: int = 0
+    """Results that came once more: nothing had been lost, the repeat was for an answer that was late."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo:
+    """One member of a job with its latest report."""
+
+    rank: int
+    age_s: float = -1.0
+    """Seconds since that report came; -1: there is none, and the fields below mean nothing."""
+    host: str = ""
+    link: str = ""
+    begun: int = 0
+    finished: int = 0
+    operation: str = ""
+    waiting_s: float = 0.0
+    idle_s: float = 0.0
+    collective_s: float = 0.0
+    waiting_slots: int = 0
+    rounds: int = 0
+    frames_sent: int = 0
+    bytes_sent: int = 0
+    frames_received: int = 0
+    bytes_received: int = 0
+    repeats: int = 0
+    held: int = 0
+    duplicates: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerList:
+    """Workers: every rank of a job, with what it last reported."""
+
+    workers: list[WorkerInfo] = field(default_factory=list)
