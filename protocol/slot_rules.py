@@ -188,7 +188,7 @@ class ReferenceSwitch:
         if header.version != WIRE_VERSION:
             return self._drop(Reason.VERSION)
         if header.kind != Kind.CONTRIBUTION:
-            return self._drop(Reason.KIND)
+            return self._take_other_kind(port, packet)
         source = packet.source
         member = self.members.get((header.job, header.tree, header.rank, header.epoch, source.ip, source.port, port))
         reason = self._reason_to_refuse(member, header, size)
@@ -209,6 +209,10 @@ class ReferenceSwitch:
         if request.kind == Kind.SET:
             cell.number, cell.seen, cell.flags = request.number, request.bitmap, 0
         return self._answer(cell, request, Kind.STATE)
+
+    def _take_other_kind(self, port: int, packet: Packet) -> Replies:
+        """Take a whole frame for this switch that is no contribution; `tree_rules` knows some."""
+        return self._drop(Reason.KIND)
 
     def _drop(self, reason: Reason) -> Replies:
         self.events[reason] += 1
@@ -282,16 +286,26 @@ class ReferenceSwitch:
         if cell.seen == 0 or cell.number != header.number:
             self.open(cell, header.number, tag)
         if self.has_contributed(cell, member):
-            complete = cell.seen == member.everybody
-            self.events[Reason.REPEATED if complete else Reason.HELD] += 1
-            answer = self._answer(cell, header, Kind.RESULT if complete else Kind.HELD)
-            return [(port, self._frame(packet.source, cell, answer))]
+            return self._take_repeat(port, member, cell, packet)
         cell.seen |= member.bit
         self.events[self._merge(cell, packet, tag)] += 1
         if cell.seen != member.everybody:
             return []
         self.events[Reason.COMPLETED] += 1
-        answer = self._answer(cell, header, Kind.RESULT)
+        return self._complete(member, cell, header)
+
+    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+        """Rows 10 and 11: answer the sender alone."""
+        complete = cell.seen == member.everybody
+        self.events[Reason.REPEATED if complete else Reason.HELD] += 1
+        answer = self._answer(cell, packet.header, Kind.RESULT if complete else Kind.HELD)
+        return [(port, self._frame(packet.source, cell, answer))]
+
+    def _complete(self, member: Member, cell: Cell, header: Header) -> Replies:
+        """Row 12: the round has its last contribution."""
+        return self._tell_members(member, cell, self._answer(cell, header, Kind.RESULT))
+
+    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
         members = [other for other in self.members.values() if other.job == member.job]
         return [
             (one.port, self._frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
