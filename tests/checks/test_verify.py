@@ -9,6 +9,7 @@ import pytest
 
 from checks.verify.configurations import CONFIGURATIONS, Configuration, Outcome
 from checks.verify.search import MODELS, missing_tool, search
+from checks.verify.trees import TREES
 from checks.verify.worker_rules import NOT_MODELLED, QUESTIONS, macros
 from switchsum.host.engine.rules import Event
 
@@ -24,6 +25,27 @@ def test_search_comes_to_what_is_expected(configuration: Configuration) -> None:
     finding = search(configuration)
     assert finding.is_expected, finding
     assert finding.states > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["3 rounds", "a final result is not sent up", "result for another number is taken"])
+def test_search_of_a_tree_comes_to_what_is_expected(name: str) -> None:
+    (configuration,) = (c for c in TREES if c.name == f"tree: {name}")
+    finding = search(configuration)
+    assert finding.is_expected, finding
+    assert finding.states > 20
+
+
+def test_trees_are_searched_with_switches_cleared_at_either_level_and_rules_broken() -> None:
+    names = [c.name for c in TREES]
+    assert len(set(names)) == len(names)
+    holding = {name for c in TREES if c.outcomes == (Outcome.HOLDS,) and not c.is_long for name in c.macros}
+    assert holding >= {"ROOT_CLEARS", "LEAF_CLEARS"}
+    used = {name for c in TREES for name in c.macros}
+    text = (MODELS / "tree.pml").read_text()
+    assert all(f"#ifdef {name}" in text or f"#ifndef {name}" in text for name in used)
+    assert sum(name.startswith("BREAK_") for name in used) >= 7
 
 
 def test_what_holds_is_searched_with_every_feature() -> None:
