@@ -57,7 +57,7 @@ def test_the_reading_list_is_as_long_as_it_says(reading: str) -> None:
     total = 0
     for item in items:
         lines, folder = 0, Path()
-        for name in re.findall(r"[`\s]([\w/]+\.(?:py|p4|md))", " " + item):
+        for name in re.findall(r"[`\s]([\w/-]+\.(?:py|p4|md))", " " + item):
             folder = Path(name).parent if "/" in name else folder
             lines += (ROOT / folder / Path(name).name).read_text().count("\n")
         said = re.search(r"\(([\d,]+) lines\)", item)

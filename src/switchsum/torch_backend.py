@@ -1,6 +1,7 @@
 """The entry point `torch.backends`: torch calls it whenever it is imported, so it only registers a name.
 
-An exception here would break every `import torch` of the environment; an import would slow it down.
+An exception here would break every `import torch` of the environment; an import would slow it down.  So this stands
+outside of `switchsum.torch`: an entry point in a package imports the package, which takes half a second.
 """
 
 from __future__ import annotations
