@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from checks.bench import gradients
 from switchsum.host.engine import kernels
 from switchsum.native.memory import address_of
 from switchsum.protocol import lanes as definition
@@ -49,6 +50,8 @@ INPUTS: Final = {
     "heavy": "heavy tails: Student's t with 3 degrees of freedom, each rank's its own",
     "mixed": "layers of different size in one block: normal, times 1, 0.1 or 0.01 in runs of 100 values",
 }
+GRADIENTS: Final = "gpt"
+"""Of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,9 @@ class Error:
 
 def draw(kind: str, ranks: int, dtype: np.dtype[Any], values: int = VALUES) -> list[Array]:
     """Return every rank's values."""
+    if kind == GRADIENTS:
+        gradients.record(ranks, values)
+        return [np.load(gradients.path(ranks, values, rank)).astype(dtype) for rank in range(ranks)]
     made = []
     for rank in range(ranks):
         random = np.random.default_rng([ranks, rank])
@@ -201,7 +207,7 @@ def publish() -> None:
 def main() -> None:
     """Print the tables, or write them to the page."""
     parser = argparse.ArgumentParser(prog="python -m checks.bench.accuracy", description=__doc__)
-    parser.add_argument("--inputs", choices=INPUTS, help="only these")
+    parser.add_argument("--inputs", choices=(*INPUTS, GRADIENTS), help="only these; gpt: gradients of a small GPT")
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=tuple(DTYPES))
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
     parser.add_argument("--lanes", type=int, default=FRAME_LANES, help="32-bit lanes in a frame")
@@ -210,8 +216,8 @@ def main() -> None:
     if options.publish:
         publish()
         return
-    for kind, title in INPUTS.items():
-        if options.inputs in (None, kind):
+    for kind, title in {**INPUTS, GRADIENTS: "gradients of a small GPT"}.items():
+        if kind == options.inputs or (options.inputs is None and kind in INPUTS):
             sys.stdout.write("\n".join([title, "", *table(kind, options.dtypes, options.ranks, options.lanes), "", ""]))
 
 

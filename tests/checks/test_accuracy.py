@@ -54,3 +54,12 @@ def test_lanes_of_8_bits_are_refused_where_they_leave_nothing() -> None:
 def test_narrow_lanes_are_told_with_their_error(name: str, conditions: str, text: str | None) -> None:
     found = accuracy.beside_speed(name, conditions)
     assert found == "" if text is None else re.fullmatch(rf" \({text}\)", found)
+
+
+def test_a_small_layer_beside_large_ones_keeps_fewer_bits_as_the_page_says() -> None:
+    arrays = accuracy.draw("mixed", 4, accuracy.DTYPES["bfloat16"][1])
+    exact, layer = accuracy.exact_sum(arrays), np.arange(accuracy.VALUES) // 100 % 3 == 2
+    ours, ring = accuracy.through_lanes("bfloat16", "int16", arrays), accuracy.around_a_ring(arrays)
+    assert "is 2 % in int16 lanes, 0.26 % on gloo's ring" in accuracy.PAGE.read_text()
+    assert accuracy.Error.of(ours[layer], exact[layer]).relative == pytest.approx(0.02, rel=0.1)
+    assert accuracy.Error.of(ring[layer], exact[layer]).relative == pytest.approx(0.0026, rel=0.1)

@@ -135,11 +135,12 @@ def test_what_sums_travel_as(dtype: Any, operator: str, ranks: int, frame: int, 
 @pytest.mark.parametrize("frame", MOST_RANKS)
 @pytest.mark.parametrize("kind", accuracy.INPUTS)
 def test_by_default_no_sum_is_worse_than_a_rings(kind: str, frame: int) -> None:
-    found = accuracy.errors(kind, "bfloat16", MOST_RANKS[frame], frame)
-    assert found["ring"] is not None
-    assert found["int16"] is not None
-    assert found["int16"].relative <= found["ring"].relative
-    assert found["int16"].worst <= found["ring"].worst
+    for ranks, most in ((2, 1.06), (3, 1.0), (MOST_RANKS[frame], 1.0)):  # with two ranks a ring rounds only once
+        found = accuracy.errors(kind, "bfloat16", ranks, frame)
+        assert found["ring"] is not None
+        assert found["int16"] is not None
+        assert found["int16"].relative <= most * found["ring"].relative
+        assert found["int16"].worst <= found["ring"].worst
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
