@@ -21,6 +21,7 @@ from ..engine.prepared import Prepared
 from ..links.driver import Driver
 from .calls import CollectiveCalls
 from .collectives import Call, RepeatedCall
+from .exit_code import note_exit_code
 from .handle import Handle
 from .interrupts import LONGEST_WAIT_S, HeldBack, Interruptible, interrupted
 from .steps import StepQueue, check_process, is_failing
@@ -119,6 +120,7 @@ class Communicator(Interruptible, CollectiveCalls):
         self._seconds = 0.0
         after_heartbeat = weakref.WeakMethod(self._after_heartbeat)
         membership.on_heartbeat = lambda: (method := after_heartbeat()) and method()
+        note_exit_code()
         atexit.register(_close_at_exit, weakref.ref(self))
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from switchsum.protocol.errors import UsageError
 
+from . import exit_code
 from .handle import Handle
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 
 def is_failing() -> bool:
-    """Whether an exception is being handled in this thread, or has ended the program."""
-    return sys.exception() is not None or getattr(sys, "last_value", None) is not None
+    """Whether an exception is being handled in this thread, or has ended the program, or `sys.exit` as a failure."""
+    return sys.exception() is not None or getattr(sys, "last_value", None) is not None or exit_code.is_bad()
 
 
 def check_process(pid: int) -> None:

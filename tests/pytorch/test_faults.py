@@ -47,8 +47,8 @@ def test_a_rank_that_dies_with_the_switch_that_it_had_started_is_named_by_the_ot
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("how", ["raises", "cleans"])
-def test_a_rank_that_ends_with_an_exception_is_named_by_the_others(how: str) -> None:
+@pytest.mark.parametrize("how", ["raises", "cleans", "exits"])
+def test_a_rank_that_ends_with_an_exception_or_an_exit_code_is_named_by_the_others(how: str) -> None:
     # Processes of their own: those of `launch` end without what Python does at the end of a program.
     with socket.socket() as free, contextlib.ExitStack() as stack:
         free.bind(("127.0.0.1", 0))

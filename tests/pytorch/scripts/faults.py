@@ -1,4 +1,7 @@
-"""Trainings in which something goes wrong: `dies`, `raises`, `cleans`, `first`, `starter`, `late`, `overflow`."""
+"""Trainings in which something goes wrong.
+
+`dies`, `raises`, `cleans`, `exits`, `first`, `starter`, `late`, `overflow`.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,13 @@ def cleans() -> None:
     finally:
         if dist.get_rank() == 1:
             dist.destroy_process_group()
+
+
+def exits() -> None:
+    """Rank 1 ends with an exit code, and without an exception, while the others wait for it."""
+    if dist.get_rank() == 1:
+        sys.exit(1)
+    dist.all_reduce(torch.ones(4))
 
 
 def first() -> None:
@@ -101,6 +111,7 @@ if __name__ == "__main__":
             "starter": starter,
             "raises": raises,
             "cleans": cleans,
+            "exits": exits,
             "late": late,
             "overflow": overflow,
         }[name]()
