@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import switchsum
-from switchsum.cli import job, observe
+from switchsum.cli import job, observe, topology, tree
 from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
@@ -44,6 +44,8 @@ app.command()(agent)
 app.command()(switch)
 app.command()(controller)
 app.add_typer(job.app)
+app.add_typer(topology.app)
+app.add_typer(tree.app)
 app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)

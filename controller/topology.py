@@ -1,0 +1,288 @@
+"""A topology: switches, hosts and the links between them, read from a YAML file and checked.
+
+docs/topologies.md describes the format.  `parse` collects all that is wrong, so that one look at the output is enough
+to mend a file.  networkx, scipy and PyYAML come with the extra `trees`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from switchsum.protocol.errors import LocalError
+
+try:
+    import networkx as nx
+    import scipy  # noqa: F401 - not needed here, but whoever reads a topology plans trees over it
+    import yaml
+except ImportError as error:
+    raise LocalError(
+        f"topologies and trees need networkx, scipy and pyyaml, and {error.name} is missing: "
+        f"{sys.executable} -m pip install 'switchsum[trees]'"
+    ) from error
+
+DEFAULT_MBIT: Final = 1000.0
+"""Capacity of a link of a named shape that says none."""
+_TOP: Final = {"switches", "hosts", "links", "jobs", "mbit"}
+_LINK: Final = {"between", "mbit", "reserved"}
+
+
+class TopologyError(LocalError):
+    """A topology, or a job in it, is at fault."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cable:
+    """A link, which carries frames both ways at the same time."""
+
+    ends: tuple[str, str]
+    """Names of the two nodes."""
+    mbit: float
+    """Capacity of each direction in Mbit/s."""
+    reserved_mbit: float = 0.0
+    """What others have reserved of each direction, in Mbit/s."""
+
+    @property
+    def free_mbit(self) -> float:
+        """What a job may take of each direction, in Mbit/s."""
+        return self.mbit - self.reserved_mbit
+
+    def __str__(self) -> str:
+        return f"{self.ends[0]} to {self.ends[1]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Switches, hosts, links and jobs, as a file has them; `problems` says whether they are right."""
+
+    switches: tuple[str, ...]
+    hosts: tuple[str, ...]
+    cables: tuple[Cable, ...]
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """Address of each host that has one."""
+    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Hosts of each job."""
+
+
+def load(path: Path) -> Network:
+    """Read a topology from a YAML file; raises TopologyError with everything that is wrong, a line for each."""
+    network, found = parse(read_text(path))
+    if found:
+        raise TopologyError(f"{path}: " + "\n".join(found))
+    return network
+
+
+def read_text(path: Path) -> str:
+    """Read a file; raises TopologyError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise TopologyError(f"{path} cannot be read: {reason}") from error
+
+
+def parse(text: str) -> tuple[Network, list[str]]:
+    """Read a topology from YAML; return what could be read, and a line for each thing that is wrong."""
+    found: list[str] = []
+    top = _load_yaml(text, found)
+    if not isinstance(top, dict):
+        found.append("the file is no mapping with switches, hosts and links")
+        top = {}
+    found += [f"unknown key {key!r}: a topology has {', '.join(sorted(_TOP))}" for key in top if key not in _TOP]
+    switches = tuple(_names(top.get("switches"), "switches", found))
+    hosts, addresses = _hosts(top.get("hosts"), found)
+    cables = tuple(_cables(top.get("links"), top.get("mbit"), found))
+    network = Network(
+        switches=switches, hosts=hosts, cables=cables, addresses=addresses, jobs=_jobs(top.get("jobs"), found)
+    )
+    return network, found + problems(network)
+
+
+def from_mininet(net: Any) -> Network:
+    """Return the topology of a Mininet object: its nodes and links, `bw` as capacity in Mbit/s."""
+    cables = []
+    for link in net.links:
+        rates = [getattr(end, "params", {}).get("bw") for end in (link.intf1, link.intf2)]
+        mbit = min((float(rate) for rate in rates if rate is not None), default=DEFAULT_MBIT)
+        cables.append(Cable(ends=(link.intf1.node.name, link.intf2.node.name), mbit=mbit))
+    return Network(
+        switches=tuple(node.name for node in net.switches),
+        hosts=tuple(node.name for node in net.hosts),
+        cables=tuple(cables),
+        addresses={node.name: node.IP() for node in net.hosts if node.IP()},
+    )
+
+
+def problems(network: Network) -> list[str]:
+    """Return what is wrong with a topology, a line for each thing."""
+    found = [f"no {what}" for what in ("switches", "hosts", "cables") if not getattr(network, what)]
+    found = [line.replace("cables", "links") for line in found]
+    counts = Counter([*network.switches, *network.hosts])
+    found += [f"{name}: {count} nodes have this name" for name, count in counts.items() if count > 1]
+    found += _wrong_addresses(network.addresses)
+    known, hosts = set(counts), set(network.hosts)
+    for cable in network.cables:
+        found += _wrong_cable(cable, known, hosts)
+    found += _wrong_jobs(network, hosts)
+    if not found:  # reachability says nothing new about a file whose links are wrong
+        found += _wrong_paths(network)
+    return found
+
+
+def _wrong_addresses(addresses: Mapping[str, str]) -> Iterator[str]:
+    seen: dict[Any, str] = {}
+    for host, text in addresses.items():
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            yield f"{host}: {text!r} is no IP address"
+            continue
+        if address in seen:
+            yield f"{seen[address]} and {host} have the same address, {text}"
+        seen.setdefault(address, host)
+
+
+def _wrong_cable(cable: Cable, known: set[str], hosts: set[str]) -> Iterator[str]:
+    for end in dict.fromkeys(cable.ends):
+        if end not in known:
+            yield f"link {cable}: there is no node {end}"
+    if cable.ends[0] == cable.ends[1]:
+        yield f"link {cable}: both ends are the same node"
+    elif set(cable.ends) <= hosts:
+        yield f"link {cable}: hosts do not forward, so one end of a link is a switch"
+    if not (math.isfinite(cable.mbit) and cable.mbit > 0):
+        yield f"link {cable}: a capacity is more than 0 Mbit/s, not {cable.mbit:g}"
+    elif not 0 <= cable.reserved_mbit <= cable.mbit:
+        yield f"link {cable}: {cable.reserved_mbit:g} reserved of {cable.mbit:g} Mbit/s"
+
+
+def _wrong_jobs(network: Network, hosts: set[str]) -> Iterator[str]:
+    for job, members in network.jobs.items():
+        for host, count in Counter(members).items():
+            if host not in hosts:
+                yield f"job {job}: there is no host {host}"
+            elif count > 1:
+                yield f"job {job}: host {host} is in it {count} times"
+        if not members:
+            yield f"job {job}: it has no hosts"
+
+
+def _wrong_paths(network: Network) -> Iterator[str]:
+    """Yield hosts without a link, parts that nothing connects, and jobs whose hosts no free path connects."""
+    graph = nx.Graph()
+    graph.add_nodes_from([*network.switches, *network.hosts])
+    graph.add_edges_from(cable.ends for cable in network.cables)
+    lone = [host for host in network.hosts if graph.degree(host) == 0]
+    yield from (f"host {host}: it has no link, so nothing reaches it" for host in lone)
+    graph.remove_nodes_from(lone)
+    islands = sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part)))
+    for island in islands[1:]:
+        yield f"island: nothing connects {_some(sorted(island))} with {min(islands[0])}"
+    for job, members in network.jobs.items():
+        missing = unserved(network, members)
+        if missing and not set(missing) & set(lone):
+            yield f"job {job}: no path with free capacity connects {_some(missing)} with {members[0]}"
+
+
+def unserved(network: Network, members: Sequence[str]) -> list[str]:
+    """Return the hosts that no path of switches and free links connects with the job's first host."""
+    hosts = set(network.hosts)
+    graph = nx.Graph()
+    graph.add_nodes_from([*network.switches, *members])
+    for cable in network.cables:
+        if cable.free_mbit > 0 and not set(cable.ends) <= hosts:
+            graph.add_edge(*cable.ends)
+    # A host with several links does not forward: from host to host the search goes over switches alone.
+    inner = graph.subgraph(network.switches)
+    part_of = {node: number for number, part in enumerate(nx.connected_components(inner)) for node in part}
+    parts = [{part_of[near] for near in graph[host] if near in part_of} for host in members]
+    shared = [number for number in parts[0] if all(number in part for part in parts)]
+    if shared or len(members) < 2:
+        return []
+    best = max(sorted(parts[0]), key=lambda number: sum(number in part for part in parts), default=-1)
+    return [host for host, part in zip(members, parts, strict=True) if best not in part and host != members[0]] or [
+        members[0]
+    ]
+
+
+def _some(names: Iterable[str], most: int = 4) -> str:
+    """Return the first names of many, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def _load_yaml(text: str, found: list[str]) -> Any:
+    class Loader(yaml.SafeLoader):
+        """SafeLoader lets the last of two equal keys win in silence; a host written twice is a mistake."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            keys = Counter(str(key.value) for key, _ in node.value)
+            found.extend(f"{key}: it stands there {count} times" for key, count in keys.items() if count > 1)
+            return super().construct_mapping(node, deep=deep)
+
+    try:
+        return yaml.load(text, Loader=Loader)  # a subclass of SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        found.append(f"the file is no YAML: {' '.join(str(error).split())}")
+        return {}
+
+
+def _names(value: Any, what: str, found: list[str]) -> Iterator[str]:
+    """Yield the names of a list or of a mapping's keys."""
+    if value is not None and not isinstance(value, list | dict):
+        found.append(f"{what}: a list of names, not {value!r}")
+        return
+    for name in value or ():
+        if isinstance(name, str) and name and name.isprintable() and "," not in name:
+            yield name
+        else:
+            found.append(f"{what}: {name!r} is no name (a text without commas; quote numbers, yes and no)")
+
+
+def _hosts(value: Any, found: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    names = tuple(_names(value, "hosts", found))
+    addresses = {}
+    for name in names if isinstance(value, dict) else ():
+        if isinstance(value[name], str):
+            addresses[name] = value[name]
+        elif value[name] is not None:
+            found.append(f"{name}: {value[name]!r} is no IP address")
+    return names, addresses
+
+
+def _cables(value: Any, common: Any, found: list[str]) -> Iterator[Cable]:
+    if value is not None and not isinstance(value, list):
+        found.append("links: a list of {between: [NODE, NODE], mbit: CAPACITY}")
+        return
+    for number, link in enumerate(value or (), 1):
+        ends = link.get("between") if isinstance(link, dict) else None
+        if not (isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) for end in ends)):
+            found.append(f"link {number}: it is no {{between: [NODE, NODE], mbit: CAPACITY}}")
+            continue
+        name = f"link {ends[0]} to {ends[1]}"
+        found += [f"{name}: unknown key {key!r}" for key in link if key not in _LINK]
+        mbit, reserved = link.get("mbit", common), link.get("reserved", 0)
+        if not (_is_number(mbit) and _is_number(reserved)):
+            found.append(f"{name}: its capacity (mbit) and what is reserved of it are numbers of Mbit/s")
+            continue
+        yield Cable(ends=(ends[0], ends[1]), mbit=float(mbit), reserved_mbit=float(reserved))
+
+
+def _jobs(value: Any, found: list[str]) -> dict[str, tuple[str, ...]]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        found.append("jobs: a mapping of names to lists of hosts")
+        return {}
+    return {str(name): tuple(_names(members, f"job {name}", found)) for name, members in value.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

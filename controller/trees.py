@@ -1,0 +1,297 @@
+"""Aggregation trees, packed to the capacity of a network.
+
+All links are full duplex, and each switch of a tree adds: a tree of rate x carries x Mbit/s of partial sums up and x
+of results down on each of its links, so a packing is trees with rates that together exceed no link's free capacity.
+First as much rate as possible is packed, by column generation: a linear program shares the capacity among the trees
+that are known, its dual prices say which links are dear, and trees that cost little at these prices join.  Then the
+fewest of these trees that reach 95 % of the rate are taken (both steps are Blink's: Wang et al., MLSys 2020).  Nothing
+depends on time or chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csc_array
+
+from switchsum.protocol.errors import UsageError
+
+from .bounds import Bound, bound_of, cheapest
+from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of
+from .topology import Network, TopologyError
+
+ENOUGH: Final = 0.95
+"""Part of the best rate that the fewest trees have to reach."""
+MOST_ROUNDS: Final = 60
+"""Rounds of column generation; small networks end long before."""
+MOST_NEW: Final = 32
+"""Trees that join in one round."""
+MOST_CHOICES: Final = 400
+"""Trees among which integer programming looks for the fewest."""
+_EXACT: Final = 1e-7
+"""Relative error of rates that counts as none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationTree:
+    """One tree of a job, whose switches add."""
+
+    root: str
+    rate_mbit: float
+    slots: int
+    """Slots of the job that belong to this tree."""
+    levels: int
+    """Levels of switches."""
+    parents: dict[str, str]
+    """The parent of every host and switch but the root."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The trees of a job, and what is known of how good they are."""
+
+    trees: tuple[AggregationTree, ...]
+    """Largest rate first."""
+    packed_mbit: float
+    """Rate of all trees that were found together."""
+    packed_trees: int
+    """How many trees that takes."""
+    best_single_mbit: float
+    """Rate of the best single tree that was found."""
+    bound: Bound
+    hosts_alone_mbit: float
+    """What a ring of the hosts, with no switch that adds, reaches at most."""
+
+    @property
+    def rate_mbit(self) -> float:
+        """Rate of an allreduce over the trees in Mbit/s of each host's values."""
+        return sum(tree.rate_mbit for tree in self.trees)
+
+
+def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_levels: int = MOST_LEVELS) -> Plan:
+    """Plan the trees of a job on these hosts.
+
+    Raises UsageError for hosts that do not exist, and TopologyError, which says why, if no tree can serve the job.
+    """
+    core = core_of(network, hosts)
+    packing = Packing(core, most_levels, bound_of(core))
+    packing.pack()
+    chosen = packing.fewest()
+    if slots < len(chosen):
+        raise UsageError(f"{slots} slots for {len(chosen)} trees: each needs one at least (--slots)")
+    ordered = sorted(chosen.items(), key=lambda item: (-round(item[1], 6), item[0]))
+    shares = share(slots, [rate for _, rate in ordered])
+    trees = [
+        _name(core, packing.shapes[tree], rate, count) for (tree, rate), count in zip(ordered, shares, strict=True)
+    ]
+    size = len(hosts)
+    return Plan(
+        trees=tuple(trees),
+        packed_mbit=packing.rate,
+        packed_trees=int(np.count_nonzero(packing.rates > packing.rate * _EXACT)),
+        best_single_mbit=max(packing.width(tree) for tree in packing.shapes),
+        bound=packing.bound,
+        hosts_alone_mbit=packing.bound.mbit * size / (2 * (size - 1)),
+    )
+
+
+def share(slots: int, rates: Sequence[float]) -> list[int]:
+    """Share slots in proportion to rates: one at least for each, and what remains to the largest remainders."""
+    spare, total = slots - len(rates), sum(rates)
+    wanted = [max(slots * rate / total - 1, 0.0) for rate in rates]
+    scale = spare / sum(wanted) if sum(wanted) else 0.0
+    shares = [1 + math.floor(part * scale) for part in wanted]
+    by_remainder = sorted(range(len(rates)), key=lambda tree: math.floor(wanted[tree] * scale) - wanted[tree] * scale)
+    for tree in by_remainder[: slots - sum(shares)]:
+        shares[tree] += 1
+    return shares
+
+
+class Packing:
+    """Trees that are known, and the rates that they get together."""
+
+    def __init__(self, core: Core, most_levels: int, bound: Bound) -> None:
+        self.shapes: dict[Tree, Shape] = {}
+        """Trees that keep all limits."""
+        self.rates: Floats = np.zeros(0)
+        self.rate = 0.0
+        self.bound = bound
+        self._core, self._most_levels = core, most_levels
+        self._refused: dict[Tree, str] = {}
+        self._roots = self._reached()
+
+    def pack(self) -> None:
+        """Find trees until their rate is the bound, or no tree that is looked for would make it larger."""
+        core = self._core
+        even = 1 / core.free_mbit
+        self._add(self._candidates(even))
+        self._add(tree for least in self._widths() for tree in self._candidates(even, least))
+        if not self.shapes:
+            raise TopologyError(self._reason())
+        self._solve()
+        for number in range(MOST_ROUNDS):
+            if self.rate >= self.bound.mbit * (1 - _EXACT):
+                return
+            prices, access = self._prices
+            # Links that cost nothing would let trees wander: a little of their even price keeps them short.
+            bent = prices + 1e-6 * even * float(core.free_mbit.min()) / max(1, len(even))
+            mixed = bent if number % 2 == 0 else 0.5 * bent + 0.5 * even * float(prices @ core.free_mbit) / len(even)
+            if self._improve(self._candidates(mixed), prices, access):
+                continue
+            if number % 2 == 0 and self._improve(self._candidates(bent + even * bent.max()), prices, access):
+                continue
+            if not core.is_small:
+                if number % 2 == 0:
+                    continue  # once more with mixed prices
+                return
+            exact = cheapest(core, bent)
+            if exact is None or not self._improve([exact], prices, access):
+                return
+
+    def fewest(self) -> dict[Tree, float]:
+        """Return the fewest trees that were found to reach 95 % of the rate, with the rate of each."""
+        enough = ENOUGH * self.rate
+        trees = list(self.shapes)
+        single = max(trees, key=self.width)
+        if self.width(single) >= enough:
+            return {single: self.width(single)}
+        used = [tree for tree, rate in zip(trees, self.rates, strict=True) if rate > self.rate * _EXACT]
+        best = self._thin_out(used, enough)
+        if len(trees) <= MOST_CHOICES and len(best) > 2:
+            choice = self._choose(trees, enough)
+            if choice and len(choice) < len(best):
+                best = choice
+        rates, _, _ = self._share(best)
+        return {tree: float(rate) for tree, rate in zip(best, rates, strict=True) if rate > self.rate * _EXACT}
+
+    def width(self, tree: Tree) -> float:
+        """Return the rate of a tree that has the network for itself."""
+        return min([self._core.access_mbit, *(float(self._core.free_mbit[link]) for link in tree)])
+
+    def _reached(self) -> list[int]:
+        """Return the switches that are connected with the terminals."""
+        core = self._core
+        trees = Search(core, np.ones(len(core.tails)))
+        if len(core.terminals) == 1:
+            return list(core.terminals)
+        return [root for root in range(core.switch_count) if trees.shortest([root])]
+
+    def _widths(self) -> list[float]:
+        """Return up to eight capacities: trees of wider links alone are often among the fewest."""
+        found = sorted({float(width) for width in self._core.free_mbit} - {0.0})[1:]
+        return found[:: max(1, -(-len(found) // 8))]
+
+    def _candidates(self, prices: Floats, least: float = 0.0) -> Iterable[Tree]:
+        core = self._core
+        links = None if least <= 0 else np.flatnonzero(core.free_mbit >= least).tolist()
+        search = Search(core, prices, links)
+        yield from search.shortest(self._roots)
+        if len(core.names) <= 64 or not self.shapes:
+            for root in self._roots[:64]:
+                tree = search.grown(root)
+                if tree is not None:
+                    yield tree
+
+    def _add(self, trees: Iterable[Tree]) -> int:
+        """Take in trees that are new and keep the limits; return how many there were."""
+        before = len(self.shapes)
+        for tree in trees:
+            if tree not in self.shapes and tree not in self._refused:
+                shape = shape_of(self._core, tree, self._most_levels)
+                if isinstance(shape, str):
+                    self._refused[tree] = shape
+                else:
+                    self.shapes[tree] = shape
+        return len(self.shapes) - before
+
+    def _improve(self, trees: Iterable[Tree], prices: Floats, access: float) -> bool:
+        """Take in the trees that cost less than they earn, the cheapest first; return whether the rate grew or may."""
+        costs = {tree: access + float(prices[list(tree)].sum()) for tree in trees if tree not in self.shapes}
+        cheap = sorted((cost, tree) for tree, cost in costs.items() if cost < 1 - _EXACT)
+        if not self._add(tree for _, tree in cheap[:MOST_NEW]):
+            return False
+        self._solve()
+        return True
+
+    def _solve(self) -> None:
+        self.rates, prices, access = self._share(list(self.shapes))
+        self.rate, self._prices = float(self.rates.sum()), (prices, access)
+
+    def _matrix(self, trees: Sequence[Tree]) -> tuple[Any, Floats]:
+        """Return rows for the links and one for the hosts' own links, columns for the trees; and the capacities."""
+        core = self._core
+        rows = np.array([link for tree in trees for link in (*tree, len(core.tails))], dtype=np.int64)
+        starts = np.cumsum([0, *(len(tree) + 1 for tree in trees)])
+        shape = (len(core.tails) + 1, len(trees))
+        most = min(core.access_mbit, float(core.free_mbit.sum()) if len(core.tails) else core.access_mbit)
+        return csc_array((np.ones(len(rows)), rows, starts), shape=shape), np.append(core.free_mbit, most)
+
+    def _share(self, trees: Sequence[Tree]) -> tuple[Floats, Floats, float]:
+        """Return the rates of these trees that are most together, the price of each link, and that of hosts' links."""
+        matrix, capacities = self._matrix(trees)
+        found = linprog(-np.ones(len(trees)), A_ub=matrix, b_ub=capacities, method="highs")
+        rates, prices = np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
+        # The solver may exceed a capacity by its tolerance, and a plan may not.
+        rates = rates / max(1.0, float((matrix @ rates / capacities).max()))
+        return rates, prices[:-1], float(prices[-1])
+
+    def _thin_out(self, trees: list[Tree], enough: float) -> list[Tree]:
+        """Drop the tree that carries least as long as the others reach the rate."""
+        keep = trees
+        while len(keep) > 1:
+            rates, _, _ = self._share(keep)
+            # Several at once while there are many: half of those that carry together less than what may be lost.
+            order = sorted(range(len(keep)), key=lambda tree: (rates[tree], keep[tree]))
+            for count in (len(keep) // 4, 1):
+                gone = set(order[:count])
+                fewer = [tree for number, tree in enumerate(keep) if number not in gone]
+                if count and self._share(fewer)[0].sum() >= enough:
+                    keep = fewer
+                    break
+            else:
+                break
+        return keep
+
+    def _choose(self, trees: list[Tree], enough: float) -> list[Tree]:
+        """Return the fewest trees by integer programming, of equals the fastest; empty if the search did not end."""
+        matrix, capacities = self._matrix(trees)
+        count = len(trees)
+        widths = np.array([self.width(tree) for tree in trees])
+        # Columns: the rates, then whether each tree is taken.
+        costs = np.concatenate([np.full(count, -0.5 / self.rate), np.ones(count)])
+        taken = csc_array(np.hstack([np.eye(count), -np.diag(widths)]))
+        rates = csc_array(
+            (matrix.data, matrix.indices, np.append(matrix.indptr, [matrix.indptr[-1]] * count)),
+            shape=(matrix.shape[0], 2 * count),
+        )
+        total = np.concatenate([np.ones(count), np.zeros(count)])[None, :]
+        found = milp(
+            costs,
+            integrality=np.concatenate([np.zeros(count), np.ones(count)]),
+            bounds=Bounds(0.0, np.concatenate([widths, np.ones(count)])),
+            constraints=[
+                LinearConstraint(rates, -np.inf, capacities),
+                LinearConstraint(taken, -np.inf, 0.0),
+                LinearConstraint(total, enough, np.inf),
+            ],
+            options={"node_limit": 1000},
+        )
+        return [] if found.x is None else [tree for tree, on in zip(trees, found.x[count:], strict=True) if on > 0.5]
+
+    def _reason(self) -> str:
+        reasons = sorted(set(self._refused.values()))
+        return reasons[0] if reasons else "no tree over links with free capacity reaches all hosts of the job"
+
+
+def _name(core: Core, shape: Shape, rate: float, slots: int) -> AggregationTree:
+    parents = {core.names[node]: core.names[parent] for node, parent in sorted(shape.parents.items())}
+    for switch, below in core.leaves.items():
+        parents |= dict.fromkeys(below, core.names[switch])
+    return AggregationTree(
+        root=core.names[shape.root], rate_mbit=rate, slots=slots, levels=shape.levels, parents=parents
+    )

@@ -1,0 +1,108 @@
+"""`switchsum topology`: check and show a topology."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from switchsum.cli.output import JsonOption, print_json
+from switchsum.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from switchsum.controller.topology import Network
+
+app = typer.Typer(name="topology", help="Check and show a network of switches.", no_args_is_help=True)
+
+SourceArgument = Annotated[
+    str, typer.Argument(help="A YAML file, or a shape by name: leaf-spine,4,4,2 or fat-tree,4.", metavar="FILE")
+]
+MbitOption = Annotated[float, typer.Option("--mbit", help="Capacity of the links of a shape in Mbit/s.")]
+MOST_OF_A_SHAPE = 128
+"""Largest number of leaves, hosts or ports that a shape by name may have: more is a slip of the pen."""
+
+
+@app.command()
+def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption = False) -> None:
+    """Say what is wrong with a topology, a line for each thing; the exit code is 1 if there is anything."""
+    from switchsum.controller import topology
+
+    if is_shape(source):
+        network = read(source, mbit)
+        found = topology.problems(network)
+    else:
+        network, found = topology.parse(topology.read_text(Path(source)))
+    if as_json:
+        print_json(found)
+    elif found:
+        typer.echo("\n".join(found))
+    else:
+        typer.echo(
+            f"{source}: {len(network.switches)} switches, {len(network.hosts)} hosts, {len(network.cables)} links, "
+            f"{len(network.jobs)} jobs: nothing is wrong"
+        )
+    if found:
+        raise typer.Exit(1)
+
+
+@app.command()
+def show(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption = False) -> None:
+    """Draw a topology: its switches from the top down, with their links and what is free on each."""
+    network = read(source, mbit)
+    if as_json:
+        print_json(asdict(network))
+        return
+    from switchsum.cli.draw import topology_text
+
+    typer.echo(topology_text(network))
+
+
+def is_shape(source: str) -> bool:
+    """Return whether this is the name of a shape; a file of that name is written ./NAME."""
+    from switchsum.topologies import SHAPES
+
+    return source.partition(",")[0] in SHAPES
+
+
+def read(source: str, mbit: float) -> Network:
+    """Read a topology from a file, or by the name of its shape; raises LocalError."""
+    from switchsum.controller import topology
+    from switchsum.topologies import SHAPES
+
+    if not is_shape(source):
+        if not Path(source).exists():
+            raise UsageError(f"there is no file {source}, and no such shape: {', '.join(SHAPES)}")
+        return topology.load(Path(source))
+    if not mbit > 0:
+        raise UsageError(f"a capacity (--mbit) is more than 0 Mbit/s, not {mbit:g}")
+    name, *texts = source.split(",")
+    numbers: dict[str, float] = {}
+    known = list(inspect.signature(SHAPES[name]).parameters)
+    for place, text in enumerate(texts):
+        key, _, value = text.rpartition("=")
+        try:
+            number = float(value)
+        except ValueError as error:
+            raise UsageError(f"{source}: {text!r} is no number") from error
+        key = key or (known[place] if place < len(known) else "")
+        if key not in known:
+            raise UsageError(f"{name} has {', '.join(known)}, in this order or as NAME=NUMBER, not {text!r}")
+        is_rate = key in ("fast", "slow")
+        if not is_rate and not (number.is_integer() and 1 <= number <= MOST_OF_A_SHAPE):
+            raise UsageError(f"{source}: {key} is a whole number of 1 to {MOST_OF_A_SHAPE}, not {value}")
+        numbers[key] = number if is_rate else int(number)
+    try:
+        shape = SHAPES[name](**numbers)
+    except ValueError as error:
+        raise UsageError(f"{source}: {error}") from error
+    cables = tuple(
+        topology.Cable(ends=link.ends, mbit=mbit if link.rate_mbit is None else link.rate_mbit) for link in shape.links
+    )
+    network = topology.Network(switches=shape.switches, hosts=shape.hosts, cables=cables)
+    found = topology.problems(network)
+    if found:
+        raise UsageError(f"{source}: {found[0]}")
+    return network

@@ -1,0 +1,95 @@
+"""`switchsum tree`: plan the aggregation trees of a job."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.topology import MbitOption, SourceArgument, read
+from switchsum.protocol.errors import LocalError, UsageError
+
+if TYPE_CHECKING:
+    from switchsum.controller.topology import Network
+    from switchsum.controller.trees import Plan
+
+app = typer.Typer(name="tree", help="Plan the trees over which a job is added.", no_args_is_help=True)
+
+
+@app.callback()
+def tree() -> None:
+    """Plan the trees over which a job is added."""
+
+
+@app.command()
+def plan(
+    source: SourceArgument,
+    hosts: Annotated[str | None, typer.Option(help="Hosts of the job, with commas; else all.")] = None,
+    job: Annotated[str | None, typer.Option(help="A job of the file, instead of --hosts.")] = None,
+    slots: Annotated[int, typer.Option(min=1, help="Slots of the job, which the trees share.")] = 256,
+    levels: Annotated[int, typer.Option(min=1, help="Most levels of switches of a tree.")] = 3,
+    mbit: MbitOption = 1000.0,
+    svg: Annotated[Path | None, typer.Option(help="Also draw the trees into this file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Plan the trees of a job: their rates, their shares of its slots, and the bound that no plan exceeds."""
+    network = read(source, mbit)
+    from switchsum.controller import trees
+
+    found = trees.plan(network, members(network, hosts, job), slots=slots, most_levels=levels)
+    if svg is not None:
+        from switchsum.cli.draw import plan_svg
+
+        try:
+            svg.write_text(plan_svg(network, found.trees), encoding="utf-8")
+        except OSError as error:
+            raise LocalError(f"{svg} cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json(record(found))
+        return
+    from switchsum.cli.draw import tree_text
+
+    typer.echo(summary(found))
+    for number, one in enumerate(found.trees, 1):
+        typer.echo(f"\ntree {number}: {one.rate_mbit:.6g} Mbit/s, {one.slots} of {slots} slots, levels: {one.levels}")
+        typer.echo(tree_text(network, one))
+
+
+def members(network: Network, hosts: str | None, job: str | None) -> tuple[str, ...]:
+    """Return the hosts of the job; raises UsageError."""
+    if hosts is not None and job is not None:
+        raise UsageError("a job has either --hosts or is a --job of the file")
+    if job is not None:
+        if job not in network.jobs:
+            raise UsageError(f"the topology has no job {job}: {', '.join(network.jobs) or 'it has none'}")
+        return network.jobs[job]
+    return network.hosts if hosts is None else tuple(host.strip() for host in hosts.split(",") if host.strip())
+
+
+def record(found: Plan) -> dict[str, Any]:
+    """Write a plan for programs."""
+    return {
+        "rate_mbit": found.rate_mbit,
+        "bound_mbit": found.bound.mbit,
+        "bound_by": found.bound.by,
+        "packed_mbit": found.packed_mbit,
+        "packed_trees": found.packed_trees,
+        "best_single_mbit": found.best_single_mbit,
+        "hosts_alone_mbit": found.hosts_alone_mbit,
+        "trees": [asdict(tree) for tree in found.trees],
+    }
+
+
+def summary(found: Plan) -> str:
+    """Write the rates of a plan, for people."""
+    part = 100 * found.rate_mbit / found.bound.mbit
+    return (
+        f"rate of the plan      {found.rate_mbit:.6g} Mbit/s, trees: {len(found.trees)}\n"
+        f"bound                 {found.bound.mbit:.6g} Mbit/s by {found.bound.by}; the plan reaches {part:.4g} %\n"
+        f"most that was packed  {found.packed_mbit:.6g} Mbit/s, trees: {found.packed_trees}\n"
+        f"best single tree      {found.best_single_mbit:.6g} Mbit/s\n"
+        f"hosts alone, a ring   at most {found.hosts_alone_mbit:.6g} Mbit/s"
+    )
