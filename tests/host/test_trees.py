@@ -1,0 +1,104 @@
+"""Workers' engines on a root and leaves: the same bits as on one switch, whatever is lost between the switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.protocol.errors import OperationMismatch
+from switchsum.protocol.frame import Reason
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
+from switchsum.testing.tree import Tree
+
+WORKERS = 8
+TYPES = [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint8)]
+
+
+def arrays(dtype: np.dtype[Any], size: int = 130) -> list[npt.NDArray[Any]]:
+    random = np.random.default_rng(5)
+    made = []
+    for _ in range(WORKERS):
+        values = random.integers(0, 30, size) if dtype.kind in "iu" else random.normal(size=size) * 1000
+        values[random.random(size) < 0.3] = 0
+        values[size // 3 : size // 2] = 0  # blocks that some worker or every worker skips
+        made.append(values.astype(dtype))
+    return made
+
+
+def bits(
+    dtype: np.dtype[Any], operator: str, tree: Tree | None, config: ClusterConfig, links: LinkConditions | None = None
+) -> list[bytes]:
+    given = arrays(dtype)
+    Cluster(config, switch=tree, links=links, seed=3).allreduce(given, operator)
+    return [array.tobytes() for array in given]
+
+
+@pytest.mark.parametrize("leaves", [2, 8])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_a_tree_gives_the_same_bits_as_one_switch(dtype: np.dtype[Any], leaves: int) -> None:
+    config = ClusterConfig(workers=WORKERS)
+    for operator in ("sum", "max", "min"):
+        expected = bits(dtype, operator, None, config)
+        assert bits(dtype, operator, Tree(config, leaves=leaves), config) == expected
+        assert len(set(expected)) == 1
+
+
+def test_integers_that_overflow_come_out_as_on_one_switch() -> None:
+    config = ClusterConfig(workers=WORKERS)
+    outcomes = []
+    tree = Tree(config, leaves=2)
+    for switch in (None, tree):
+        given = [np.full(40, (2**30 - rank) * (1 if rank < 4 else -1), np.int32) for rank in range(WORKERS)]
+        Cluster(config, switch=switch).allreduce(given)
+        outcomes.append([array.tobytes() for array in given])
+    assert outcomes[0] == outcomes[1]
+    assert np.frombuffer(outcomes[1][0], np.int32).tolist() == [16] * 40
+    assert all(leaf.events[Reason.OVERFLOW] for leaf in tree.leaves)  # and their partial sums cancel at the root
+
+
+def test_loss_and_duplication_on_every_hop_are_recovered_by_the_workers() -> None:
+    config = ClusterConfig(workers=WORKERS)
+    bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
+    for seed in range(3):
+        tree = Tree(config, leaves=2, loss=0.1, duplication=0.1, seed=seed)
+        links = LinkConditions(up=bad, down=bad)
+        dtype = TYPES[0]
+        assert bits(dtype, "sum", tree, config, links) == bits(dtype, "sum", None, config)
+        assert tree.root.events[Reason.REPEATED] + tree.root.events[Reason.HELD] > 0
+
+
+def test_a_leaf_sends_up_what_one_of_its_workers_sends() -> None:
+    config = ClusterConfig(workers=WORKERS)
+    tree = Tree(config, leaves=2)
+    bits(TYPES[0], "sum", tree, config)
+    came = sum(leaf.events[Reason.CONTRIBUTED] for leaf in tree.leaves)
+    assert tree.passed_up * (WORKERS // 2) == came
+    assert tree.root.events[Reason.COMPLETED] * 2 == tree.passed_up
+
+
+def test_a_mismatch_behind_another_leaf_is_raised() -> None:
+    config = ClusterConfig(workers=WORKERS)
+    cluster = Cluster(config, switch=Tree(config, leaves=2))
+    with pytest.raises(OperationMismatch):
+        cluster.allreduce([np.ones(20 + (rank == 7), np.float32) for rank in range(WORKERS)])
+
+
+def test_a_leaf_that_is_cleared_is_filled_again() -> None:
+    config = ClusterConfig(workers=WORKERS)
+    tree = Tree(config, leaves=2)
+    given = arrays(TYPES[0], 900)
+    cluster = Cluster(config, switch=tree)
+    serials = [cluster.submit(rank, array) for rank, array in enumerate(given)]
+    cluster.run(lambda: tree.passed_up > 25)
+    tree.leaves[1].clear()
+    for worker in cluster.workers:
+        worker.engine.restarted(cluster.clock.now_s)
+    cluster.run(lambda: all(serial in w.finished for serial, w in zip(serials, cluster.workers, strict=True)))
+    expected = arrays(TYPES[0], 900)
+    Cluster(config).allreduce(expected)
+    assert [array.tobytes() for array in given] == [array.tobytes() for array in expected]
