@@ -19,6 +19,7 @@ from switchsum.cli import job, observe, topology, tree
 from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
+from switchsum.cli.explain import explain
 from switchsum.cli.packets import capture, send
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
@@ -49,6 +50,7 @@ app.add_typer(tree.app)
 app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)
+app.command()(explain)
 app.command("drop-probability")(observe.drop_probability)
 app.command()(send)
 app.command()(capture)

@@ -1,0 +1,86 @@
+"""`switchsum explain` names what is wrong with real jobs: a straggler, a link that loses, ranks that have not come."""
+
+from __future__ import annotations
+
+import json
+import socket
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchsum.protocol import rpc
+
+from ..timing import eventually
+from .daemons import run_here
+from .parts import JOB, Parts
+
+pytestmark = pytest.mark.timeout(200)
+
+
+def explain(parts: Parts) -> dict[str, dict[str, Any]]:
+    """Return what the command finds, by kind."""
+    done = run_here("explain", JOB, "--json", "--controller", f"unix:{parts.scratch}/controller")
+    assert done.returncode == 0, done.stderr
+    return {one["kind"]: one for one in json.loads(done.stdout)["findings"]}
+
+
+def in_words(parts: Parts) -> str:
+    return " ".join(run_here("explain", JOB, "--controller", f"unix:{parts.scratch}/controller").stdout.split())
+
+
+@pytest.fixture
+def stack() -> Any:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_a_straggler_is_named_with_host_link_slots_and_operation(tmp_path: Path, stack: ExitStack) -> None:
+    parts = Parts(stack, tmp_path, size=3)
+    parts.switch(), parts.controller()
+    parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job=JOB, workers=3, slots=64)))
+    workers = [parts.worker(rank, "straggler.py", SLOW="1") for rank in range(3)]
+    assert eventually(lambda: "straggler" in explain(parts), 60)
+    found = explain(parts)["straggler"]
+    assert found["ranks"] == [1]
+    assert found["since_s"] >= 2
+    assert found["slots"]
+    assert "float32" in found["operation"]
+    text = in_words(parts)
+    assert f"ranks 0, 2 wait for rank 1 (host {socket.gethostname()[:80]}, address " in text
+    assert f"link {parts.environment['SWITCHSUM_LINK'][:80]})" in text
+    assert "Rank 1 has begun 10 collectives and done something else for" in text
+    assert "link" not in explain(parts)  # those who wait repeat, but nothing is lost
+    parts.stop_file.touch()
+    for worker in workers:
+        assert worker.wait(60) == 0
+
+
+def test_a_link_that_loses_is_named(tmp_path: Path, stack: ExitStack) -> None:
+    parts = Parts(stack, tmp_path, size=3)
+    parts.start("endless.py")
+    members = {one.rank: one.ingress_port for one in parts.show().members}
+    assert "link" not in explain(parts)
+    port = str(members[2])
+    run_here("drop-probability", "0.05", "--port", port, "--controller", f"unix:{parts.scratch}/controller")
+    assert eventually(lambda: "link" in explain(parts), 60)
+    found = explain(parts)["link"]
+    assert found["ranks"] == [2]
+    assert "on the way to the switch" in found["text"]
+    assert f"drop simulator of port {port}" in found["text"]
+    assert "switchsum drop-probability 0" in found["advice"]
+
+
+def test_ranks_that_have_not_come_and_a_job_without_slots(tmp_path: Path, stack: ExitStack) -> None:
+    parts = Parts(stack, tmp_path, size=2)
+    parts.switch(), parts.controller()
+    parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job=JOB, workers=2, slots=64)))
+    assert explain(parts)["nobody"]["ranks"] == [0, 1]
+    parts.worker(0, "endless.py")
+    assert eventually(lambda: explain(parts).get("missing", {}).get("ranks") == [1], 60)
+    assert "rank 0 waits for rank 1, which has not joined" in in_words(parts)
+    free = parts.ask(lambda client: client.info()).free_slots
+    done = run_here("explain", "other", "--controller", f"unix:{parts.scratch}/controller")
+    assert done.returncode == 1
+    assert f"there is no job 'other': it has no slots; {free} are free, and job 'a' has 64" in done.stderr
