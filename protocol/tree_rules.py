@@ -170,6 +170,15 @@ class TreeSwitch(ReferenceSwitch):
         self.events[Reason.REPEATED] += 1
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14
 
+    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
+        """Tell those of this tree: a worker is a member of each tree of its job."""
+        tree = (member.job, member.tree, member.epoch)
+        return [
+            (one.port, self._frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
+            for one in self.members.values()
+            if (one.job, one.tree, one.epoch) == tree
+        ]
+
     def _upstream(self, header: Header) -> Upstream | None:
         return self._upstreams.get((header.job, header.tree, header.epoch))
 

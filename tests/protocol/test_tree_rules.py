@@ -384,3 +384,46 @@ def test_what_the_switch_above_has_to_say_reaches_all_members(kind: Kind, reason
         assert answer is not None
         assert (answer.header.kind, answer.header.reason, answer.header.rank) == (kind, reason, rank)
         assert answer.header.bitmap == 3  # of the leaf's own members, none is missing
+
+
+def test_a_leaf_of_two_trees_sends_each_slot_to_its_own_root() -> None:
+    leaf = TreeSwitch(lanes=LANES, address=switch_address(1))
+    for tree in (0, 1):
+        above = Upstream(
+            job=JOB,
+            tree=tree,
+            epoch=EPOCH,
+            rank=1000,
+            cookie=5,
+            address=switch_address(8 + tree),
+            port=UP + tree,
+            members=1,
+        )
+        leaf.attach(above)
+        leaf.admit(
+            TreeMember(
+                job=JOB,
+                tree=tree,
+                rank=0,
+                epoch=EPOCH,
+                cookie=900,
+                address=worker_address(0),
+                port=0,
+                workers=1,
+                place=0,
+                first_slot=5 + tree,
+                slot_count=1,
+            )
+        )
+    for tree in (0, 1):
+        ((port, frame),) = leaf.process(0, contribution(0, 1, [tree] * 4, tree=tree, slot=5 + tree))
+        partial = parse_frame(frame)
+        assert port == UP + tree
+        assert partial is not None
+        assert partial.destination.ip == switch_address(8 + tree).ip
+        assert leaf.process(0, contribution(0, 1, [tree] * 4, tree=tree, slot=6 - tree))  # the other tree's: refused
+        result = replace(partial.header, kind=Kind.RESULT)
+        elsewhere = build_frame(switch_address(9 - tree), switch_address(1), result, bytes(16))
+        assert leaf.process(UP + 1 - tree, elsewhere) == []
+        told = leaf.process(UP + tree, build_frame(switch_address(8 + tree), switch_address(1), result, bytes(16)))
+        assert [out for out, _ in told] == [0]
