@@ -153,7 +153,7 @@ def _admit(
         world_size=world_size,
         job=reply.job_number,
         epoch=reply.epoch,
-        lanes=reply.lanes,
+        lanes_per_frame=reply.lanes,
         cookie=reply.cookie,
         switch=membership.switch,
         own=transport.address,

@@ -91,7 +91,7 @@ class Bench:
         """Blocks of zeros, the same ones on all ranks: as large as a frame, and of 256 values."""
         comm, peers = self.comm, self.peers
         for union in UNIONS:
-            for size in dict.fromkeys((comm.lanes, SMALL_BLOCK)):
+            for size in dict.fromkeys((comm.lanes_per_frame, SMALL_BLOCK)):
                 name = f"union {union:.0%}, blocks of {size:,}"
                 kept = np.random.default_rng(7).random(-(-self.values // size)) < union
                 mask = np.repeat(kept, size)[: self.values]
@@ -99,7 +99,7 @@ class Bench:
                 out = np.empty_like(gradient)
                 prepare = partial(np.copyto, out, gradient)
                 yield Way(f"{name}: switchsum", partial(comm.allreduce, out), prepare)
-                if size < comm.lanes:
+                if size < comm.lanes_per_frame:
                     yield Way(f"{name}: switchsum, block=auto", partial(comm.allreduce, out, block="auto"), prepare)
             if union <= PEERS_UP_TO:
                 own = Stream(np.flatnonzero(mask).astype(np.uint32), gradient[mask])

@@ -36,7 +36,7 @@ class CollectiveCalls(ABC):
     """Number of ranks."""
     supports: npt.NDArray[np.int64]
     """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
-    lanes: int
+    lanes_per_frame: int
     """32-bit lanes in a frame."""
     _steps: StepQueue
 
@@ -94,7 +94,7 @@ class CollectiveCalls(ABC):
 
     @cached_property
     def _place(self) -> Place:
-        return Place(rank=self.rank, world_size=self.world_size, lanes=self.lanes)
+        return Place(rank=self.rank, world_size=self.world_size, lanes_per_frame=self.lanes_per_frame)
 
     def allreduce(
         self,

@@ -91,7 +91,7 @@ class Place:
 
     rank: int
     world_size: int
-    lanes: int
+    lanes_per_frame: int
     """32-bit lanes in a frame."""
 
 
@@ -124,7 +124,7 @@ def allreduce(array: Array, how: Options, place: Place | None = None) -> Call:
 def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
     adds = operator in ("sum", "average") and lanes == "int32"
-    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes)
+    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes_per_frame)
 
 
 def allreduce_blocks(array: Array, how: Options) -> None:

@@ -95,7 +95,7 @@ class Communicator(Interruptible, CollectiveCalls):
         self._about = about
         self.rank = rank
         self.world_size = world_size
-        self.lanes = int(driver.engine.state.core[0]["lanes"])
+        self.lanes_per_frame = int(driver.engine.state.core[0]["lanes"])
         self.supports = np.zeros(3, np.int64)
         self._known: dict[Hashable, Prepared] = {}
         self._steps = StepQueue(f"switchsum rank {rank} steps")
@@ -127,7 +127,7 @@ class Communicator(Interruptible, CollectiveCalls):
         """Say which rank of which job this is, and how it reaches the switch."""
         state = "closed" if self._closed else "broken" if self._error is not None else "open"
         about = f", {self._about}" if self._about else ""
-        return f"<Communicator rank {self.rank} of {self.world_size}{about}, {self.lanes} lanes, {state}>"
+        return f"<Communicator rank {self.rank} of {self.world_size}{about}, {self.lanes_per_frame} lanes, {state}>"
 
     def statistics(self) -> Statistics:
         """Return what has happened so far."""

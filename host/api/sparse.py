@@ -60,7 +60,7 @@ class Reduces(Protocol):
     world_size: int
     supports: npt.NDArray[np.int64]
     """Rows that this rank had so far, that some rank had, and of the whole arrays."""
-    lanes: int
+    lanes_per_frame: int
     """32-bit lanes in a frame."""
 
     def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
@@ -189,7 +189,7 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault)
-    per_frame = comm.lanes * LANE_BYTES * 8 // operation.format.bits
+    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     if len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: _written(whole, array))

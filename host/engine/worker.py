@@ -75,7 +75,7 @@ class EngineConfig:
     """Number of the job."""
     epoch: int
     """Incarnation of the job."""
-    lanes: int
+    lanes_per_frame: int
     """32-bit lanes in a frame."""
     cookie: int
     """64 bits that this member's frames bear, both ways; nobody else knows them."""
@@ -121,12 +121,13 @@ class Engine:
             raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MAX_WORKERS} workers, from 0")
         if config.window_slots < 1 or len(frames) < 2 * config.window_slots:
             raise UsageError(f"{config.window_slots} slots need two rows each; the frame store has {len(frames)}")
-        if frames.shape[1] < lead + FRAME_BYTES + payload_bytes(config.lanes) or not frames.flags.c_contiguous:
-            raise UsageError(f"a row of {frames.shape[1]} bytes cannot hold a frame of {config.lanes} lanes")
+        frame_bytes = FRAME_BYTES + payload_bytes(config.lanes_per_frame)
+        if frames.shape[1] < lead + frame_bytes or not frames.flags.c_contiguous:
+            raise UsageError(f"a row of {frames.shape[1]} bytes cannot hold a frame of {config.lanes_per_frame} lanes")
         self._config = config
         self._frames = frames
         self._pushed_before = pushed
-        self._state = allocate(config.window_slots, config.lanes)
+        self._state = allocate(config.window_slots, config.lanes_per_frame)
         self._words = memoryview(self._state.core.view(np.int64).data)
         self._records = memoryview(self._state.operations.view(np.uint8).data)
         self._fill_core(lead)
@@ -146,8 +147,8 @@ class Engine:
             "job": config.job,
             "epoch": config.epoch,
             "rank": config.rank,
-            "lanes": config.lanes,
-            "padding": padding_bytes(config.lanes, config.growth_bytes),
+            "lanes": config.lanes_per_frame,
+            "padding": padding_bytes(config.lanes_per_frame, config.growth_bytes),
             "window": config.window_slots,
             "first_slot": config.first_slot,
             "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
@@ -178,7 +179,7 @@ class Engine:
                 scale = full_scale(config.world_size, lane_format.bits) * 2.0 ** (126 - max(exponent, 1))
                 core["scales"][lane_format][exponent] = scale
                 core["steps"][lane_format][exponent] = step(exponent, config.world_size, lane_format.bits)
-        bodies = (padding_bytes(config.lanes, config.growth_bytes), payload_bytes(config.lanes))
+        bodies = (padding_bytes(config.lanes_per_frame, config.growth_bytes), payload_bytes(config.lanes_per_frame))
         for row, body in zip(core["lower"], bodies, strict=True):
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
 
@@ -258,7 +259,7 @@ class Engine:
 
     def prepare(self, operation: Operation) -> Prepared:
         """Return what `begin` takes for this operation and all that differ from it in their array alone."""
-        return Prepared(operation, self._config.lanes, self._config.world_size)
+        return Prepared(operation, self._config.lanes_per_frame, self._config.world_size)
 
     def begin(self, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> int:
         """Begin an operation on an array such as it was prepared for; return the serial number of its event.

@@ -42,7 +42,7 @@ def _idle() -> tuple[Engine, Frames]:
     """Return an engine of a job of its own, and its frames."""
     nowhere = Address(mac=0, ip=0, port=0)
     config = EngineConfig(
-        rank=0, world_size=1, job=0, epoch=0, lanes=1, cookie=0, switch=nowhere, own=nowhere, window_slots=1
+        rank=0, world_size=1, job=0, epoch=0, lanes_per_frame=1, cookie=0, switch=nowhere, own=nowhere, window_slots=1
     )
     rows = allocate_rows(2, FRAME_BYTES + LANE_BYTES)
     return Engine(config, rows, LEAD_BYTES), rows

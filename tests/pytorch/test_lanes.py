@@ -128,7 +128,7 @@ def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_sums_travel_as(dtype: Any, operator: str, ranks: int, frame: int, asked: str | None, lanes: str) -> None:
-    communicator: Any = SimpleNamespace(world_size=ranks, lanes=frame)
+    communicator: Any = SimpleNamespace(world_size=ranks, lanes_per_frame=frame)
     assert lanes_for(np.zeros(VALUES, dtype), operator, communicator, asked) == lanes
 
 

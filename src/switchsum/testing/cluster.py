@@ -78,7 +78,7 @@ class ClusterConfig:
             world_size=self.workers,
             job=self.job,
             epoch=self.epoch,
-            lanes=self.lanes,
+            lanes_per_frame=self.lanes,
             cookie=self.cookie(rank),
             switch=SWITCH_ADDRESS,
             own=self.address(rank),

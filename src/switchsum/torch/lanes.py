@@ -40,5 +40,5 @@ def lanes_for(values: npt.NDArray[Any], operator: str, communicator: Communicato
         return WIDEST
     if asked is not None:
         return asked
-    is_narrow = values.dtype == _BFLOAT16 and communicator.world_size <= MOST_RANKS.get(communicator.lanes, 0)
+    is_narrow = values.dtype == _BFLOAT16 and communicator.world_size <= MOST_RANKS.get(communicator.lanes_per_frame, 0)
     return "int16" if is_narrow else WIDEST
