@@ -26,6 +26,14 @@ def explain(parts: Parts) -> dict[str, dict[str, Any]]:
     return {one["kind"]: one for one in json.loads(done.stdout)["findings"]}
 
 
+def top(parts: Parts) -> list[dict[str, Any]]:
+    """Return what `switchsum top` shows, by rank."""
+    done = run_here("top", JOB, "--json", "--controller", f"unix:{parts.scratch}/controller")
+    assert done.returncode == 0, done.stderr
+    rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return rows
+
+
 def in_words(parts: Parts) -> str:
     return " ".join(run_here("explain", JOB, "--controller", f"unix:{parts.scratch}/controller").stdout.split())
 
@@ -52,6 +60,9 @@ def test_a_straggler_is_named_with_host_link_slots_and_operation(tmp_path: Path,
     assert f"link {parts.environment['SWITCHSUM_LINK'][:80]})" in text
     assert "Rank 1 has begun 10 collectives and done something else for" in text
     assert "link" not in explain(parts)  # those who wait repeat, but nothing is lost
+    waiting = {row["rank"]: row for row in top(parts) if row["waiting_s"] >= 1}
+    assert waiting.keys() == {0, 2}
+    assert "float32" in waiting[0]["operation"]
     parts.stop_file.touch()
     for worker in workers:
         assert worker.wait(60) == 0
@@ -62,6 +73,10 @@ def test_a_link_that_loses_is_named(tmp_path: Path, stack: ExitStack) -> None:
     parts.start("endless.py")
     members = {one.rank: one.ingress_port for one in parts.show().members}
     assert "link" not in explain(parts)
+    assert eventually(lambda: all(row["collectives_per_s"] > 0 < row["bytes_per_s"] for row in top(parts)), 60)
+    table = run_here("top", "--once", "--controller", f"unix:{parts.scratch}/controller").stdout
+    assert "collectives" in table
+    assert "MB/s" in table
     port = str(members[2])
     run_here("drop-probability", "0.05", "--port", port, "--controller", f"unix:{parts.scratch}/controller")
     assert eventually(lambda: "link" in explain(parts), 60)

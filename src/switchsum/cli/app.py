@@ -26,6 +26,7 @@ from switchsum.cli.shell import shell
 from switchsum.cli.shipped import demo, path
 from switchsum.cli.switch import switch
 from switchsum.cli.tls import tls
+from switchsum.cli.top import top
 from switchsum.cli.warm import warm
 from switchsum.native.threads import is_exhausted
 from switchsum.protocol.errors import SwitchsumError, UsageError
@@ -51,6 +52,7 @@ app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)
 app.command()(explain)
+app.command()(top)
 app.command("drop-probability")(observe.drop_probability)
 app.command()(send)
 app.command()(capture)

@@ -30,13 +30,20 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
     if as_json:
         print_json([dict(record) for record in records])
         return
+    Console().print(records_table(title, records))
+
+
+def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | str:
+    """Return a table with one row for each record; a line of text where there are none."""
+    if not records:
+        return f"{escape(title)}: none"
     table = Table(title=escape(title), title_justify="left")
-    for column in records[0] if records else ():
+    for column in records[0]:
         numeric = all(isinstance(record[column], int | float) for record in records)
         table.add_column(column.replace("_", " "), justify="right" if numeric else "left")
     for record in records:
         table.add_row(*(escape(str(value)) for value in record.values()))
-    Console().print(table if records else f"{escape(title)}: none")
+    return table
 
 
 def log_daemon(*, verbose: bool) -> None:
