@@ -98,7 +98,7 @@ def bound_of(core: Core) -> Bound:
     if len(core.terminals) == 1:
         return Bound(mbit=core.access_mbit, by="cuts")
     if not core.is_small:
-        return Bound(mbit=_by_cuts(core), by="cuts")
+        return Bound(mbit=least_cut(core), by="cuts")
     flows = _Flows(core)
     upper = [flows.within_offers(), flows.offers()]
     limits = [np.zeros(upper[0].shape[0]), core.free_mbit]
@@ -121,26 +121,23 @@ def bound_of(core: Core) -> Bound:
     return Bound(mbit=float(-found.fun), by="linear program")
 
 
-def _by_cuts(core: Core) -> float:
-    """Return the least of the maximum flows between the first terminal and each other one."""
+def least_cut(core: Core, *, through_hosts: bool = False) -> float:
+    """Return the least of the maximum flows between the first terminal and each other one, in Mbit/s.
+
+    Hosts do not forward what switches add; among themselves, as in a ring, they do (`through_hosts`).
+    """
+    if len(core.terminals) == 1:
+        return core.access_mbit
+    root = core.terminals[0]
     scale = min(1000.0, _LARGEST / float(core.free_mbit.sum()))
     capacity = np.ceil(core.free_mbit * scale).astype(np.int32)
-    switches = core.heads < core.switch_count
-    both = (
-        np.concatenate([core.tails, core.heads[switches]]),
-        np.concatenate([core.heads, core.tails[switches]]),
-    )
+    back = (core.heads < core.switch_count) | (core.heads == root) | through_hosts
+    both = (np.concatenate([core.tails, core.heads[back]]), np.concatenate([core.heads, core.tails[back]]))
     size = len(core.names)
-    graph = csr_array((np.concatenate([capacity, capacity[switches]]), both), shape=(size, size), dtype=np.int32)
+    graph = csr_array((np.concatenate([capacity, capacity[back]]), both), shape=(size, size), dtype=np.int32)
     graph.sum_duplicates()
-    least = core.access_mbit
-    degree = np.bincount(core.heads, core.free_mbit, size) + np.bincount(core.tails, core.free_mbit, size)
-    root = core.terminals[0]  # a switch, or no terminal is one: then cuts around each host are all that is asked
-    for terminal in core.terminals:
-        least = min(least, float(degree[terminal]))
-    for terminal in core.terminals[1:] if root < core.switch_count else ():
-        least = min(least, maximum_flow(graph, root, terminal).flow_value / scale)
-    return least
+    flows = (float(maximum_flow(graph, root, terminal).flow_value) / scale for terminal in core.terminals[1:])
+    return min([core.access_mbit, *flows])
 
 
 def cheapest(core: Core, prices: Floats) -> Tree | None:

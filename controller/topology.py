@@ -219,19 +219,25 @@ def _some(names: Iterable[str], most: int = 4) -> str:
 
 
 def _load_yaml(text: str, found: list[str]) -> Any:
-    class Loader(yaml.SafeLoader):
-        """SafeLoader lets the last of two equal keys win in silence; a host written twice is a mistake."""
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-            keys = Counter(str(key.value) for key, _ in node.value)
-            found.extend(f"{key}: it stands there {count} times" for key, count in keys.items() if count > 1)
-            return super().construct_mapping(node, deep=deep)
-
     try:
-        return yaml.load(text, Loader=Loader)  # a subclass of SafeLoader
+        found.extend(_doubled(yaml.compose(text, Loader=yaml.SafeLoader)))
+        return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         found.append(f"the file is no YAML: {' '.join(str(error).split())}")
         return {}
+
+
+def _doubled(root: Any) -> Iterator[str]:
+    """Yield keys that a mapping has twice: PyYAML lets the last one win, and a host written twice is a mistake."""
+    waiting, seen = [root], set()
+    for node in waiting:  # grows while it is read; an alias leads to a node that was seen
+        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        is_mapping = isinstance(node, yaml.MappingNode)
+        waiting += [part for pair in node.value for part in pair] if is_mapping else node.value
+        keys = Counter(str(key.value) for key, _ in node.value) if is_mapping else Counter[str]()
+        yield from (f"{key}: it stands there {count} times" for key, count in keys.items() if count > 1)
 
 
 def _names(value: Any, what: str, found: list[str]) -> Iterator[str]:
