@@ -220,6 +220,14 @@ def test_groups_of_several_backends(launch: Launch, backend: str) -> None:
     assert launch(3, SCRIPTS / "mixed.py", backend).check().count("both went where they belong") == 3
 
 
+@pytest.mark.timeout(120)
+@pytest.mark.skipif(not hasattr(torch._C._distributed_c10d, "FlightRecorderHook"), reason="torch before 2.15")
+def test_the_flight_recorder_is_attached_and_records_gloo_alone(launch: Launch) -> None:
+    # Where it begins to record ours, docs/pytorch.md says too little.
+    assert launch(2, SCRIPTS / "recorded.py", "gloo").check().count("entries 5") == 2
+    assert launch(2, SCRIPTS / "recorded.py", "switchsum").check().count("attached True, entries 0") == 2
+
+
 @pytest.mark.parametrize("backend", ["switchsum", "cpu:switchsum", "cpu:switchsum,cuda:switchsum"])
 def test_names_of_the_backend(backend: str) -> None:
     dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
