@@ -665,7 +665,7 @@ def test_random_frames_change_nothing() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"rank": 2}, {"rank": -1}, {"world_size": 33}, {"window_slots": 0}, {"window_slots": 9}, {"lanes": 99}],
+    [{"rank": 2}, {"rank": -1}, {"world_size": 33}, {"window_slots": 0}, {"window_slots": 9}, {"lanes_per_frame": 99}],
     ids=str,
 )
 def test_configurations_that_cannot_work_are_refused(change: dict[str, int]) -> None:
