@@ -1,0 +1,192 @@
+"""Statements of the worker's engine changed one at a time, which its tests must notice.
+
+Kernels run as plain Python, so that a function's code is exchanged in place, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import operator
+import os
+import signal
+import time
+import types
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from switchsum.host.engine import contribution, recovery
+from tests.host import test_engine, test_recovery, test_rules
+
+from .mutant import Mutant
+
+MODULES: Final = (recovery, contribution)
+TESTS: Final = (test_rules, test_recovery, test_engine)
+MOST_S: Final = 0.1
+"""Of processor time, that a test of the engine as a whole may take to be run for each change; nearly all take less."""
+TIMEOUT_S: Final = 60
+"""Of processor time. A change that lets a test run on for ever is noticed, too."""
+OPPOSITE: Final[dict[type[ast.AST], type[Any]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+}
+CHANGED: Final = (
+    *(ast.Compare, ast.BoolOp, ast.BinOp, ast.AugAssign, ast.Name),
+    *(ast.Constant, ast.Expr, ast.Assign, ast.Continue, ast.If),
+)
+OTHER_NAMES: Final = {"min": "max", "max": "min"}
+EQUAL: Final[dict[str, str]] = {}
+"""Changes that make no difference that a caller could see, and why."""
+
+
+def mutants() -> Iterator[Mutant]:
+    """Yield each change that makes a difference."""
+    for module in MODULES:
+        tree = ast.parse(Path(str(module.__file__)).read_text())
+        for function in tree.body:
+            if isinstance(function, ast.FunctionDef):
+                for name, changed in changes(function):
+                    full = f"{module.__name__.rpartition('.')[2]}.{function.name}: {name}"
+                    if full not in EQUAL:
+                        noticed = functools.partial(is_noticed, module, changed)
+                        yield Mutant(side="engine", name=full, is_noticed=noticed)
+
+
+def changes(function: ast.FunctionDef) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """Yield a function with one thing changed in it, and what that is."""
+    places = [place for place, node in enumerate(ast.walk(function)) if isinstance(node, CHANGED)]
+    for place in places:
+        for edit in (_operator, _name, _number, _nothing):
+            copy = deepcopy(function)
+            nodes = list(ast.walk(copy))
+            parents = {id(child): node for node in nodes for child in ast.iter_child_nodes(node)}
+            statement = nodes[place]
+            while statement is not copy and not isinstance(statement, ast.stmt):
+                statement = parents.get(id(statement), copy)
+            before = _text(statement)
+            if statement is not copy and edit(nodes[place], parents[id(nodes[place])]):
+                after = "nothing" if edit is _nothing else _text(statement)
+                yield f"{before} -> {after}", copy
+
+
+def _text(statement: ast.AST) -> str:
+    """Return a statement in one line, without what is indented under it."""
+    return ast.unparse(statement).splitlines()[0]
+
+
+def _operator(node: ast.AST, _parent: ast.AST) -> bool:
+    if isinstance(node, ast.Compare) and type(node.ops[-1]) in OPPOSITE:
+        node.ops[-1] = OPPOSITE[type(node.ops[-1])]()
+    elif isinstance(node, ast.BoolOp | ast.BinOp | ast.AugAssign) and type(node.op) in OPPOSITE:
+        node.op = OPPOSITE[type(node.op)]()
+    else:
+        return False
+    return True
+
+
+def _name(node: ast.AST, _parent: ast.AST) -> bool:
+    if not isinstance(node, ast.Name) or node.id not in OTHER_NAMES:
+        return False
+    node.id = OTHER_NAMES[node.id]
+    return True
+
+
+def _number(node: ast.AST, parent: ast.AST) -> bool:
+    if not isinstance(node, ast.Constant) or type(node.value) is not int or isinstance(parent, ast.Subscript):
+        return False
+    node.value += 1
+    return True
+
+
+def _nothing(node: ast.AST, parent: ast.AST) -> bool:
+    """Leave a statement out, but not one that gives a variable its value."""
+    is_call = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant)
+    is_stored = isinstance(node, ast.Assign) and not isinstance(node.targets[0], ast.Name)
+    if not is_call and not is_stored and not isinstance(node, ast.AugAssign | ast.Continue | ast.If):
+        return False
+    for _, body in ast.iter_fields(parent):
+        if isinstance(body, list) and node in body:
+            body[body.index(node)] = ast.Pass()
+            return True
+    return False
+
+
+def is_noticed(module: types.ModuleType, changed: ast.FunctionDef) -> bool:
+    """Tell whether a test fails with a changed function."""
+    chosen = cases()
+    child = os.fork()
+    if child == 0:
+        try:
+            _silence()
+            exchange(module, changed)
+            signal.setitimer(signal.ITIMER_PROF, TIMEOUT_S)
+            for case in chosen:
+                case()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(child, 0)[1] != 0
+
+
+@functools.cache
+def cases() -> list[Callable[[], object]]:
+    """Return the tests that pass by themselves, without fixtures and quickly; the quickest first."""
+    timed = []
+    signal.signal(signal.SIGPROF, _give_up)
+    for module, test in ((place, each) for place in TESTS for each in vars(place).values()):
+        if getattr(test, "__name__", "").startswith("test_") and not hasattr(test, "hypothesis"):
+            for values in _parameters(test):
+                began = time.process_time()
+                case = functools.partial(test, **values)
+                signal.setitimer(signal.ITIMER_PROF, MOST_S if module is test_engine else TIMEOUT_S)
+                try:
+                    case()
+                except (TypeError, TimeoutError, pytest.skip.Exception):
+                    continue  # it has a fixture, takes too long, or is not for plain Python
+                finally:
+                    signal.setitimer(signal.ITIMER_PROF, 0)
+                timed.append((time.process_time() - began, case))
+    return [case for _, case in sorted(timed, key=operator.itemgetter(0))]
+
+
+def _give_up(*_: object) -> None:
+    raise TimeoutError
+
+
+def _parameters(test: Any) -> Iterator[dict[str, Any]]:
+    """Yield the values of a test's parameters, as its marks have them."""
+    marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    for chosen in itertools.product(*(mark.args[1] for mark in marks)):
+        values: dict[str, Any] = {}
+        for mark, value in zip(marks, chosen, strict=True):
+            names = (
+                [name.strip() for name in mark.args[0].split(",")] if isinstance(mark.args[0], str) else mark.args[0]
+            )
+            values |= zip(names, value if len(names) > 1 else [value], strict=True)
+        yield values
+
+
+def exchange(module: types.ModuleType, changed: ast.FunctionDef) -> None:
+    """Give a function of a module other code."""
+    made: dict[str, Callable[..., object]] = {}
+    exec("from __future__ import annotations\n" + ast.unparse(changed), vars(module), made)
+    getattr(module, changed.name).__code__ = made[changed.name].__code__
+
+
+def _silence() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)

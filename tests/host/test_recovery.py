@@ -1,0 +1,47 @@
+"""Loss recovery: what is repeated to a switch that was restarted, and how long a round is expected to take."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from switchsum.host.engine.state import Count, Outstanding
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
+
+SLOTS = 5
+
+
+@pytest.mark.parametrize("blocks", range(SLOTS + 1))
+@pytest.mark.parametrize("operations", [1, 2])
+def test_each_slot_that_has_contributed_repeats_its_last_round_and_no_other(blocks: int, operations: int) -> None:
+    config = ClusterConfig(workers=2, window_slots=SLOTS)
+    cluster = Cluster(config)
+    for _ in range(operations):
+        cluster.allreduce([np.ones(blocks * config.lanes, np.float32) for _ in range(2)])
+    engine = cluster.workers[0].engine
+    sequences = np.asarray(engine._state.rows)["sequence"].reshape(SLOTS, 2)
+    contributed = sequences.max(axis=1) > 0
+    assert np.count_nonzero(contributed) >= min(blocks, SLOTS)
+    engine.restarted(cluster.clock.now_s)
+    engine.poll(cluster.clock.now_s)
+    outstanding = np.asarray(engine._state.slots)["outstanding"]
+    np.testing.assert_array_equal(outstanding, np.where(contributed, Outstanding.UNANSWERED, Outstanding.NOTHING))
+    repeated = engine.outgoing()[0]
+    last = 2 * np.arange(SLOTS) + sequences.argmax(axis=1)
+    # A row that was repeated has the newest sequence of its slot, as before.
+    assert sorted(np.asarray(repeated).tolist()) == last[contributed].tolist()
+    assert engine.counts[Count.RECALLED] == np.count_nonzero(contributed)
+
+
+def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
+    core = np.asarray(cluster.workers[0].engine._state.core)[0]
+    for delay_s in (0.004, 0.001):
+        for worker in cluster.workers:
+            way = Impairment(delay_s=delay_s)
+            cluster.network.connect(worker.port, LinkConditions(up=way, down=way), worker.take)
+        cluster.allreduce([np.ones(100 * cluster.config.lanes, np.float32) for _ in range(2)])
+        assert core["smoothed_s"] == pytest.approx(2 * delay_s, rel=0.05)
+        assert 0 <= core["variation_s"] < 0.1 * delay_s
+        assert core["timeout_s"] == pytest.approx(core["smoothed_s"] + 4 * core["variation_s"])
