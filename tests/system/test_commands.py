@@ -20,9 +20,10 @@ import pytest
 
 from switchsum.cli import main
 from switchsum.cli.observe import rank_record, rank_row
+from switchsum.cli.output import LEAST_WATCH_S, repeat
 from switchsum.cli.remote import persist
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import ControllerUnreachable
+from switchsum.protocol.errors import ControllerUnreachable, UsageError
 from switchsum.protocol.frame import Reason
 
 from ..timing import patience
@@ -166,7 +167,8 @@ def test_the_switch_is_looked_into(controller: str) -> None:
             (slot, version, 0) for slot in range(3) for version in (0, 1)
         ]
         assert len(ask(controller, "slots", "--limit", "1")) == 2
-        assert "contributed" in run(controller, "slots").stdout
+        assert run(controller, "slots").stdout == "slots: none\n3 slots were never used\n"  # no page of dashes
+        assert run(controller, "slots", "--watch", "0").returncode == 2
     finally:
         run(controller, "job", "remove", "a")
     assert [counter["reason"] for counter in ask(controller, "stats")] == [reason.name.lower() for reason in Reason]
@@ -174,6 +176,23 @@ def test_the_switch_is_looked_into(controller: str) -> None:
     assert "not_admitted" in run(controller, "stats", "--all").stdout
     assert run(controller, "stats", "--ranks").stdout == "ranks: none\n"
     assert ask(controller, "stats", "--ranks") == []
+
+
+def test_watching_shows_again_until_an_interrupt() -> None:
+    shown: list[int] = []
+
+    def show() -> None:
+        shown.append(len(shown))
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        repeat(show, LEAST_WATCH_S)
+    assert shown == [0, 1, 2]
+    repeat(lambda: shown.append(3), None)
+    assert shown == [0, 1, 2, 3]
+    with pytest.raises(UsageError, match="--watch"):
+        repeat(show, float("nan"))
 
 
 def test_a_ranks_row_says_what_became_of_its_contributions() -> None:

@@ -3,51 +3,70 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from switchsum.cli.output import JsonOption, print_records
+from switchsum.cli.output import JsonOption, WatchOption, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import NO_BLOCK, Flag
+
+if TYPE_CHECKING:
+    from switchsum.native.controller_client import ControllerClient
 
 
 def slots(
     job: Annotated[str | None, typer.Argument(help="Only this job's slots.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many slots, from the first.")] = 64,
     controller: ControllerOption = CONTROLLER,
+    watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read slots out of the switch: round, contributors and flags of both versions of each."""
+    """Read slots out of the switch: round, contributors and flags of both versions of each that was ever used."""
     with connect(controller) as client:
-        found = client.slots(rpc.SlotsRequest(job=job, limit=limit)).slots
+        repeat(lambda: _show_slots(client, job, limit, as_json=as_json), watch)
+
+
+def _show_slots(client: ControllerClient, job: str | None, limit: int, *, as_json: bool) -> None:
+    found = client.slots(rpc.SlotsRequest(job=job, limit=limit)).slots
     rows = [
         {
             "slot": cell.slot,
             "version": cell.version,
             "job": cell.job,
-            "number": cell.number if cell.seen else "-",
-            "contributed": ranks(cell.seen) or "-",
+            "number": cell.number,
+            "contributed": ranks(cell.seen),
             "flags": flag_names(cell.flags) or "-",
             "block": block(cell, cell.block),
             "next": block(cell, cell.next_block),
         }
         for cell in found
+        if cell.seen
     ]
-    print_records("slots", [asdict(cell) for cell in found] if as_json else rows, as_json=as_json)
+    if as_json:
+        print_records("slots", [asdict(cell) for cell in found], as_json=True)
+        return
+    print_records("slots", rows, as_json=False)
+    if unused := len({cell.slot for cell in found} - {cell.slot for cell in found if cell.seen}):
+        typer.echo(f"{unused} {'slot was' if unused == 1 else 'slots were'} never used")
 
 
 def stats(
     everything: Annotated[bool, typer.Option("--all", help="Also the counters that are 0.")] = False,
     ranks_only: Annotated[bool, typer.Option("--ranks", help="Only what each rank has sent, a row for each.")] = False,
     controller: ControllerOption = CONTROLLER,
+    watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read the switch's counters: for each reason that it treats a packet specially for, and for each rank."""
     with connect(controller) as client:
-        found = client.statistics()
+        repeat(lambda: _show_stats(client, everything=everything, ranks_only=ranks_only, as_json=as_json), watch)
+
+
+def _show_stats(client: ControllerClient, *, everything: bool, ranks_only: bool, as_json: bool) -> None:
+    found = client.statistics()
     if not ranks_only:
         shown = [asdict(counter) for counter in found.counters if counter.packets or everything or as_json]
         print_records("counters", shown, as_json=as_json)

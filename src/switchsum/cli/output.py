@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -13,10 +16,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from switchsum.launch.ready import is_launched
+from switchsum.protocol.errors import UsageError
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 LOG_TIME: Final = "%Y-%m-%d %H:%M:%S"
+LEAST_WATCH_S: Final = 0.1
+"""Reading slots and counters keeps the switch busy."""
 
+WatchOption = Annotated[float | None, typer.Option("--watch", help="Show it again every so many seconds.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -44,6 +51,19 @@ def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | s
     for record in records:
         table.add_row(*(escape(str(value)) for value in record.values()))
     return table
+
+
+def repeat(show: Callable[[], None], every_s: float | None) -> None:
+    """Show something once, or again every so many seconds until an interrupt or the reader of the output ends it."""
+    if every_s is not None and not LEAST_WATCH_S <= every_s < math.inf:
+        raise UsageError(f"--watch takes seconds, {LEAST_WATCH_S:g} and more, not {every_s:g}")
+    show()
+    while every_s is not None:
+        time.sleep(every_s)
+        if sys.stdout.isatty():
+            Console().clear()
+        show()
+        sys.stdout.flush()
 
 
 def log_daemon(*, verbose: bool) -> None:
