@@ -45,3 +45,23 @@ def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
         assert core["smoothed_s"] == pytest.approx(2 * delay_s, rel=0.05)
         assert 0 <= core["variation_s"] < 0.1 * delay_s
         assert core["timeout_s"] == pytest.approx(core["smoothed_s"] + 4 * core["variation_s"])
+
+
+def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
+    bad = Impairment(loss=0.1)
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=2), links=LinkConditions(up=bad, down=bad), seed=3)
+    first = cluster.workers[0]
+    sent: list[int] = []
+    send = cluster.network.send
+
+    def note(port: int, frame: bytes) -> None:
+        if port == first.port:
+            sent.append(len(frame))
+        send(port, frame)
+
+    cluster.network.send = note  # type: ignore[method-assign]
+    cluster.allreduce([np.ones(40 * cluster.config.lanes, np.float32) for _ in range(2)])
+    counts = first.engine.counts
+    assert (counts[Count.FRAMES_SENT], counts[Count.BYTES_SENT]) == (len(sent), sum(sent))
+    assert counts[Count.PROBES] + counts[Count.OVERTAKEN] > 0
+    assert len(set(sent)) > 1  # some frames have lanes, and others none
