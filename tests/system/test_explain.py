@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,6 +35,14 @@ def top(parts: Parts) -> list[dict[str, Any]]:
     return rows
 
 
+def page_commands() -> list[list[str]]:
+    """Return the commands of the page that end by themselves, for this job."""
+    page = " ".join((Path(__file__).resolve().parents[2] / "docs/operations.md").read_text().split())
+    found = re.findall(r"switchsum (explain digits|top --once|top --json)", page)
+    assert sorted(found) == ["explain digits", "top --json", "top --once"]
+    return [line.replace("digits", JOB).split() for line in found]
+
+
 def in_words(parts: Parts) -> str:
     return " ".join(run_here("explain", JOB, "--controller", f"unix:{parts.scratch}/controller").stdout.split())
 
@@ -60,6 +69,10 @@ def test_a_straggler_is_named_with_host_link_slots_and_operation(tmp_path: Path,
     assert f"link {parts.environment['SWITCHSUM_LINK'][:80]})" in text
     assert "Rank 1 has begun 10 collectives and done something else for" in text
     assert "link" not in explain(parts)  # those who wait repeat, but nothing is lost
+    for command in page_commands():
+        done = run_here(*command, "--controller", f"unix:{parts.scratch}/controller")
+        assert done.returncode == 0, done.stderr
+        assert "1" in done.stdout
     waiting = {row["rank"]: row for row in top(parts) if row["waiting_s"] >= 1}
     assert waiting.keys() == {0, 2}
     assert "float32" in waiting[0]["operation"]
