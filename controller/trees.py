@@ -31,8 +31,8 @@ MOST_ROUNDS: Final = 60
 """Rounds of column generation; small networks end long before."""
 MOST_NEW: Final = 32
 """Trees that join in one round."""
-MOST_CHOICES: Final = 400
-"""Trees among which integer programming looks for the fewest."""
+MOST_CHOICES: Final = 48
+"""Trees among which integer programming looks for the fewest: its time grows steeply with them."""
 _EXACT: Final = 1e-7
 """Relative error of rates that counts as none."""
 
@@ -280,7 +280,7 @@ class Packing:
                 LinearConstraint(taken, -np.inf, 0.0),
                 LinearConstraint(total, enough, np.inf),
             ],
-            options={"node_limit": 1000},
+            options={"node_limit": 200},
         )
         return [] if found.x is None else [tree for tree, on in zip(trees, found.x[count:], strict=True) if on > 0.5]
 
