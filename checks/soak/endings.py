@@ -88,12 +88,22 @@ def fail(rank: int, folder: Path) -> None:
     add()
 
 
+def give_up(rank: int, folder: Path) -> None:
+    """End with an exit code on the rank that the folder names, while the other one waits for it."""
+    leave_it(rank, folder)
+    if (folder / f"victim-{rank}").exists():
+        sys.exit(1)
+    add()
+    add()
+
+
 KINDS: Final[dict[str, Callable[[int, Path], None]]] = {
     "exit": leave_it,
     "destroy": destroy,
     "again": begin_again,
     "sigterm": go_on,
     "exception": fail,
+    "code": give_up,
 }
 
 
@@ -179,7 +189,7 @@ def run(kind: str, number: int, limit_s: float, tally: Tally) -> None:
 
     codes = await_all(pids, limit_s, end_one)
     tally.seconds.append(time.monotonic() - began)
-    expected = [0] * RANKS if kind not in ("sigterm", "exception") else [1] * RANKS
+    expected = [0] * RANKS if kind not in ("sigterm", "exception", "code") else [1] * RANKS
     if kind == "sigterm":
         expected[victim] = -signal.SIGTERM
     deadline = time.monotonic() + LEFT_S
