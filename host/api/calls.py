@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.prepared import Prepared
 from . import collectives
-from .collectives import Call, Options, Place, RepeatedCall, is_integer
+from .collectives import Call, Options, RepeatedCall, is_integer
 from .handle import Handle
 from .interrupts import breaks_between_steps, breaks_if_interrupted
 
@@ -92,10 +91,6 @@ class CollectiveCalls(ABC):
                 self._start(collectives.refused(), background=True)
             raise
 
-    @cached_property
-    def _place(self) -> Place:
-        return Place(rank=self.rank, world_size=self.world_size, lanes_per_frame=self.lanes_per_frame)
-
     def allreduce(
         self,
         array: Array,
@@ -144,7 +139,7 @@ class CollectiveCalls(ABC):
             how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
             if block is not None:
                 return self._in_blocks(array, block, how)
-            call = self._checked(lambda: collectives.allreduce(array, how, self._place))
+            call = self._checked(lambda: collectives.allreduce(array, how, self))
             self._run(call)
             if is_plain and not (narrow and array.dtype == np.float64):
                 self._keep((array.dtype, array.shape, op, lanes), call)
@@ -312,7 +307,7 @@ class CollectiveCalls(ABC):
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        self._run(self._checked(lambda: collectives.reduce(array, root, how, self._place)))
+        self._run(self._checked(lambda: collectives.reduce(array, root, how, self)))
         return array
 
     @breaks_if_interrupted
@@ -332,7 +327,7 @@ class CollectiveCalls(ABC):
         `out` if given, which must have the part's shape and the array's dtype.
         """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        result: Array = self._run(self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)))
+        result: Array = self._run(self._checked(lambda: collectives.reduce_scatter(array, how, self, out=out)))
         return result
 
     @breaks_if_interrupted
@@ -342,7 +337,7 @@ class CollectiveCalls(ABC):
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self._run(self._checked(lambda: collectives.broadcast(array, root, self._place)))
+        self._run(self._checked(lambda: collectives.broadcast(array, root, self)))
         return array
 
     @breaks_if_interrupted
@@ -351,7 +346,7 @@ class CollectiveCalls(ABC):
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self._run(self._checked(lambda: collectives.allgather(array, self._place, out=out)))
+        result: Array = self._run(self._checked(lambda: collectives.allgather(array, self, out=out)))
         return result
 
     @breaks_if_interrupted
@@ -385,7 +380,7 @@ class CollectiveCalls(ABC):
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, urgent=urgent)
         if block is not None:
             return self._steps.begin(self._blocks(array, block, how, background=True))
-        return self._start(self._checked(lambda: collectives.allreduce(array, how, self._place)), background)
+        return self._start(self._checked(lambda: collectives.allreduce(array, how, self)), background)
 
     @breaks_if_interrupted
     def reduce_async(
@@ -401,7 +396,7 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce`."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(self._checked(lambda: collectives.reduce(array, root, how, self._place)), background)
+        return self._start(self._checked(lambda: collectives.reduce(array, root, how, self)), background)
 
     @breaks_if_interrupted
     def reduce_scatter_async(
@@ -417,21 +412,19 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(
-            self._checked(lambda: collectives.reduce_scatter(array, how, self._place, out=out)), background
-        )
+        return self._start(self._checked(lambda: collectives.reduce_scatter(array, how, self, out=out)), background)
 
     @breaks_if_interrupted
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
-        return self._start(self._checked(lambda: collectives.broadcast(array, root, self._place)), background)
+        return self._start(self._checked(lambda: collectives.broadcast(array, root, self)), background)
 
     @breaks_if_interrupted
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._start(self._checked(lambda: collectives.allgather(array, self._place, out=out)), background)
+        return self._start(self._checked(lambda: collectives.allgather(array, self, out=out)), background)
 
     @breaks_if_interrupted
     def barrier_async(self, *, background: bool = True) -> Handle:

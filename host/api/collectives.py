@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from ..engine.exact import most_values
 from ..engine.operation import SKIP_ZEROS, Operation, check
 from ..engine.prepared import Prepared
+
+if TYPE_CHECKING:
+    from .calls import CollectiveCalls
 
 Array = npt.NDArray[Any]
 
@@ -85,16 +88,6 @@ class Options:
     """It need not wait for slots until what was begun before has ended."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Who asks."""
-
-    rank: int
-    world_size: int
-    lanes_per_frame: int
-    """32-bit lanes in a frame."""
-
-
 def barrier() -> Call:
     """Prepare a barrier."""
     return Call(operation=Operation(kind="barrier"), finish=lambda: None)
@@ -105,7 +98,7 @@ def refused() -> Call:
     return Call(operation=Operation(kind="a call that was refused"), finish=lambda: None)
 
 
-def allreduce(array: Array, how: Options, place: Place | None = None) -> Call:
+def allreduce(array: Array, how: Options, place: CollectiveCalls | None = None) -> Call:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
 
     Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round; for
@@ -121,7 +114,7 @@ def allreduce(array: Array, how: Options, place: Place | None = None) -> Call:
     return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
 
 
-def is_exact(array: Array, operator: str, lanes: str, place: Place) -> bool:
+def is_exact(array: Array, operator: str, lanes: str, place: CollectiveCalls) -> bool:
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
     adds = operator in ("sum", "average") and lanes == "int32"
     return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes_per_frame)
@@ -136,7 +129,7 @@ def allreduce_blocks(array: Array, how: Options) -> None:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
 
-def reduce(array: Array, root: int, how: Options, place: Place) -> Call:
+def reduce(array: Array, root: int, how: Options, place: CollectiveCalls) -> Call:
     """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
     _check_root(root, place)
     kind = f"reduce to rank {root}"
@@ -148,7 +141,7 @@ def reduce(array: Array, root: int, how: Options, place: Place) -> Call:
     return _reduction(kind, how, _values(array, how, copy=True), array, lambda: array)
 
 
-def reduce_scatter(array: Array, how: Options, place: Place, *, out: Array | None = None) -> Call:
+def reduce_scatter(array: Array, how: Options, place: CollectiveCalls, *, out: Array | None = None) -> Call:
     """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
     _check_array("reduce_scatter", array)
     if array.ndim == 0 or array.shape[0] % place.world_size:
@@ -164,7 +157,7 @@ def reduce_scatter(array: Array, how: Options, place: Place, *, out: Array | Non
     return _reduction("reduce_scatter", how, values, array, finish)
 
 
-def broadcast(array: Array, root: int, place: Place) -> Call:
+def broadcast(array: Array, root: int, place: CollectiveCalls) -> Call:
     """Prepare a broadcast in place, bit by bit; raises UsageError or UnsupportedDtype."""
     _check_root(root, place)
     if place.rank == root:
@@ -179,7 +172,7 @@ def broadcast(array: Array, root: int, place: Place) -> Call:
     return Call(operation=_bits(f"broadcast from rank {root}", octets, array), finish=finish)
 
 
-def allgather(array: Array, place: Place, *, out: Array | None = None) -> Call:
+def allgather(array: Array, place: CollectiveCalls, *, out: Array | None = None) -> Call:
     """Prepare the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
     _check_array("allgather", array)
     shape = (place.world_size, *array.shape)
@@ -219,7 +212,7 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _check_root(root: int, place: Place) -> None:
+def _check_root(root: int, place: CollectiveCalls) -> None:
     if not is_integer(root) or not 0 <= root < place.world_size:
         raise UsageError(f"root must be a rank, 0 to {place.world_size - 1}, not {root!r}")
 
