@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Final, TypeVar
 
@@ -70,24 +71,53 @@ def connect(
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
     """
-    controller = controller or os.environ.get("SWITCHSUM_CONTROLLER") or controller_address()
-    job = _setting("job", job, "SWITCHSUM_JOB", str)
     rank_variable, size_variable = next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
-    rank = _setting("rank", rank, rank_variable, int)
-    world_size = _setting("world_size", world_size, size_variable, int)
-    link = _setting("link", link, "SWITCHSUM_LINK", str)
-    _check_whole("rank", rank, least=0)
-    _check_whole("world_size", world_size, least=1)
-    _check_seconds("timeout_s", timeout_s)
-    _check_seconds("switch_timeout_s", switch_timeout_s)
-    check_link(link)
-    checksum = os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum
-    seed = _seed(seed)
-    patience_s = min(start_limit(ANSWER_S), math.inf if timeout_s is None else timeout_s)
+    settings = _Settings(
+        controller=controller or os.environ.get("SWITCHSUM_CONTROLLER") or controller_address(),
+        job=_setting("job", job, "SWITCHSUM_JOB", str),
+        rank=_setting("rank", rank, rank_variable, int),
+        world_size=_setting("world_size", world_size, size_variable, int),
+        link=_setting("link", link, "SWITCHSUM_LINK", str),
+        timeout_s=timeout_s,
+        switch_timeout_s=switch_timeout_s,
+        checksum=os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum,
+        seed=_seed(seed),
+    )
+    settings.check()
+    return _join(settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    """`connect`'s arguments, with what the environment has in the place of those not given."""
+
+    controller: str
+    job: str
+    rank: int
+    world_size: int
+    link: str
+    timeout_s: float | None
+    switch_timeout_s: float | None
+    checksum: bool
+    seed: int
+
+    def check(self) -> None:
+        """Refuse what no job can have; raises UsageError."""
+        _check_whole("rank", self.rank, least=0)
+        _check_whole("world_size", self.world_size, least=1)
+        _check_seconds("timeout_s", self.timeout_s)
+        _check_seconds("switch_timeout_s", self.switch_timeout_s)
+        check_link(self.link)
+
+
+def _join(settings: _Settings) -> Communicator:
+    """Join a job: ask the controller, open the link, wait for the other members; raises what `connect` does."""
+    rank, world_size, link = settings.rank, settings.world_size, settings.link
+    patience_s = min(start_limit(ANSWER_S), math.inf if settings.timeout_s is None else settings.timeout_s)
     warm_up(link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
-        controller,
-        job=job,
+        settings.controller,
+        job=settings.job,
         rank=rank,
         world_size=world_size,
         call_s=min(CALL_S, patience_s),
@@ -96,19 +126,12 @@ def connect(
     )
     transport = None
     try:
-        if membership.reply.lanes not in LANE_BUILDS:
-            raise VersionMismatch(f"the switch adds {membership.reply.lanes} lanes; this side knows {LANE_BUILDS}")
-        transport = open_transport(
-            link,
-            rows=2 * MAX_WINDOW_SLOTS,
-            frame_bytes=FRAME_BYTES + payload_bytes(membership.reply.lanes),
-            switch=membership.switch,
-            together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
-        )
+        transport = _open(link, membership)
         warm_up_on(transport)
-        timeout_s = membership.reply.timeout_s if timeout_s is None else timeout_s
-        switch_timeout_s = min(SWITCH_TIMEOUT_S if switch_timeout_s is None else switch_timeout_s, timeout_s)
-        engine = _admit(membership, transport, world_size, timeout_s, switch_timeout_s, checksum, seed)
+        timeout_s = membership.reply.timeout_s if settings.timeout_s is None else settings.timeout_s
+        wanted_s = SWITCH_TIMEOUT_S if settings.switch_timeout_s is None else settings.switch_timeout_s
+        settings = replace(settings, timeout_s=timeout_s, switch_timeout_s=min(wanted_s, timeout_s))
+        engine = _admit(membership, transport, settings, timeout_s)
     except BaseException:
         if transport is not None:
             transport.close()
@@ -119,38 +142,34 @@ def connect(
         membership,
         rank=rank,
         world_size=world_size,
-        about=f"job {job!r}, switch {format_ip(membership.switch.ip)}, link {link}",
-        connect_again=lambda rank, world_size: connect(
-            controller=controller,
-            job=job,
-            rank=rank,
-            world_size=world_size,
-            link=link,
-            timeout_s=timeout_s,
-            switch_timeout_s=switch_timeout_s,
-            checksum=checksum,
-            seed=seed,
-        ),
+        about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {link}",
+        connect_again=lambda rank, world_size: _join(replace(settings, rank=rank, world_size=world_size)),
     )
     membership.report = Reporter(communicator, host=socket.gethostname(), link=link)
     return communicator
 
 
-def _admit(
-    membership: Membership,
-    transport: Transport,
-    world_size: int,
-    timeout_s: float,
-    switch_timeout_s: float | None,
-    checksum: bool,
-    seed: int,
-) -> Engine:
+def _open(link: str, membership: Membership) -> Transport:
+    """Open the link for frames of the switch's build; raises VersionMismatch or TransportError."""
+    lanes_per_frame = membership.reply.lanes
+    if lanes_per_frame not in LANE_BUILDS:
+        raise VersionMismatch(f"the switch adds {lanes_per_frame} lanes; this side knows {LANE_BUILDS}")
+    return open_transport(
+        link,
+        rows=2 * MAX_WINDOW_SLOTS,
+        frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame),
+        switch=membership.switch,
+        together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
+    )
+
+
+def _admit(membership: Membership, transport: Transport, settings: _Settings, timeout_s: float) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
     reply = membership.reply
     ready = membership.admit(transport, timeout_s)
     config = EngineConfig(
         rank=membership.rank,
-        world_size=world_size,
+        world_size=settings.world_size,
         job=reply.job_number,
         epoch=reply.epoch,
         lanes_per_frame=reply.lanes,
@@ -162,9 +181,9 @@ def _admit(
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,
         timeout_s=timeout_s,
-        switch_timeout_s=switch_timeout_s,
-        checksum=checksum,
-        seed=seed,
+        switch_timeout_s=settings.switch_timeout_s,
+        checksum=settings.checksum,
+        seed=settings.seed,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 
