@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from switchsum.cli.explain import Facts, explain_job, explain_links, lost_frames, unfinished
 from switchsum.protocol import rpc
 from switchsum.protocol.reports import WorkerInfo
+from switchsum.view.explain import explain_job, explain_links, lost_frames, unfinished
+from switchsum.view.facts import Facts
 
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:

@@ -10,8 +10,9 @@ import typer
 
 from switchsum.cli.output import JsonOption, print_json, print_records, records_table
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import UnknownJob
+from switchsum.view.ranks import Seen, rank_rows, what_it_does
 
 if TYPE_CHECKING:
     from switchsum.native.controller_client import ControllerClient
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 LEAST_INTERVAL_S: Final = 0.2
 """Reports come once a second: asking the controller more often than this is of no use."""
 MEGA: Final = 1e6
-
-Seen = dict[tuple[str, int], tuple[float, reports.WorkerInfo]]
-"""By job and rank, when the latest report was made, in this process' monotonic seconds, and the report."""
 
 
 def top(
@@ -66,51 +64,8 @@ def look(client: ControllerClient, only: str | None, before: Seen) -> list[dict[
             workers = client.workers(rpc.JobRequest(job=job.job)).workers
         except UnknownJob:  # removed since
             continue
-        states = {member.rank: member.state for member in job.members}
-        now = time.monotonic()
-        for worker in workers:
-            key = job.job, worker.rank
-            rates = rates_between(before.get(key), (now - worker.age_s, worker))
-            if worker.age_s >= 0:
-                kept = before.get(key)
-                if kept is None or kept[1].frames_sent != worker.frames_sent or kept[1].begun != worker.begun:
-                    before[key] = now - worker.age_s, worker
-            rows.append(record(job.job, worker, states.get(worker.rank, "expected"), rates))
+        rows += rank_rows(job, workers, time.monotonic(), before)
     return rows
-
-
-def rates_between(
-    before: tuple[float, reports.WorkerInfo] | None, after: tuple[float, reports.WorkerInfo]
-) -> Mapping[str, float]:
-    """Return collectives, bytes and repeats a second between two reports; zeros where there are not two."""
-    none = {"collectives_per_s": 0.0, "bytes_per_s": 0.0, "repeats_per_s": 0.0}
-    if before is None or after[1].age_s < 0 or after[0] <= before[0] or after[1].begun < before[1].begun:
-        return none
-    seconds, was, now = after[0] - before[0], before[1], after[1]
-    return {
-        "collectives_per_s": round((now.finished - was.finished) / seconds, 1),
-        "bytes_per_s": round((now.bytes_sent - was.bytes_sent) / seconds, 1),
-        "repeats_per_s": round((now.repeats - was.repeats) / seconds, 1),
-    }
-
-
-def record(job: str, worker: reports.WorkerInfo, state: str, rates: Mapping[str, float]) -> dict[str, Any]:
-    """Write what a rank does, for programs."""
-    return {
-        "job": job,
-        "rank": worker.rank,
-        "state": state,
-        "host": worker.host,
-        "link": worker.link,
-        "collective": worker.begun,
-        "operation": worker.operation,
-        "waiting_s": worker.waiting_s,
-        "idle_s": worker.idle_s,
-        "report_age_s": worker.age_s,
-        **rates,
-        "frames_sent": worker.frames_sent,
-        "repeats": worker.repeats,
-    }
 
 
 def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,12 +80,3 @@ def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
         "MB/s": round(row["bytes_per_s"] / MEGA, 1),
         "repeats/s": row["repeats_per_s"],
     }
-
-
-def what_it_does(row: Mapping[str, Any]) -> str:
-    """Say in a few words what a rank does."""
-    if row["state"] != "admitted" or row["report_age_s"] < 0:
-        return str(row["state"])
-    if row["waiting_s"] >= 1:
-        return f"waits {row['waiting_s']:.0f} s, {row['operation'] or 'in a collective'}"
-    return f"something else for {row['idle_s']:.0f} s" if row["idle_s"] >= 1 else "collectives"

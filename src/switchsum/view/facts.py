@@ -1,0 +1,116 @@
+"""What is known of a controller's jobs at one moment: the data of `explain`, `top`, the page and the metrics."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from switchsum.protocol import reports, rpc
+from switchsum.protocol.errors import RemoteError, SwitchLost, UnknownJob
+
+MOST_SLOTS: Final = 256
+"""Slots of a job that are read: a member has no more in flight."""
+LIVE: Final = ("running", "draining")
+"""States of a job whose entries are on the switch."""
+
+
+class Source(Protocol):
+    """A controller that can be asked: over gRPC, or in this process."""
+
+    def info(self) -> rpc.ControllerInfo:
+        """Describe the controller."""
+
+    def list_jobs(self) -> rpc.JobList:
+        """Describe all jobs."""
+
+    def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
+        """Describe a job."""
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        """Tell what each member of a job last said of itself."""
+
+    def statistics(self) -> rpc.Statistics:
+        """Read the switch's counters."""
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        """Read the cells of slots from the switch."""
+
+    def ports(self) -> rpc.PortList:
+        """Describe all ports of which something is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All that is known of one job at a moment."""
+
+    job: rpc.JobInfo
+    workers: list[reports.WorkerInfo]
+    counters: dict[int, rpc.MemberCounters]
+    """By rank; of a job that runs."""
+    slots: list[rpc.SlotInfo]
+    ports: rpc.PortList
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """All that is known of a controller, its switch and its jobs at a moment."""
+
+    at_s: float
+    """When it was read, in seconds of the clock that `look_at` was given."""
+    info: rpc.ControllerInfo
+    jobs: list[Facts]
+    counters: list[rpc.CounterInfo] = field(default_factory=list)
+    """The switch's, by reason; empty: it was not asked, or is away."""
+    ports: rpc.PortList = field(default_factory=rpc.PortList)
+    trouble: str = ""
+    """Why the switch does not answer; empty: it does, or was not asked."""
+
+
+def gather(source: Source, job: str) -> Facts:
+    """Ask the controller for all that it knows of a job, and the switch for its slots and counters."""
+    shown = source.show_job(rpc.JobRequest(job=job))
+    counted = source.statistics() if shown.state in LIVE else rpc.Statistics()
+    return _facts(source, shown, counted, source.ports(), with_slots=True)
+
+
+def look_at(source: Source, *, switch: bool, slots: bool, now: float | None = None) -> Overview:
+    """Ask the controller for all that it knows of all jobs; with `switch` and `slots` the switch too.
+
+    What needs the switch is left out while that is away, and `trouble` says why.
+    """
+    info, jobs, ports, trouble = source.info(), source.list_jobs().jobs, source.ports(), ""
+    counted = rpc.Statistics()
+    if switch:
+        try:
+            counted = source.statistics()
+        except (SwitchLost, RemoteError) as error:
+            trouble = str(error)
+    found = []
+    for job in jobs:
+        try:
+            found.append(_facts(source, job, counted, ports, with_slots=slots and not trouble))
+        except UnknownJob:  # removed since
+            continue
+        except (SwitchLost, RemoteError) as error:
+            trouble = str(error)
+            found.append(_facts(source, job, counted, ports, with_slots=False))
+    return Overview(
+        at_s=time.time() if now is None else now,
+        info=info,
+        jobs=found,
+        counters=counted.counters,
+        ports=ports,
+        trouble=trouble,
+    )
+
+
+def _facts(
+    source: Source, job: rpc.JobInfo, counted: rpc.Statistics, ports: rpc.PortList, *, with_slots: bool
+) -> Facts:
+    workers = source.workers(rpc.JobRequest(job=job.job)).workers
+    slots = []
+    if with_slots and job.state in LIVE:
+        slots = source.slots(rpc.SlotsRequest(job=job.job, limit=MOST_SLOTS)).slots
+    counters = {one.rank: one for one in counted.members if one.job == job.job}
+    return Facts(job=job, workers=workers, counters=counters, slots=slots, ports=ports)

@@ -1,0 +1,69 @@
+"""What each rank does, and at which rates, from two reports of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from switchsum.protocol import reports, rpc
+
+Seen = dict[tuple[str, int], tuple[float, reports.WorkerInfo]]
+"""By job and rank, when the latest report was made, in this process' monotonic seconds, and the report."""
+
+
+def rank_rows(job: rpc.JobInfo, workers: list[reports.WorkerInfo], now: float, before: Seen) -> list[dict[str, Any]]:
+    """Return a record for each rank, with rates since the report that is kept in `before`; keep the new ones there."""
+    states = {member.rank: member.state for member in job.members}
+    rows = []
+    for worker in workers:
+        key = job.job, worker.rank
+        rates = rates_between(before.get(key), (now - worker.age_s, worker))
+        if worker.age_s >= 0:
+            kept = before.get(key)
+            if kept is None or kept[1].frames_sent != worker.frames_sent or kept[1].begun != worker.begun:
+                before[key] = now - worker.age_s, worker
+        rows.append(record(job.job, worker, states.get(worker.rank, "expected"), rates))
+    return rows
+
+
+def rates_between(
+    before: tuple[float, reports.WorkerInfo] | None, after: tuple[float, reports.WorkerInfo]
+) -> Mapping[str, float]:
+    """Return collectives, bytes and repeats a second between two reports; zeros where there are not two."""
+    none = {"collectives_per_s": 0.0, "bytes_per_s": 0.0, "repeats_per_s": 0.0}
+    if before is None or after[1].age_s < 0 or after[0] <= before[0] or after[1].begun < before[1].begun:
+        return none
+    seconds, was, now = after[0] - before[0], before[1], after[1]
+    return {
+        "collectives_per_s": round((now.finished - was.finished) / seconds, 1),
+        "bytes_per_s": round((now.bytes_sent - was.bytes_sent) / seconds, 1),
+        "repeats_per_s": round((now.repeats - was.repeats) / seconds, 1),
+    }
+
+
+def record(job: str, worker: reports.WorkerInfo, state: str, rates: Mapping[str, float]) -> dict[str, Any]:
+    """Write what a rank does, for programs."""
+    return {
+        "job": job,
+        "rank": worker.rank,
+        "state": state,
+        "host": worker.host,
+        "link": worker.link,
+        "collective": worker.begun,
+        "operation": worker.operation,
+        "waiting_s": worker.waiting_s,
+        "idle_s": worker.idle_s,
+        "report_age_s": worker.age_s,
+        **rates,
+        "frames_sent": worker.frames_sent,
+        "repeats": worker.repeats,
+    }
+
+
+def what_it_does(row: Mapping[str, Any]) -> str:
+    """Say in a few words what a rank does."""
+    if row["state"] != "admitted" or row["report_age_s"] < 0:
+        return str(row["state"])
+    if row["waiting_s"] >= 1:
+        return f"waits {row['waiting_s']:.0f} s, {row['operation'] or 'in a collective'}"
+    return f"something else for {row['idle_s']:.0f} s" if row["idle_s"] >= 1 else "collectives"
