@@ -154,7 +154,8 @@ def test_the_script_of_the_page(launch: Launch, tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 def test_what_builds_on_process_groups(launch: Launch) -> None:
     text = launch(4, SCRIPTS / "wide.py", "cpu:switchsum", own_switch=True).check()
-    assert re.findall("passed (.*)", text) == ["check_groups", "check_tensors", "check_sharded_training"]
+    checks = ["check_groups", "check_tensors", "check_sharded_training", "check_bytes_of_sharded_training"]
+    assert re.findall("passed (.*)", text) == checks
 
 
 def test_importing_torch_registers_the_name_and_imports_nothing_else() -> None:

@@ -15,6 +15,10 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+import switchsum.torch
+from switchsum.host.api.statistics import Statistics
+from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
+
 warnings.filterwarnings("ignore", category=FutureWarning)
 warnings.filterwarnings("ignore", category=UserWarning, module="torch")
 
@@ -108,11 +112,54 @@ def check_sharded_training() -> None:
             parallel(inputs(rank)).sum().backward()
 
 
+def check_bytes_of_sharded_training() -> None:
+    """FSDP2's bytes: each part of the parameters goes up once in an all_gather, the whole gradient once.
+
+    Up that is (1 + 2/N) S for two all_gathers and a reduce_scatter of S bytes.  Down it is 3 S: every rank takes the
+    whole sum, and its own part of what is gathered; without these it would be (2 - 1/N) S.
+    """
+    ranks, layers, steps = dist.get_world_size(), 3, 2
+    mesh = init_device_mesh("cpu", (ranks,))
+    whole = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256, bias=False), nn.ReLU()) for _ in range(layers)))
+    for layer in (*whole, whole):
+        fully_shard(layer, mesh=mesh)
+    size = sum(value.numel() * value.element_size() for value in whole.parameters())
+
+    def train() -> None:
+        whole(torch.ones(1, 256)).sum().backward()
+
+    train()  # what is laid out in a first step
+    before = switch_counts()
+    for _ in range(steps):
+        train()
+    after = switch_counts()
+    header, payload = FRAME_BYTES, payload_bytes(dist.group.WORLD.connect().lanes_per_frame)
+    # On a busy machine frames are repeated and answered again, with lanes or without: in between is what was needed.
+    most_up = after.bytes_sent - before.bytes_sent
+    most_down = after.bytes_received - before.bytes_received
+    again = sum(getattr(after, one) - getattr(before, one) for one in ("held", "duplicate_frames", "stale_frames"))
+    least_up = most_up - (header + payload) * (after.repeats - before.repeats)
+    least_down = most_down - (header + payload) * again
+    of_headers = header / payload  # who has nothing in a block says so in a frame without lanes
+    wanted_up = (1 + 2 / ranks) * (1 + of_headers) + 2 * (1 - 1 / ranks) * of_headers
+    wanted_down = 3 * (1 + of_headers)
+    for least, most, wanted in ((least_up, most_up, wanted_up), (least_down, most_down, wanted_down)):
+        assert 0.95 * wanted < most / steps / size, (most / steps / size, wanted)
+        assert least / steps / size < 1.05 * wanted, (least / steps / size, wanted)
+
+
+def switch_counts() -> Statistics:
+    """Return what this rank has sent and received so far."""
+    counts = switchsum.torch.statistics().switch
+    assert counts is not None
+    return counts
+
+
 if __name__ == "__main__":
     dist.init_process_group(sys.argv[1])
     dist.destroy_process_group()
     dist.init_process_group(sys.argv[1])  # in the same store, under the same names
-    for check in (check_groups, check_tensors, check_sharded_training):
+    for check in (check_groups, check_tensors, check_sharded_training, check_bytes_of_sharded_training):
         check()
         if dist.get_rank() == 0:
             print("passed", check.__name__, flush=True)
