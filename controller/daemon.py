@@ -14,7 +14,7 @@ from switchsum.protocol.frame import WIRE_VERSION
 from . import views
 from .job import Job
 from .member_calls import MemberCalls
-from .plan import Loss
+from .plan import Loss, window_slots
 
 LAST_PORT: Final = 510
 CPU_PORT: Final = 255
@@ -125,7 +125,8 @@ class Controller(MemberCalls):
 
     def _describe(self, job: Job) -> rpc.JobInfo:
         lanes = self._config.program.lanes_per_frame
-        return views.job_info(job, self._clock(), is_up=self._connection.is_up, lanes=lanes)
+        window = 0 if job.live is None else window_slots(job, *self._frame_limits)
+        return views.job_info(job, self._clock(), is_up=self._connection.is_up, lanes=lanes, window_slots=window)
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
         """Describe this controller."""

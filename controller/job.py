@@ -28,6 +28,8 @@ class Job:
     """How long members wait for one another; before it ends they have heard of a member that is lost."""
     gathering: Incarnation
     """The next incarnation, which members join."""
+    fits_slots: bool = False
+    """At each admission `slots` becomes as long as the members' window."""
     ephemeral: bool = False
     """The job is removed when it has had no members for a while."""
     visited: bool = False

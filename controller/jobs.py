@@ -24,11 +24,12 @@ from switchsum.protocol.errors import (
     WorldSizeMismatch,
 )
 from switchsum.protocol.frame import MAX_WORKERS
+from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
 from .machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
-from .slots import SlotRange, first_fit
+from .slots import SlotRange, first_fit, longest_free
 
 MAX_NAME = 64
 FIRST_GROUP: Final = 2
@@ -96,20 +97,25 @@ class Jobs:
         """Number of slots that no job has reserved."""
         return self.total_slots - sum(job.slots.count for job in self)
 
-    def create(self, name: str, *, workers: int, slots: int, timeout_s: float, ephemeral: bool = False) -> Job:
-        """Reserve slots for a new job; raises UsageError or NoCapacity."""
+    def create(self, name: str, *, workers: int, slots: int | None, timeout_s: float, ephemeral: bool = False) -> Job:
+        """Reserve slots for a new job; raises UsageError or NoCapacity.
+
+        None: as many as members may want, as far as so many are free; `fit` gives back what they do not.
+        """
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
         if name in self._jobs:
             raise UsageError(f"there is a job {name!r} already")
-        self._check_size(workers, slots)
+        count = max(1, min(MOST_IN_FLIGHT, self._longest_free())) if slots is None else slots
+        self._check_size(workers, count)
         self._check_timeout(timeout_s)
         number, group = self._free_number(), self._free_group()
         job = Job(
             name=name,
             number=number,
             workers=workers,
-            slots=self._fit(slots),
+            slots=self._fit(count),
+            fits_slots=slots is None,
             group=group,
             timeout_s=timeout_s,
             ephemeral=ephemeral,
@@ -159,11 +165,16 @@ class Jobs:
         self._check_size(workers, count)
         # The job's own slots count as free.  Nothing has changed yet if this raises.
         job.slots = self._fit(count, but=job)
+        job.fits_slots &= slots is None
         epoch = job.gathering.epoch + 1
         self._abandon_all(job, NotAdmitted(f"job {name!r} was resized: join again under epoch {epoch & MAX_NUMBER}"))
         job.workers = workers
         job.gathering = new_incarnation(epoch, workers)
         return job
+
+    def fit(self, job: Job, window_slots: int) -> None:
+        """Give a job that has no live incarnation as many slots as its members want, or as many as there are."""
+        job.slots = self._fit(max(1, min(window_slots, self._longest_free(but=job))), but=job)
 
     def reform(self, nonce: int, now: float) -> tuple[Job, int | None, list[int]]:
         """Note that a member wants its job to continue without the members that are lost.
@@ -393,6 +404,9 @@ class Jobs:
         if slots is None:
             raise NoCapacity(f"no {count} slots in a row are free ({self.free_slots} are free in all)")
         return slots
+
+    def _longest_free(self, but: Job | None = None) -> int:
+        return longest_free((job.slots for job in self if job is not but), self.total_slots)
 
     def _free_number(self) -> int:
         used = {job.number for job in self}

@@ -11,7 +11,7 @@ from typing import Final
 
 from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
-from switchsum.protocol.frame import FRAME_BYTES, WIRE_DIGEST, WIRE_VERSION, payload_bytes
+from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
 from . import views
 from .config import Config
@@ -141,11 +141,7 @@ class MemberCalls(Upkeep):
                 first_slot=job.slots.first,
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
-                window_slots=window_slots(
-                    job,
-                    self._config.limits(self._connection.limits).port_frames,
-                    FRAME_BYTES + payload_bytes(self._config.program.lanes_per_frame),
-                ),
+                window_slots=window_slots(job, *self._frame_limits),
                 loads=self._settings.loads,
             )
         return rpc.ReadyReply(

@@ -17,7 +17,8 @@ A job has a range of slots from its creation on, and admitted members have entri
 
 Windows: a member may have as many contributions in flight as the slowest part on the way can hold, or the surplus is
 lost and has to be repeated.  `window_slots` takes the least of: the job's slots, the frames that a port of the switch
-holds, the frames that a member's socket holds, and the frames that fit its cache.  Members behind one port share what
+holds, the frames that a member's socket holds, and the frames that fit its cache.  A job that was made without a number
+of slots has as many as that when it is admitted, and the others are free.  Members behind one port share what
 it holds. All members of a job get the same window, since a slot must take the same blocks on each.
 
 Each job has one entry of its own, its *record*, in the egress
@@ -33,6 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 from .entries import Entry, Group, Replica, SwitchState
@@ -109,19 +111,25 @@ def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
 
 
 def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
-    """Return the window of a job's members, in slots, if each port holds `port_frames` frames (None: no limit).
+    """Return the window of a job's members, in slots, if each port holds `port_frames` frames (None: no limit)."""
+    if job.live is None:
+        return job.slots.count
+    return min(job.slots.count, most_in_flight(job.live, port_frames, frame_bytes))
+
+
+def most_in_flight(incarnation: Incarnation, port_frames: int | None, frame_bytes: int) -> int:
+    """Return the window that links and caches of an incarnation's members want, however many slots the job has.
 
     A member's socket holds a limited number of frames, too; the switch's UDP socket, which all members share, is taken
     to hold as many.
     """
-    if job.live is None:
-        return job.slots.count
+    members = incarnation.members
     limits = [] if port_frames is None else [port_frames]
-    limits += [frames_held(m.receive_bytes, frame_bytes) for m in job.live.members if m.receive_bytes]
-    limits += [m.window_bytes // frame_bytes for m in job.live.members if m.window_bytes]
+    limits += [frames_held(m.receive_bytes, frame_bytes) for m in members if m.receive_bytes]
+    limits += [m.window_bytes // frame_bytes for m in members if m.window_bytes]
     # Members behind the same port of the switch share what it holds.
-    most = max(Counter(member.ingress_port for member in job.live.members).values())
-    return max(1, min([job.slots.count, *(limit // most for limit in limits)]))
+    most = max(Counter(member.ingress_port for member in members).values())
+    return max(1, min([MOST_IN_FLIGHT, *(limit // most for limit in limits)]))
 
 
 def frames_held(receive_bytes: int, frame_bytes: int) -> int:
@@ -193,6 +201,7 @@ def _plan_job(job: Job) -> Iterator[Entry | Group]:
             workers=job.workers,
             first_slot=job.slots.first,
             slot_count=job.slots.count,
+            fits_slots=job.fits_slots,
             group=job.group,
             timeout_s=job.timeout_s,
             ephemeral=job.ephemeral,
@@ -305,6 +314,7 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
         number=_exact(entry, "job"),
         workers=int(record["workers"]),
         slots=SlotRange(first=int(record["first_slot"]), count=int(record["slot_count"])),
+        fits_slots=bool(record.get("fits_slots", False)),
         group=int(record["group"]),
         timeout_s=float(record["timeout_s"]),
         ephemeral=bool(record.get("ephemeral", False)),

@@ -51,6 +51,15 @@ def first_fit(taken: Iterable[SlotRange], count: int, total: int) -> SlotRange |
     return SlotRange(first=first, count=count) if first + count <= total else None
 
 
+def longest_free(taken: Iterable[SlotRange], total: int) -> int:
+    """Return how many consecutive slots, of `total`, are in no taken range at most."""
+    longest = first = 0
+    for other in sorted(taken):
+        longest = max(longest, other.first - first)
+        first = max(first, other.end)
+    return max(longest, total - first)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """One version of one slot, as the switch's registers have it."""

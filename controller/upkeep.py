@@ -25,7 +25,7 @@ from switchsum.protocol.errors import (
     RemoteError,
     SwitchLost,
 )
-from switchsum.protocol.frame import Flag
+from switchsum.protocol.frame import FRAME_BYTES, Flag, payload_bytes
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.wire import Packet
 
@@ -33,7 +33,7 @@ from .config import Config
 from .connection import SwitchConnection
 from .job import Job
 from .jobs import Former, Jobs
-from .plan import Identity, Settings, plan, rebuild
+from .plan import Identity, Settings, most_in_flight, plan, rebuild
 from .switch import Switch
 
 log = logging.getLogger(__name__)
@@ -235,6 +235,8 @@ class Upkeep:
         try:
             # Slots are read and cleared while no entry lets any frame into them: the old members are shut out, the new
             # ones not admitted yet.
+            if job.fits_slots:
+                self._jobs.fit(job, most_in_flight(job.gathering, *self._frame_limits))
             first_number = self._connection.hand_over(job.slots)
             self._connection.clear_counts(job.group, job.workers)
             self._jobs.admit(job, first_number)
@@ -245,6 +247,12 @@ class Upkeep:
             raise
         if job.live is not None:
             log.info("job %s: epoch %d runs, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
+
+    @property
+    def _frame_limits(self) -> tuple[int | None, int]:
+        """How many frames a port of the switch holds (None: no limit), and how long they are."""
+        frame_bytes = FRAME_BYTES + payload_bytes(self._config.program.lanes_per_frame)
+        return self._config.limits(self._connection.limits).port_frames, frame_bytes
 
     def _need_switch(self) -> None:
         """Wait for the switch for a short while if it is away; raises SwitchLost."""

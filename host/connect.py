@@ -14,6 +14,7 @@ from switchsum.native.starting import ANSWER_S, start_limit
 from switchsum.native.trace import Trace
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
+from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator
@@ -27,8 +28,6 @@ from .links.warm import warm_up, warm_up_on
 
 SWITCH_TIMEOUT_S: Final = 20.0
 """Ranks may be late by half an hour; a switch that answers nothing is not late."""
-MAX_WINDOW_SLOTS: Final = 256
-"""Slots in flight at most, on every rank alike: enough for links that are fast, and not too much for their rings."""
 DEFAULT_SEED: Final = 0
 """The same for all: a program that is run again gets the same bits unless it wants others."""
 
@@ -156,7 +155,7 @@ def _open(link: str, membership: Membership) -> Transport:
         raise VersionMismatch(f"the switch adds {lanes_per_frame} lanes; this side knows {LANE_BUILDS}")
     return open_transport(
         link,
-        rows=2 * MAX_WINDOW_SLOTS,
+        rows=2 * MOST_IN_FLIGHT,
         frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame),
         switch=membership.switch,
         together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
@@ -177,7 +176,7 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
         switch=membership.switch,
         own=transport.address,
         first_slot=ready.first_slot,
-        window_slots=min(ready.window_slots, ready.slot_count, MAX_WINDOW_SLOTS),
+        window_slots=min(ready.window_slots, ready.slot_count, MOST_IN_FLIGHT),
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,
         timeout_s=timeout_s,

@@ -156,6 +156,10 @@ class CompareReply:
     """By rank; empty: nothing."""
 
 
+MOST_IN_FLIGHT: Final = 256
+"""Most slots that a member keeps in flight: with more, rings on the way overflow where who empties them is late."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateJobRequest:
     """Reserve slots for a new job."""
@@ -163,8 +167,8 @@ class CreateJobRequest:
     job: str
     workers: int
     """World size, 1 to 32."""
-    slots: int = 256
-    """Slots to reserve."""
+    slots: int | None = None
+    """Slots to reserve; None: as many as the members keep in flight, at most `MOST_IN_FLIGHT`."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     ephemeral: bool = False
     """The job ends by itself when nobody has been in it for ten seconds, or `timeout_s` if that is less."""
@@ -225,6 +229,10 @@ class JobInfo:
     slot_count: int
     lanes: int = 0
     """32-bit lanes in one of its frames; 0: a controller that does not say."""
+    window_slots: int = 0
+    """How many slots each member keeps in flight; 0: no incarnation is live."""
+    fits_slots: bool = False
+    """`slot_count` follows `window_slots` whenever members are admitted."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """How long members wait for one another."""
     members: list[MemberInfo] = field(default_factory=list)

@@ -125,6 +125,20 @@ def test_the_window_is_what_bmv2s_ports_hold(switch: AnySwitch, start: Start) ->
     assert admit(join_all(running, switch)).window_slots == 2
 
 
+def test_a_job_without_a_number_of_slots_keeps_as_many_as_its_members_want(switch: AnySwitch, start: Start) -> None:
+    running = start(port_frames=2)
+    made = running.client.create_job(rpc.CreateJobRequest(job="a", workers=2, timeout_s=LONG_S))
+    assert (made.slot_count, made.window_slots, made.fits_slots) == (rpc.MOST_IN_FLIGHT, 0, True)
+    assert admit(join_all(running, switch)).window_slots == 2
+    shown = show(running)
+    assert (shown.slot_count, shown.window_slots) == (2, 2)
+    running.stop()
+    again = start(port_frames=2)
+    assert again.connected.wait(LONG_S)
+    found = show(again)
+    assert (found.first_slot, found.slot_count, found.window_slots, found.fits_slots) == (0, 2, 2, True)
+
+
 def test_refusals_come_at_once_and_by_name(switch: AnySwitch, start: Start) -> None:
     running = start()
     create(running)

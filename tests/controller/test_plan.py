@@ -27,6 +27,7 @@ from switchsum.controller.plan import (
     Loss,
     Settings,
     frames_held,
+    most_in_flight,
     plan,
     rebuild,
     window_slots,
@@ -34,6 +35,7 @@ from switchsum.controller.plan import (
 from switchsum.controller.schema import Schema, decode_group, encode_group
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 from switchsum.protocol.p4runtime import parse_p4info
+from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)
@@ -53,8 +55,10 @@ def address(rank: int) -> Address:
     return Address(mac=0x02_00_00_00_00_00 + rank, ip=0x0A00_0001 + rank, port=5000 + rank)
 
 
-def running_job(jobs: Jobs, name: str = "a", workers: int = 2, ports: list[int] | None = None) -> Job:
-    job = jobs.create(name, workers=workers, slots=4, timeout_s=8.0)
+def running_job(
+    jobs: Jobs, name: str = "a", workers: int = 2, ports: list[int] | None = None, slots: int | None = 4
+) -> Job:
+    job = jobs.create(name, workers=workers, slots=slots, timeout_s=8.0)
     for rank in range(workers):
         nonce = jobs.join(name, rank=rank, world_size=workers, now=0.0)[1].nonce
         assert jobs.hello(nonce, rank, address(rank), ports[rank] if ports else rank + 1, 0.0)
@@ -310,6 +314,45 @@ def test_the_window_is_no_larger_than_any_member_has_use_for() -> None:
     assert window_slots(job, None, 8274) == 1
     again, _ = rebuilt(plan(jobs, make_settings()), now=100.0)
     assert window_slots(again.find("a"), None, 1106) == 3
+
+
+@pytest.mark.parametrize(
+    ("kept", "worth", "port_frames", "wanted"),
+    [
+        ((0, 0), (0, 0), None, MOST_IN_FLIGHT),  # packet links of the embedded switch
+        ((0, 0), (4 * 1106, 5 * 1106), None, 4),  # shared memory: the smaller cache
+        ((0, 0), (0, 0), 64, 64),  # BMv2: what its rings hold
+        ((20_000, 14_000), (0, 0), None, 3),  # UDP: the smaller socket
+    ],
+)
+def test_a_job_wants_as_many_slots_as_its_links_and_caches(
+    kept: tuple[int, ...], worth: tuple[int, ...], port_frames: int | None, wanted: int
+) -> None:
+    job = running_job(make_jobs())
+    assert job.live is not None
+    for member, receive_bytes, window_bytes in zip(job.live.members, kept, worth, strict=True):
+        member.receive_bytes, member.window_bytes = receive_bytes, window_bytes
+    assert most_in_flight(job.live, port_frames, 1106) == wanted
+
+
+def test_slots_that_members_do_not_want_are_free_for_other_jobs() -> None:
+    jobs = make_jobs()
+    first = jobs.create("a", workers=2, slots=None, timeout_s=8.0)
+    assert (first.slots.count, jobs.free_slots) == (SLOTS, 0)
+    with pytest.raises(NoCapacity):
+        jobs.create("b", workers=2, slots=None, timeout_s=8.0)
+    jobs.fit(first, 5)
+    second = jobs.create("b", workers=2, slots=None, timeout_s=8.0)
+    assert (first.slots.first, first.slots.count, second.slots.first, second.slots.count) == (0, 5, 5, 11)
+    jobs.fit(first, 9)  # the next incarnation wants more, and there is no more
+    assert first.slots.count == 5
+    jobs.remove("b")
+    jobs.fit(first, 9)
+    assert first.slots.count == 9
+    again, _ = rebuilt(plan(jobs, make_settings()))
+    assert again.find("a").fits_slots
+    jobs.resize("a", workers=None, slots=3)
+    assert not first.fits_slots
 
 
 def test_after_a_restart_members_stand_where_they_stood() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from switchsum.controller.slots import Cell, SlotRange, first_fit, plan_numbers
+from switchsum.controller.slots import Cell, SlotRange, first_fit, longest_free, plan_numbers
 from switchsum.protocol import serial
 
 TOTAL = 32
@@ -23,6 +23,7 @@ def test_first_fit_is_the_lowest_gap_that_is_free(taken: list[SlotRange], count:
     fitting = [first for first in range(TOTAL - count + 1) if used.isdisjoint(range(first, first + count))]
     found = first_fit(taken, count, TOTAL)
     assert found == (SlotRange(first=fitting[0], count=count) if fitting else None)
+    assert (longest_free(taken, TOTAL) >= count) == bool(fitting)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, TOTAL)), max_size=40))

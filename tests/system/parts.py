@@ -15,6 +15,7 @@ from typing import TypeVar
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import CPU_PORT, free_port
 from switchsum.launch.children import Children
+from switchsum.launch.options import MTU
 from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
@@ -48,7 +49,7 @@ class Parts:
         self.wires: list[wires.Wire] = []
         if links == "veth":
             children = stack.enter_context(Children())
-            self.wires = [wires.lay(children, rank, mtu=wires.MTU, rate=None) for rank in range(size)]
+            self.wires = [wires.lay(children, rank, mtu=MTU, rate=None) for rank in range(size)]
         link = {"shm": f"shm:{self._name}", "udp": f"udp:{self._udp}", "veth": f"packet:{wires.WORKER_INTERFACE}"}
         self._ports = {"shm": ["--shm", self._name], "udp": ["--udp", self._udp], "veth": []}[links]
         self.environment = {

@@ -13,6 +13,7 @@ import pytest
 from switchsum.agent.options import choose_link, read_ranks
 from switchsum.launch import wires
 from switchsum.launch.children import Children
+from switchsum.launch.options import JUMBO_MTU, MTU
 from switchsum.protocol.errors import UsageError
 
 from ..timing import patience
@@ -141,7 +142,7 @@ def test_other_ranks_are_refused(text: str) -> None:
 def test_machines_with_interfaces_are_a_job_as_the_page_says() -> None:
     # This namespace is the machine with the switch, 10.0.0.100 its kernel's own address; each worker has another one.
     with Children() as children:
-        laid = [wires.lay(children, rank, mtu=wires.MTU, rate=None) for rank in range(2)]
+        laid = [wires.lay(children, rank, mtu=MTU, rate=None) for rank in range(2)]
         wires.run(["ip", "address", "add", "10.0.0.100/32", "dev", "lo"])
         for wire in laid:
             wires.run(["ip", "route", "add", f"10.0.0.{wire.port}/32", "dev", wire.interface])
@@ -168,7 +169,7 @@ def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None
     options = ["--controller", "10.0.0.100:9560"]
     agent = ["agent", "--job", "jumbo", "--rank", "0", "--size", "0.1", *options]
     with Children() as children:
-        wire = wires.lay(children, 0, mtu=wires.JUMBO_MTU, rate=None)
+        wire = wires.lay(children, 0, mtu=JUMBO_MTU, rate=None)
         narrow_worker = wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", "1500"])
         wires.run(["ip", "address", "add", "10.0.0.100/24", "dev", wire.interface])
         # A switch for each link: one with ports of both kinds compiles a loop that nothing else here needs.
@@ -180,7 +181,7 @@ def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None
             assert "frames of 8282 bytes get lost" in join("--interface", wires.WORKER_INTERFACE)
             wires.run(narrow_worker)
             assert f"`ip link set {wires.WORKER_INTERFACE} mtu 8268`" in join("--interface", wires.WORKER_INTERFACE)
-        wires.run([*narrow_worker[:-1], str(wires.JUMBO_MTU)])
+        wires.run([*narrow_worker[:-1], str(JUMBO_MTU)])
         with system("--udp", "10.0.0.100:21333", listen="10.0.0.100:9560", lanes=2048):
             create("jumbo", 1, options, run)
             assert "frames of 8282 bytes get lost" in join("--udp", "10.0.0.100")

@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from switchsum.launch.options import Links, RunOptions
-from switchsum.launch.wires import mtu_for
+from switchsum.protocol.builds import largest_build
+from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 
 from ..timing import eventually, patience
@@ -131,6 +133,9 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
         (["-n", "33"], "1 to 32 workers"),
         (["--loss", "1"], "loss probability"),
         (["--rate", "1gbit"], "--links veth"),
+        (["--mtu", "9000"], "--links veth"),
+        (["--links", "veth", "--mtu", "1500", "--lanes", "2048"], "leave --lanes or --mtu out"),
+        (["--slots", "few"], "a number or auto"),
         (["--links", "veth", "--rate", "fast"], "not a rate"),
         (["--switch", "/no/such/switch"], "--links veth"),
         (["--switch", "/no/such/switch", "--links", "veth"], "no executable"),
@@ -145,12 +150,33 @@ def test_what_cannot_be_is_one_line(run: Run, options: list[str], text: str) -> 
 
 @pytest.mark.parametrize(
     ("links", "asked", "lanes"),
-    [(Links.SHM, None, 2048), (Links.UDP, None, 2048), (Links.VETH, None, 256), (Links.VETH, 2048, 2048)],
+    [
+        (Links.SHM, {}, 2048),
+        (Links.UDP, {}, 2048),
+        (Links.VETH, {}, 256),
+        (Links.VETH, {"switch": "bmv2"}, 256),
+        (Links.VETH, {"mtu": 9000}, 2048),
+        (Links.VETH, {"mtu": 1000}, 128),
+        (Links.VETH, {"mtu": 1000, "switch": "bmv2"}, 128),
+        (Links.VETH, {"lanes": 2048}, 2048),
+        (Links.VETH, {"lanes": 128, "mtu": 9000}, 128),
+    ],
 )
-def test_frames_are_as_long_as_the_links_carry(links: Links, asked: int | None, lanes: int) -> None:
-    options = RunOptions(workers=2, command=("true",), links=links, lanes=asked)
+def test_frames_are_as_long_as_the_links_carry(links: Links, asked: dict[str, Any], lanes: int) -> None:
+    options = RunOptions(workers=2, command=("true",), links=links, **asked)
     assert options.frame_lanes == lanes
-    assert FRAME_BYTES + payload_bytes(options.frame_lanes) <= mtu_for(lanes) + ETHERNET_BYTES
+    assert FRAME_BYTES + payload_bytes(lanes) <= options.link_mtu + ETHERNET_BYTES
+    assert options.slots is None
+
+
+@pytest.mark.parametrize(("mtu", "lanes"), [(588, 128), (1099, 128), (1100, 256), (8267, 256), (8268, 2048)])
+def test_the_largest_build_is_as_long_as_its_frames(mtu: int, lanes: int) -> None:
+    assert largest_build(mtu) == lanes
+
+
+def test_links_that_carry_no_build_are_refused() -> None:
+    with pytest.raises(UsageError, match="want an MTU of 588, which 587 is below"):
+        largest_build(587)
 
 
 def test_a_run_takes_the_largest_frames_unless_told_otherwise(run: Run) -> None:

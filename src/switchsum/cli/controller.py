@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from switchsum.cli.builds import AUTO, LanesOption, read_lanes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
 from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
+from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
+from switchsum.protocol.frame import AGGREGATION_PORT
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ def controller(
         str | None,
         typer.Option(help="Where to serve hosts, host:port or unix:path; else a socket for this user alone."),
     ] = None,
-    lanes: Annotated[int, typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048.")] = 256,
+    lanes: LanesOption = AUTO,
+    mtu: Annotated[int, typer.Option(min=1, help="Of every link to hosts: what --lanes auto goes by.")] = 1500,
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe",
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254",
     station: Annotated[list[str] | None, typer.Option(help="MAC@PORT: forward to this address.")] = None,
@@ -49,15 +52,14 @@ def controller(
     from switchsum.controller.switch import Build
 
     log_daemon(verbose=verbose)
-    if lanes not in LANE_BUILDS:
-        raise UsageError(f"the program is built for {LANE_BUILDS} lanes, not {lanes}")
+    build = read_lanes(lanes) or largest_build(mtu)
     switch, listen = switch or p4runtime_address(), listen or controller_address()
     check_address(listen)
     allow_many_descriptors()
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
-    compiled = p4src.load(lanes)
-    program = Build(lanes_per_frame=lanes, device_config=compiled.device_config, p4info=compiled.p4info)
+    compiled = p4src.load(build)
+    program = Build(lanes_per_frame=build, device_config=compiled.device_config, p4info=compiled.p4info)
     config = Config(
         program=program,
         switch_address=switch,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from switchsum.cli.builds import AUTO, SlotsOption, read_slots
 from switchsum.cli.output import JsonOption, print_json, print_records
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, persist
 from switchsum.protocol import rpc
@@ -24,7 +25,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Even if the job has 
 def create(
     name: NameArgument,
     workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32.")],
-    slots: Annotated[int, typer.Option(help="Slots to reserve.")] = 256,
+    slots: SlotsOption = AUTO,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that members wait for one another.")
     ] = rpc.DEFAULT_TIMEOUT_S,
@@ -37,7 +38,7 @@ def create(
 ) -> None:
     """Reserve slots for a new job; waits for a controller and switch that are just being started."""
     check_workers(workers)
-    request = rpc.CreateJobRequest(job=name, workers=workers, slots=slots, timeout_s=timeout_s)
+    request = rpc.CreateJobRequest(job=name, workers=workers, slots=read_slots(slots), timeout_s=timeout_s)
     with connect(controller) as client:
         job = persist(lambda: client.create_job(request), wait_s)
         _print_jobs([job], as_json=as_json)
@@ -114,6 +115,7 @@ def _row(job: rpc.JobInfo) -> Mapping[str, Any]:
         "state": job.state,
         "workers": job.workers,
         "members": ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)),
-        "slots": f"{job.first_slot} to {job.first_slot + job.slot_count - 1}",
+        "slots": f"{job.first_slot} to {job.first_slot + job.slot_count - 1}" + " (auto)" * job.fits_slots,
+        "in_flight": job.window_slots or "-",
         "lanes": job.lanes,
     }

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from switchsum.cli.builds import AUTO, LanesOption, SlotsOption, read_lanes, read_slots
 from switchsum.launch.options import Links, RunOptions
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
-
-AUTO: Final = "auto"
 
 
 def run(
@@ -19,13 +16,11 @@ def run(
     workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
     switch: Annotated[str, typer.Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded",
     links: Annotated[Links, typer.Option(help="shm: shared memory; udp: loopback; veth: namespaces.")] = Links.SHM,
-    lanes: Annotated[
-        str,
-        typer.Option(help="32-bit lanes in one packet: 128, 256 or 2048. auto: 2048; on veth links 256 (MTU 1,500)."),
-    ] = AUTO,
-    slots: Annotated[int, typer.Option(help="Slots of the job.")] = 256,
+    lanes: LanesOption = AUTO,
+    slots: SlotsOption = AUTO,
     loss: Annotated[float, typer.Option(help="Probability of losing a frame, each way.")] = 0.0,
     rate: Annotated[str | None, typer.Option(help="Rate of every veth link, as for tc: 200mbit.")] = None,
+    mtu: Annotated[int | None, typer.Option(help="MTU of veth links (1500, or what --lanes needs).")] = None,
     pcap: Annotated[str | None, typer.Option(help="Write every frame of the switch to this file.")] = None,
     profile: Annotated[str | None, typer.Option(help="Write a trace of switch and workers here, for Perfetto.")] = None,
     terminal: Annotated[bool, typer.Option("--terminal", help="Rank 0 keeps the terminal.")] = False,
@@ -41,10 +36,11 @@ def run(
         command=tuple(command),
         switch=switch,
         links=links,
-        lanes=_lanes(lanes),
-        slots=slots,
+        lanes=read_lanes(lanes),
+        slots=read_slots(slots),
         loss=loss,
         rate=rate,
+        mtu=mtu,
         pcap=pcap,
         profile=profile,
         terminal=terminal,
@@ -53,12 +49,3 @@ def run(
         verbose=verbose,
     )
     raise typer.Exit(session.run(options))
-
-
-def _lanes(text: str) -> int | None:
-    """Return which build of the P4 program was asked for, None for the largest that the links carry."""
-    if text == AUTO:
-        return None
-    if text not in map(str, LANE_BUILDS):
-        raise UsageError(f"the switch is built for {AUTO} or {LANE_BUILDS} lanes, not {text}")
-    return int(text)

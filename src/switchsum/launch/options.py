@@ -7,6 +7,7 @@ import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 
+from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
@@ -15,8 +16,10 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 
-NETWORK_LANES = 256
-"""Lanes of the largest build whose frames fit an MTU of 1,500 bytes."""
+MTU = 1500
+"""MTU of links of our own making: that of ordinary networks, so that what is measured over them holds there."""
+JUMBO_MTU = 9000
+"""MTU of links whose frames do not fit into 1,500 bytes."""
 
 
 class Links(StrEnum):
@@ -43,12 +46,14 @@ class RunOptions:
     links: Links = Links.SHM
     lanes: int | None = None
     """32-bit lanes in one packet; None: as many as the links carry (`frame_lanes`)."""
-    slots: int = 256
-    """Slots of the job."""
+    slots: int | None = None
+    """Slots of the job; None: as many as its members keep in flight."""
     loss: float = 0.0
     """Probability that the switch loses a frame, on arrival and again on departure."""
     rate: str | None = None
     """Rate of every link and direction, as tc writes it (`200mbit`); veth only."""
+    mtu: int | None = None
+    """MTU of every link; None: 1,500, or 9,000 where `lanes` needs more; veth only."""
     pcap: str | None = None
     """pcapng file to which every frame of the embedded switch is written."""
     profile: str | None = None
@@ -76,6 +81,13 @@ class RunOptions:
             rate_bits(self.rate)
             if self.links is not Links.VETH:
                 raise UsageError("--rate needs links that have one: --links veth")
+        if self.mtu is not None:
+            if self.links is not Links.VETH:
+                raise UsageError("--mtu needs links that have one: --links veth")
+            if self.frame_lanes > largest_build(self.mtu):
+                raise UsageError(
+                    f"frames of {self.lanes} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
+                )
         is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
         if is_name and shutil.which(self.switch) is None:
             raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
@@ -88,17 +100,26 @@ class RunOptions:
     def frame_lanes(self) -> int:
         """Lanes in one packet: of the largest build that the links carry, unless another one was asked for.
 
-        Memory and the loopback carry any.  Links of our own making get the MTU of ordinary networks, 1,500 bytes, so
-        that what is measured over them holds there; `lanes=2048` gives them a larger one.
+        Memory and the loopback carry any; links of our own making what their MTU allows.
         """
         if self.lanes is not None:
             return self.lanes
-        return NETWORK_LANES if self.links is Links.VETH else max(LANE_BUILDS)
+        return largest_build(self.mtu or MTU) if self.links is Links.VETH else max(LANE_BUILDS)
+
+    @property
+    def link_mtu(self) -> int:
+        """MTU of links of our own making: as asked for, else 1,500 where the frames fit it."""
+        return self.mtu or mtu_for(self.frame_lanes)
 
     @property
     def is_embedded(self) -> bool:
         """Whether the switch is the embedded one."""
         return self.switch == "embedded"
+
+
+def mtu_for(lanes: int) -> int:
+    """Return the MTU of links of our own making for frames with so many lanes."""
+    return MTU if lanes <= largest_build(MTU) else JUMBO_MTU
 
 
 def rate_bits(rate: str) -> float:

@@ -79,8 +79,11 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
     with Children(scratch) as children:
         laid = []
         if options.links is Links.VETH:
-            mtu, off = wires.mtu_for(options.frame_lanes), wires.OFFLOADS if path else wires.TCP_OFFLOADS
-            laid = [wires.lay(children, rank, mtu=mtu, rate=options.rate, off=off) for rank in range(options.workers)]
+            off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
+            laid = [
+                wires.lay(children, rank, mtu=options.link_mtu, rate=options.rate, off=off)
+                for rank in range(options.workers)
+            ]
         switch = _start_switch(children, options, laid, path, Path(scratch))
         controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller, timeout_s=start_limit(ANSWER_S)) as client:

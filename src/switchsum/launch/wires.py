@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
-from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 from switchsum.protocol.wire import Address, format_ip, format_mac
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
@@ -27,9 +26,6 @@ WORKER_INTERFACE = "sum0"
 WORKER_PORT = 21334
 BURST_BYTES = 256 * 1024
 """Burst of the token buckets.  A smaller one would slow down TCP, with which the switch is compared, more than UDP."""
-MTU = 1500
-JUMBO_MTU = 9000
-"""MTU of links whose frames do not fit into 1,500 bytes."""
 HOLD_S = 60.0
 """How long `unshare` may take to make a namespace: milliseconds, where cores are free."""
 OFFLOADS = ("tx", "tso", "gso", "gro")
@@ -79,11 +75,6 @@ def enter_namespace() -> None:
         )
     environment = {**os.environ, ENTERED: "1"}
     os.execvpe(unshare[0], [*unshare, "--", *OURSELVES, *sys.argv[1:]], environment)
-
-
-def mtu_for(lanes: int) -> int:
-    """Return the MTU of links for frames with this many lanes."""
-    return MTU if FRAME_BYTES + payload_bytes(lanes) <= MTU + ETHERNET_BYTES else JUMBO_MTU
 
 
 def lay(children: Children, rank: int, *, mtu: int, rate: str | None, off: Sequence[str] = ()) -> Wire:

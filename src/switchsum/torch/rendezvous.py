@@ -26,8 +26,6 @@ from switchsum.torch.gloo import is_loopback, own_address
 
 SWITCH_SLOTS: Final = 1024
 """Slots of a switch (p4src/config.p4)."""
-WORLD_SLOTS: Final = 256
-"""Slots of the job of all ranks."""
 GROUP_SLOTS: Final = 64, 4
 """Most and fewest slots of a sub-group's job."""
 GROUP_SHARE: Final = 8
@@ -172,7 +170,7 @@ def _make_job(place: Place, meeting: Meeting) -> None:
     """Make a group's own job."""
     remove_job(place)  # an incarnation that was killed
     if "/" not in place.job:
-        _create_job(place, meeting, WORLD_SLOTS)
+        _create_job(place, meeting, None)
         return
     most, fewest = GROUP_SLOTS
     with _sharing:
@@ -188,7 +186,7 @@ def _make_job(place: Place, meeting: Meeting) -> None:
                 slots = max(fewest, slots // 2)
 
 
-def _create_job(place: Place, meeting: Meeting, slots: int) -> None:
+def _create_job(place: Place, meeting: Meeting, slots: int | None) -> None:
     # Rank 0 removes it; ephemeral, for rank 0 may be killed.
     request = rpc.CreateJobRequest(
         job=place.job, workers=meeting.size, slots=slots, timeout_s=meeting.timeout_s, ephemeral=True

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from switchsum.launch import wires
 from switchsum.launch.children import Child, Children
+from switchsum.launch.options import MTU
 from switchsum.protocol.wire import format_ip
 
 PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
@@ -102,7 +103,7 @@ def main(count: int, command: list[str]) -> None:
     with Children() as children, tempfile.TemporaryDirectory() as scratch:
         machines = []
         for rank in range(count):
-            wire = wires.lay(children, rank, mtu=wires.mtu_for(256), rate=None)
+            wire = wires.lay(children, rank, mtu=MTU, rate=None)
             wires.run(["ip", "link", "set", wire.interface, "master", "bridge0"])
             machines.append(Machine(wire, Path(scratch)))
         if count == 2:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from switchsum.launch import wires
 from switchsum.launch.children import Children
+from switchsum.launch.options import MTU
 from switchsum.protocol.wire import format_ip
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "slurm.sbatch"
@@ -42,7 +43,7 @@ def main(count: int) -> int:
     with Children() as children, tempfile.TemporaryDirectory() as folder:
         scratch, laid = Path(folder), []
         for rank in range(count):
-            laid.append(wires.lay(children, rank, mtu=wires.mtu_for(256), rate=None))
+            laid.append(wires.lay(children, rank, mtu=MTU, rate=None))
             wires.run(["ip", "link", "set", laid[-1].interface, "master", "bridge0"])
         machines = [machine(wire, laid, scratch) for wire in laid]
         programs = scratch / "bin"
