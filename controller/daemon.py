@@ -124,9 +124,11 @@ class Controller(MemberCalls):
             return views.port_list(self._jobs, self._settings)
 
     def _describe(self, job: Job) -> rpc.JobInfo:
-        lanes = self._config.program.lanes_per_frame
+        lanes_per_frame = self._config.program.lanes_per_frame
         window = 0 if job.live is None else window_slots(job, *self._frame_limits)
-        return views.job_info(job, self._clock(), is_up=self._connection.is_up, lanes=lanes, window_slots=window)
+        return views.job_info(
+            job, self._clock(), is_up=self._connection.is_up, lanes_per_frame=lanes_per_frame, window_slots=window
+        )
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
         """Describe this controller."""
@@ -136,7 +138,7 @@ class Controller(MemberCalls):
                 package_version=config.package_version,
                 wire_version=WIRE_VERSION,
                 program_digest=config.program.digest,
-                lanes=config.program.lanes_per_frame,
+                lanes_per_frame=config.program.lanes_per_frame,
                 switch=config.switch_address,
                 free_slots=self._jobs.free_slots,
             )

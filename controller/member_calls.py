@@ -66,7 +66,7 @@ class MemberCalls(Upkeep):
                 job_number=job.number,
                 epoch=job.gathering.epoch,
                 cookie=member.cookie,
-                lanes=config.program.lanes_per_frame,
+                lanes_per_frame=config.program.lanes_per_frame,
                 growth_bytes=growth_bytes if growth_bytes < UNLIMITED_GROWTH_BYTES else None,
                 switch_mac=config.address.mac,
                 switch_ip=config.address.ip,

@@ -20,7 +20,7 @@ from .slots import Cell
 STALLED: Final = "stalled"
 
 
-def job_info(job: Job, now: float, *, is_up: bool, lanes: int, window_slots: int) -> rpc.JobInfo:
+def job_info(job: Job, now: float, *, is_up: bool, lanes_per_frame: int, window_slots: int) -> rpc.JobInfo:
     """Describe a job by its live incarnation or, without one, by the next; while the switch is away it is stalled."""
     shown = job.live or job.gathering
     return rpc.JobInfo(
@@ -31,7 +31,7 @@ def job_info(job: Job, now: float, *, is_up: bool, lanes: int, window_slots: int
         workers=job.workers,
         first_slot=job.slots.first,
         slot_count=job.slots.count,
-        lanes=lanes,
+        lanes_per_frame=lanes_per_frame,
         window_slots=window_slots,
         fits_slots=job.fits_slots,
         timeout_s=job.timeout_s,

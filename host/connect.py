@@ -150,7 +150,7 @@ def _join(settings: _Settings) -> Communicator:
 
 def _open(link: str, membership: Membership) -> Transport:
     """Open the link for frames of the switch's build; raises VersionMismatch or TransportError."""
-    lanes_per_frame = membership.reply.lanes
+    lanes_per_frame = membership.reply.lanes_per_frame
     if lanes_per_frame not in LANE_BUILDS:
         raise VersionMismatch(f"the switch adds {lanes_per_frame} lanes; this side knows {LANE_BUILDS}")
     return open_transport(
@@ -171,7 +171,7 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
         world_size=settings.world_size,
         job=reply.job_number,
         epoch=reply.epoch,
-        lanes_per_frame=reply.lanes,
+        lanes_per_frame=reply.lanes_per_frame,
         cookie=reply.cookie,
         switch=membership.switch,
         own=transport.address,

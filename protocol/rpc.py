@@ -51,7 +51,7 @@ class JoinReply:
     """The header's `epoch`."""
     cookie: int
     """64 bits, which the header of each of this member's frames bears; nobody else is to know them."""
-    lanes: int
+    lanes_per_frame: int
     """32-bit lanes in one packet of the switch's program."""
     growth_bytes: int | None
     """By how much the switch's frames may grow; None: no limit."""
@@ -227,7 +227,7 @@ class JobInfo:
     workers: int
     first_slot: int
     slot_count: int
-    lanes: int = 0
+    lanes_per_frame: int = 0
     """32-bit lanes in one of its frames; 0: a controller that does not say."""
     window_slots: int = 0
     """How many slots each member keeps in flight; 0: no incarnation is live."""
@@ -362,7 +362,7 @@ class ControllerInfo:
     package_version: str
     wire_version: int
     program_digest: str
-    lanes: int
+    lanes_per_frame: int
     switch: str
     """P4Runtime address."""
     free_slots: int

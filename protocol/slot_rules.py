@@ -153,10 +153,12 @@ class ReferenceSwitch:
     Ordinary traffic and hellos, which the program hands on, are unknown here.
     """
 
-    def __init__(self, *, lanes: int, growth_bytes: int | None = None, address: Address = SWITCH_ADDRESS) -> None:
-        self.lanes = lanes
+    def __init__(
+        self, *, lanes_per_frame: int, growth_bytes: int | None = None, address: Address = SWITCH_ADDRESS
+    ) -> None:
+        self.lanes_per_frame = lanes_per_frame
         self.address = address
-        self.growth_bytes = payload_bytes(lanes) if growth_bytes is None else growth_bytes
+        self.growth_bytes = payload_bytes(lanes_per_frame) if growth_bytes is None else growth_bytes
         self.events: Counter[Reason] = Counter()
         """How often each reason occurred."""
         self.members: dict[tuple[int, int, int, int, int, int, int], Member] = {}
@@ -225,8 +227,8 @@ class ReferenceSwitch:
 
     def _payload_sizes(self, header: Header) -> tuple[int, ...]:
         if header.flags & Flag.PAYLOAD:
-            return (payload_bytes(self.lanes),)
-        return (0, max(0, payload_bytes(self.lanes) - PADDING_LESS_BYTES))
+            return (payload_bytes(self.lanes_per_frame),)
+        return (0, max(0, payload_bytes(self.lanes_per_frame) - PADDING_LESS_BYTES))
 
     def _reason_to_refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
         if member is None:
@@ -239,7 +241,7 @@ class ReferenceSwitch:
             return Reason.FORMAT
         if not member.first_slot <= header.slot < member.first_slot + member.slot_count:
             return Reason.SLOT
-        if size == 0 and self.growth_bytes < payload_bytes(self.lanes):
+        if size == 0 and self.growth_bytes < payload_bytes(self.lanes_per_frame):
             return Reason.PADDING
         return None
 
@@ -315,7 +317,7 @@ class ReferenceSwitch:
     def _cell(self, header: Header) -> Cell:
         index = header.slot << 1 | header.number & 1
         if index not in self.cells:
-            self.cells[index] = Cell(lanes=np.zeros(payload_bytes(self.lanes), np.uint8))
+            self.cells[index] = Cell(lanes=np.zeros(payload_bytes(self.lanes_per_frame), np.uint8))
         return self.cells[index]
 
     def _merge(self, cell: Cell, packet: Packet, tag: Tag) -> Reason:

@@ -113,8 +113,8 @@ class Upstream:
 class TreeSwitch(ReferenceSwitch):
     """A switch of a tree that only aggregates.  Subclasses break a rule to see whether tests notice."""
 
-    def __init__(self, *, lanes: int, address: Address) -> None:
-        super().__init__(lanes=lanes, address=address)
+    def __init__(self, *, lanes_per_frame: int, address: Address) -> None:
+        super().__init__(lanes_per_frame=lanes_per_frame, address=address)
         self._upstreams: dict[tuple[int, int, int], Upstream] = {}
 
     def attach(self, upstream: Upstream) -> None:
@@ -234,7 +234,7 @@ class TreeSwitch(ReferenceSwitch):
         cell.next_block, cell.next_exponent = header.next_block, header.next_exponent
         cell.flags = header.flags & (Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK) | FINAL
         if header.flags & Flag.PAYLOAD:
-            cell.lanes[: payload_bytes(self.lanes)] = np.frombuffer(packet.payload, np.uint8)
+            cell.lanes[: payload_bytes(self.lanes_per_frame)] = np.frombuffer(packet.payload, np.uint8)
         self.events[Reason.COMPLETED] += 1
         return self._tell_members(member, cell, self._answer(cell, header, Kind.RESULT))
 

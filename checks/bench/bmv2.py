@@ -45,7 +45,7 @@ class Driver:
 
     def __init__(self, bmv2: Bmv2, lanes: int) -> None:
         bmv2.lengthen_queues(QUEUE_FRAMES)
-        rig = Rig(bmv2, workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH, slots=ROUNDS_IN_FLIGHT)
+        rig = Rig(bmv2, workers=WORKERS, lanes_per_frame=lanes, growth_bytes=LIMITED_GROWTH, slots=ROUNDS_IN_FLIGHT)
         frames = Contributions(rig, slots=ROUNDS_IN_FLIGHT)
         for link in bmv2.sockets:
             grow_buffers(link)

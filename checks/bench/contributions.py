@@ -16,7 +16,7 @@ class Contributions:
     """A frame for each round, slot and worker; round numbers can be moved on."""
 
     def __init__(self, rig: Rig, *, slots: int, rounds: int = 1) -> None:
-        lanes = np.arange(rig.lanes, dtype=np.int32)
+        lanes = np.arange(rig.lanes_per_frame, dtype=np.int32)
         names = [FIRST_SLOT + slot for slot in range(slots)]
         frames = [rig.contribution(rank, 0, lanes, slot=name) for name in names for rank in range(WORKERS)]
         self.count = rounds * slots * WORKERS

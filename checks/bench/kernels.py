@@ -78,7 +78,7 @@ def loops() -> dict[str, Callable[[], object]]:
 def _switch() -> Callable[[], object]:
     """Return a batch of contributions through the program, as many values as the other loops."""
     switch = Embedded(VALUES, "native")
-    frames = Contributions(Rig(switch, workers=WORKERS, lanes=VALUES), slots=SLOTS)
+    frames = Contributions(Rig(switch, workers=WORKERS, lanes_per_frame=VALUES), slots=SLOTS)
     ports = np.resize(np.arange(1, WORKERS + 1, dtype=np.uint32), frames.count)
     lengths = np.full(frames.count, frames.frame_bytes, np.uint32)
     addresses, numbers, output = frames.addresses, np.zeros(SLOTS, np.uint32), Output()

@@ -31,7 +31,8 @@ class Measured:
 
     def __init__(self, lanes: int, engine: EngineName) -> None:
         self._switch = Embedded(lanes, engine)
-        self._frames = Contributions(Rig(self._switch, workers=WORKERS, lanes=lanes), slots=SLOT_COUNT, rounds=ROUNDS)
+        rig = Rig(self._switch, workers=WORKERS, lanes_per_frame=lanes)
+        self._frames = Contributions(rig, slots=SLOT_COUNT, rounds=ROUNDS)
         count = self._frames.count
         self._columns = (
             self._frames.addresses,

@@ -29,7 +29,7 @@ class Target:
     """Two members of which one exists only as choices: each step its engine gets one frame more."""
 
     def __init__(self) -> None:
-        self._config = ClusterConfig(workers=2, lanes=LANES, window_slots=2, timeout_s=1e6)
+        self._config = ClusterConfig(workers=2, lanes_per_frame=LANES, window_slots=2, timeout_s=1e6)
         size = FRAME_BYTES + payload_bytes(LANES)
         self._store = allocate_rows(2 * self._config.window_slots, size)
         self._came = Guarded(LEAD_BYTES + 65536)
@@ -44,7 +44,7 @@ class Target:
         values[:] = np.arange(VALUES) % 7
         engine = Engine(self._config.engine(0), self._store, LEAD_BYTES)
         engine.submit(Operation(kind="allreduce", values=values, shape=values.shape), 0.0)
-        switch = ReferenceSwitch(lanes=LANES)
+        switch = ReferenceSwitch(lanes_per_frame=LANES)
         for rank in range(2):
             switch.admit(self._config.member(rank))
         now, sent = 0.0, 0

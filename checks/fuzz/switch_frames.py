@@ -31,7 +31,7 @@ class Target:
         self._native = Embedded(LANES, "native", debug=True)
         self._interpreted = Embedded(LANES, "interpreter")
         for engine in (self._native, self._interpreted):
-            Rig(engine, workers=WORKERS, lanes=LANES)
+            Rig(engine, workers=WORKERS, lanes_per_frame=LANES)
             engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
         self._memory = Guarded(65536)
         frames, size = self._native.pipeline.room(65536)

@@ -86,7 +86,7 @@ class Rules:
     """The definition as such a switch."""
 
     def __init__(self, kind: type[ReferenceSwitch] = ReferenceSwitch) -> None:
-        self._switch = kind(lanes=LANES)
+        self._switch = kind(lanes_per_frame=LANES)
 
     def admit(self, members: Iterable[Member]) -> None:
         """Make these the only members."""

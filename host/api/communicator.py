@@ -95,7 +95,7 @@ class Communicator(Interruptible, CollectiveCalls):
         self._about = about
         self.rank = rank
         self.world_size = world_size
-        self.lanes_per_frame = int(driver.engine.state.core[0]["lanes"])
+        self.lanes_per_frame = int(driver.engine.state.core[0]["lanes_per_frame"])
         self.supports = np.zeros(3, np.int64)
         self._known: dict[Hashable, Prepared] = {}
         self._steps = StepQueue(f"switchsum rank {rank} steps")

@@ -153,7 +153,7 @@ class Membership:
             number=number,
             digest=digest,
         )
-        lanes = bytes(payload_bytes(self.reply.lanes))
+        lanes = bytes(payload_bytes(self.reply.lanes_per_frame))
         whole = build_frame(transport.address, self.switch, replace(header, flags=Flag.PAYLOAD), lanes)
         short = build_frame(transport.address, self.switch, header)
         for row, frame in enumerate((whole, short)):

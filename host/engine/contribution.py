@@ -153,7 +153,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     core = state.core[0]
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
-    body = core.lanes * LANE_BYTES if slot.payload else core.padding
+    body = core.lanes_per_frame * LANE_BYTES if slot.payload else core.padding
     state.rows[row].length = FRAME_BYTES + body
     start = core.store + row * core.stride + core.lead
     frame = bytes_at(start, FRAME_BYTES + body)
@@ -194,19 +194,20 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, target: int
     dtype = operation.dtype
     count = values_in(operation, slot.block)
     source = address_in(operation, slot.block)
+    words = core.lanes_per_frame
     scale = core.scales[operation.format, slot.exponent]
     if slot.stage != WHOLE:
-        call(core.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, core.lanes)
+        call(core.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, words)
     elif dtype == EXACT:
-        call(core.pack_exact, source, count, target, core.lanes)
+        call(core.pack_exact, source, count, target, words)
     elif dtype >= INT8:
-        call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, core.lanes)
+        call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, words)
     elif operation.format == LaneFormat.INT32:
-        call(core.pack, dtype, source, count, target, core.lanes, scale)
+        call(core.pack, dtype, source, count, target, words, scale)
     else:
         seed = mixed(np.uint32(core.seed ^ operation.digest)) ^ np.uint32(slot.block)
         lane_bytes = np.int64(2) if operation.format == LaneFormat.INT16 else np.int64(1)
-        call(core.pack_narrow, dtype, lane_bytes, source, count, target, core.lanes, scale, np.int64(mixed(seed)))
+        call(core.pack_narrow, dtype, lane_bytes, source, count, target, words, scale, np.int64(mixed(seed)))
 
 
 @inner

@@ -29,9 +29,9 @@ _WORTH: Final = tuple(2.0 ** (_LEAST + DIGIT_BITS * digit) for digit in range(DI
 """What one unit of each digit is worth."""
 
 
-def most_values(lanes: int) -> int:
+def most_values(lanes_per_frame: int) -> int:
     """Return how many values fit frames of so many 32-bit lanes."""
-    return (lanes - 1) // DIGITS
+    return (lanes_per_frame - 1) // DIGITS
 
 
 @Outlined

@@ -90,9 +90,8 @@ def fault(core: Core, frame: Frame) -> int:
     if frame[AT.version] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
         return Count.BROKEN
     kind = frame[AT.kind]
-    payload = (
-        np.int64(core.lanes * LANE_BYTES) if kind == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD else np.int64(0)
-    )
+    has_lanes = kind == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD != 0
+    payload = np.int64(core.lanes_per_frame * LANE_BYTES) if has_lanes else np.int64(0)
     if kind not in (Kind.RESULT, Kind.HELD, Kind.REJECT) or length != FRAME_BYTES + payload:
         return Count.BROKEN
     if (

@@ -130,7 +130,7 @@ class _LoopRecord(Record):
     kept: Int64
     unanswered: Int64
     window: Int64
-    lanes: Int64
+    lanes_per_frame: Int64
     pushed_before: Int64
     link: Int64
     """Address of the link's record."""
@@ -231,7 +231,7 @@ def _state_of(here: _LoopRecord) -> State:
         carray(pointer(here.operations), (OPERATIONS,), OPERATION),
         carray(pointer(here.rows), (rows,), ROW),
         carray(pointer(here.queue), (2, rows), np.int32),
-        carray(pointer(here.kept), (slots, here.lanes), np.uint32),
+        carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
         integers_at(here.unanswered, slots),
     )
 

@@ -354,9 +354,10 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     if flags & Flag.PAYLOAD == 0:
         return False
     if slot.stage != WHOLE:
-        kept = core.kept + index * core.lanes * LANE_BYTES
+        words = core.lanes_per_frame
+        kept = core.kept + index * words * LANE_BYTES
         part = slot.stage - 1
-        if call(core.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, core.lanes) == 0:
+        if call(core.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, words) == 0:
             bytes_at(operation.marks, operation.blocks)[slot.block] = 1
         slot.stage = slot.stage + 1 if slot.stage < parts_of(dtype) else WHOLE
         slot.named = 1

@@ -27,13 +27,13 @@ _MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
 class Prepared:
     """What operations have in common that differ in their arrays alone."""
 
-    def __init__(self, operation: Operation, lanes: int, world_size: int) -> None:
+    def __init__(self, operation: Operation, lanes_per_frame: int, world_size: int) -> None:
         """Prepare an operation for frames of so many 32-bit lanes; raises UsageError."""
-        per_block = lanes * LaneFormat.INT32.bits // operation.format.bits
+        per_block = lanes_per_frame * LaneFormat.INT32.bits // operation.format.bits
         if operation.code == EXACT:
-            per_block = most_values(lanes)
+            per_block = most_values(lanes_per_frame)
         if per_block == 0:
-            raise UsageError(f"frames of {lanes} lanes cannot hold {operation.dtype_name}")
+            raise UsageError(f"frames of {lanes_per_frame} lanes cannot hold {operation.dtype_name}")
         self.blocks = -(-operation.size // per_block)
         if self.blocks >= NO_BLOCK:
             raise UsageError(f"{operation.size} values are too many for blocks of {per_block}")

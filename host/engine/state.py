@@ -141,7 +141,7 @@ class Core(Record):
     job: Int64
     epoch: Int64
     rank: Int64
-    lanes: Int64
+    lanes_per_frame: Int64
     padding: Int64
     """Bytes behind the header of a frame without payload."""
     window: Int64
@@ -335,12 +335,12 @@ class State(NamedTuple):
     queue: npt.NDArray[np.int32]
     """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]
-    """Sums of low halves as frames have them, `[slots, lanes]`."""
+    """Sums of low halves as frames have them, `[slots, lanes_per_frame]`."""
     unanswered: npt.NDArray[np.int64]
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
 
 
-def allocate(window: int, lanes: int) -> State:
+def allocate(window: int, lanes_per_frame: int) -> State:
     """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels."""
     core = np.zeros(1, CORE)
     for name, outlined in BLOCK_KERNELS.items():
@@ -351,6 +351,6 @@ def allocate(window: int, lanes: int) -> State:
         operations=table(np.zeros(OPERATIONS, OPERATION)),
         rows=table(np.zeros(2 * window, ROW)),
         queue=np.zeros((2, 2 * window), np.int32),
-        kept=np.zeros((window, lanes), np.uint32),
+        kept=np.zeros((window, lanes_per_frame), np.uint32),
         unanswered=np.full(window, NEVER, np.int64),
     )

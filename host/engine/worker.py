@@ -147,7 +147,7 @@ class Engine:
             "job": config.job,
             "epoch": config.epoch,
             "rank": config.rank,
-            "lanes": config.lanes_per_frame,
+            "lanes_per_frame": config.lanes_per_frame,
             "padding": padding_bytes(config.lanes_per_frame, config.growth_bytes),
             "window": config.window_slots,
             "first_slot": config.first_slot,

@@ -31,7 +31,7 @@ def test_kernels_alone_err_as_a_job_does(lanes: str) -> None:
     exact = accuracy.exact_sum(arrays)
     alone = accuracy.Error.of(accuracy.through_lanes("float32", lanes, arrays), exact)
     results = [array.copy() for array in arrays]
-    Cluster(ClusterConfig(workers=4, lanes=accuracy.FRAME_LANES)).allreduce(results, lanes=lanes)
+    Cluster(ClusterConfig(workers=4, lanes_per_frame=accuracy.FRAME_LANES)).allreduce(results, lanes=lanes)
     assert accuracy.Error.of(results[0], exact).relative == pytest.approx(alone.relative, rel=0.1)
 
 

@@ -436,7 +436,7 @@ def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) 
     assert second.contribution_bytes == 2 * first.contribution_bytes > 2 * payload_bytes(LANES)
     assert {one.reason: one.packets for one in second.reasons if one.packets} == {"contributed": 2}
     info = running.client.info()
-    assert (info.lanes, info.program_digest, info.switch) == (128, program().digest, switch.address)
+    assert (info.lanes_per_frame, info.program_digest, info.switch) == (128, program().digest, switch.address)
     assert info.free_slots == 1024 - 2 * SLOTS
     assert [job.job for job in running.client.list_jobs().jobs] == ["other", "a"]
 

@@ -28,7 +28,7 @@ def told(seed: int) -> list[str]:
     random = np.random.default_rng(seed)
     config = ClusterConfig(
         workers=int(random.integers(1, 5)),
-        lanes=int(random.choice([8, 9, 36])),
+        lanes_per_frame=int(random.choice([8, 9, 36])),
         window_slots=int(random.integers(1, 9)),
         first_number=int(random.choice([1, 0xFFFF_FFFD])),
         checksum=bool(random.integers(2)),
@@ -53,7 +53,7 @@ def told(seed: int) -> list[str]:
 
 def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None:
     """Do one allreduce and tell its results."""
-    is_exact = cluster.config.lanes > DIGITS and bool(random.integers(2))
+    is_exact = cluster.config.lanes_per_frame > DIGITS and bool(random.integers(2))
     is_float = is_exact or bool(random.integers(2))
     kinds = FLOATS if is_float else INTEGERS
     dtype = FLOATS[0] if is_exact else kinds[random.integers(len(kinds))]
@@ -61,7 +61,7 @@ def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None
     operator = "average" if is_exact else operator
     lanes = str(random.choice(["int32", "int16", "int8"])) if operator in ("sum", "average") and is_float else "int32"
     lanes = "int32" if is_exact else lanes
-    size = int(random.integers(1, 1 + most_values(cluster.config.lanes) if is_exact else 200))
+    size = int(random.integers(1, 1 + most_values(cluster.config.lanes_per_frame) if is_exact else 200))
     arrays = [_values(random, dtype, size) for _ in range(cluster.config.workers)]
     try:
         serials = []

@@ -67,7 +67,7 @@ def test_sums(dtype: np.dtype[Any], size: int, workers: int) -> None:
     arrays = draw(size, dtype, workers)
     outputs = [array.copy() for array in arrays]
     cluster.allreduce(outputs)
-    check_sums(arrays, outputs, cluster.config.lanes)
+    check_sums(arrays, outputs, cluster.config.lanes_per_frame)
 
 
 @pytest.mark.parametrize("dtype", [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)], ids=str)
@@ -84,7 +84,7 @@ def test_sums_of_integers_that_fit_and_that_do_not(dtype: np.dtype[Any], size: i
         fits = (exact >= limits.min) & (exact <= limits.max)
         for output, event in zip(outputs, finished, strict=True):
             np.testing.assert_array_equal(output, np.clip(exact, limits.min, limits.max))
-            per_block = cluster.config.lanes * 4 // dtype.itemsize
+            per_block = cluster.config.lanes_per_frame * 4 // dtype.itemsize
             assert set(event.overflowed) == set((np.flatnonzero(~fits) // per_block).tolist())
 
 
@@ -140,13 +140,13 @@ def test_averages(dtype: np.dtype[Any]) -> None:
     arrays = draw(100, dtype, 3)
     outputs = [array.copy() for array in arrays]
     cluster.allreduce(outputs, "average")
-    check_sums(arrays, outputs, cluster.config.lanes, "average")
+    check_sums(arrays, outputs, cluster.config.lanes_per_frame, "average")
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
 @pytest.mark.parametrize("lanes", [1, 8, 33])
 def test_any_window_and_lane_count(window: int, lanes: int) -> None:
-    cluster = Cluster(ClusterConfig(workers=3, window_slots=window, lanes=lanes))
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=window, lanes_per_frame=lanes))
     for _ in range(3):
         arrays = draw(int(RNG.integers(1, 200)), DTYPES[0], 3)
         outputs = [array.copy() for array in arrays]
@@ -195,7 +195,7 @@ def test_only_blocks_that_are_not_zero_travel(dtype: np.dtype[Any], blocks: int,
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_skipping_costs_a_dense_array_next_to_nothing(dtype: np.dtype[Any]) -> None:
-    cluster = Cluster(ClusterConfig(workers=2, lanes=256, window_slots=8))
+    cluster = Cluster(ClusterConfig(workers=2, lanes_per_frame=256, window_slots=8))
     cluster.allreduce([np.ones(256 * 1000, dtype) for _ in range(2)])
     counts = cluster.workers[0].engine.counts
     assert counts[Count.BYTES_SENT] <= 1.02 * 1000 * (FRAME_BYTES + 1024)
@@ -217,7 +217,7 @@ def resident_bytes() -> int:
 
 @pytest.mark.skipif(PLAIN, reason="plain Python adds half a billion values in a day")
 def test_half_a_billion_values_and_no_copy_of_them() -> None:
-    cluster = Cluster(ClusterConfig(workers=1, lanes=2048, window_slots=4))
+    cluster = Cluster(ClusterConfig(workers=1, lanes_per_frame=2048, window_slots=4))
     array = np.zeros(550_000_001, np.float32)
     array[[0, -1]] = (1.5, -2.5)
     before = resident_bytes()
@@ -273,7 +273,7 @@ def test_a_partial_sum_may_overflow() -> None:
 
 
 def test_a_switch_that_limits_growth_gets_padding() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, lanes=256, growth_bytes=512))
+    cluster = Cluster(ClusterConfig(workers=2, lanes_per_frame=256, growth_bytes=512))
     packets = recording(cluster)
     arrays = [np.zeros(2000, np.float32), RNG.standard_normal(2000).astype(np.float32)]
     outputs = [array.copy() for array in arrays]
@@ -491,7 +491,7 @@ def test_a_switch_is_given_up_sooner_than_a_late_rank() -> None:
 
 
 def test_a_switch_that_refuses_is_reported() -> None:
-    switch = ReferenceSwitch(lanes=8)
+    switch = ReferenceSwitch(lanes_per_frame=8)
     cluster = Cluster(ClusterConfig(workers=2, epoch=1), switch=switch)
     switch.members.clear()
     cluster.submit(0, np.ones(100, np.float32))
@@ -669,7 +669,7 @@ def test_random_frames_change_nothing() -> None:
     ids=str,
 )
 def test_configurations_that_cannot_work_are_refused(change: dict[str, int]) -> None:
-    config = ClusterConfig(workers=2, lanes=8, window_slots=8)
+    config = ClusterConfig(workers=2, lanes_per_frame=8, window_slots=8)
     fields = {name: getattr(config.engine(0), name) for name in config.engine(0).__dataclass_fields__} | change
     with pytest.raises(UsageError):
         Engine(type(config.engine(0))(**fields), allocate_rows(16, FRAME_BYTES + 32), LEAD_BYTES)

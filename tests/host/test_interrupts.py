@@ -145,7 +145,7 @@ def everything(ranks: list[Communicator], at: int, handler: Callable[[Communicat
 
 
 def pair() -> list[Communicator]:
-    return communicators(2, config=ClusterConfig(workers=2, lanes=256, window_slots=16, timeout_s=60))
+    return communicators(2, config=ClusterConfig(workers=2, lanes_per_frame=256, window_slots=16, timeout_s=60))
 
 
 @cache

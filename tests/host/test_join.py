@@ -46,7 +46,7 @@ JOINED = rpc.JoinReply(
     job_number=7,
     epoch=3,
     cookie=0xFEDC_BA98_7654_3210,
-    lanes=256,
+    lanes_per_frame=256,
     growth_bytes=None,
     switch_mac=SWITCH_ADDRESS.mac,
     switch_ip=SWITCH_ADDRESS.ip,
@@ -394,7 +394,7 @@ def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_lane_count_is_refused(controller: FakeController) -> None:
-    fields = {name: getattr(JOINED, name) for name in JOINED.__dataclass_fields__} | {"lanes": 100}
+    fields = {name: getattr(JOINED, name) for name in JOINED.__dataclass_fields__} | {"lanes_per_frame": 100}
     controller.answers["Join"] = lambda _: rpc.JoinReply(**fields)
     with pytest.raises(VersionMismatch, match="100 lanes"):
         connect(controller=controller.address, job="x", rank=0, world_size=1, link="shm:x")

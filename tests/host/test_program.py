@@ -39,7 +39,7 @@ UNLIMITED = 65535
 
 def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
     """Return the P4 program with the entries that a controller would write."""
-    pipeline = Pipeline.load(p4src.load(config.lanes).device_config, engine=engine)
+    pipeline = Pipeline.load(p4src.load(config.lanes_per_frame).device_config, engine=engine)
 
     def insert(table: str, match: list[int], action: str, params: list[int]) -> None:
         entry = Entry(match=tuple(map(Exact, match)), action=action, params=tuple(params))
@@ -67,7 +67,7 @@ def load(config: ClusterConfig, engine: EngineName) -> Pipeline:
 @pytest.mark.parametrize("lanes", [128, 256])
 @pytest.mark.parametrize("growth", [None, 512])
 def test_allreduce_through_the_program(lanes: int, growth: int | None) -> None:
-    config = ClusterConfig(workers=3, lanes=lanes, window_slots=4, growth_bytes=growth)
+    config = ClusterConfig(workers=3, lanes_per_frame=lanes, window_slots=4, growth_bytes=growth)
     bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
     cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), switch=load(config, "native"), seed=2)
     random = np.random.default_rng(2)
@@ -89,9 +89,9 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
     if random.random() < 0.7:
         flags = Flag.PAYLOAD
         limit = int(random.choice([1 << 20, 1 << 31]))
-        payload = random.integers(-limit, limit, config.lanes).astype(">i4").tobytes()
+        payload = random.integers(-limit, limit, config.lanes_per_frame).astype(">i4").tobytes()
     elif random.random() < 0.8:
-        payload = bytes(padding_bytes(config.lanes, config.growth_bytes))
+        payload = bytes(padding_bytes(config.lanes_per_frame, config.growth_bytes))
     header = Header(
         kind=Kind.CONTRIBUTION,
         flags=flags | (Flag.REPEAT if random.random() < 0.1 else 0) | (Flag.MARK if random.random() < 0.02 else 0),
@@ -166,9 +166,9 @@ def random_request(random: np.random.Generator, config: ClusterConfig, base: int
 @pytest.mark.parametrize("growth", [None, 512])
 @pytest.mark.parametrize("lanes", [128, 256])
 def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int | None) -> None:
-    config = ClusterConfig(workers=3, lanes=lanes, growth_bytes=growth)
+    config = ClusterConfig(workers=3, lanes_per_frame=lanes, growth_bytes=growth)
     program = load(config, "native")
-    reference = ReferenceSwitch(lanes=lanes, growth_bytes=growth)
+    reference = ReferenceSwitch(lanes_per_frame=lanes, growth_bytes=growth)
     for rank in range(3):
         reference.admit(config.member(rank))
     random = np.random.default_rng(lanes)
@@ -210,8 +210,8 @@ def test_the_reference_switch_does_what_the_program_does(lanes: int, growth: int
 class Listener(ReferenceSwitch):
     """A switch that keeps the headers of all frames that it gets and sends."""
 
-    def __init__(self, *, lanes: int) -> None:
-        super().__init__(lanes=lanes)
+    def __init__(self, *, lanes_per_frame: int) -> None:
+        super().__init__(lanes_per_frame=lanes_per_frame)
         self.heard: list[Header] = []
 
     def process(self, port: int, frame: bytes) -> Replies:
@@ -226,11 +226,11 @@ class Listener(ReferenceSwitch):
 def test_a_field_has_its_default_where_the_table_says_that_it_means_nothing() -> None:
     bad = Impairment(loss=0.1, duplication=0.1)
     config = ClusterConfig(workers=3, window_slots=4)
-    switch = Listener(lanes=config.lanes)
+    switch = Listener(lanes_per_frame=config.lanes_per_frame)
     cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), switch=switch, seed=5)
     random = np.random.default_rng(5)
     for dtype in (np.float32, np.uint16, np.int32):
-        cluster.allreduce([(random.standard_normal(40 * config.lanes) * 1e4).astype(dtype) for _ in range(3)])
+        cluster.allreduce([(random.standard_normal(40 * config.lanes_per_frame) * 1e4).astype(dtype) for _ in range(3)])
     refused = Header(kind=Kind.CONTRIBUTION, job=config.job, epoch=config.epoch, slot=999, cookie=config.cookie(0))
     switch.process(1, build_frame(config.address(0), SWITCH_ADDRESS, refused))
     assert {header.kind for header in switch.heard} == {Kind.CONTRIBUTION, Kind.RESULT, Kind.HELD, Kind.REJECT}

@@ -18,7 +18,7 @@ def test_each_slot_that_has_contributed_repeats_its_last_round_and_no_other(bloc
     config = ClusterConfig(workers=2, window_slots=SLOTS)
     cluster = Cluster(config)
     for _ in range(operations):
-        cluster.allreduce([np.ones(blocks * config.lanes, np.float32) for _ in range(2)])
+        cluster.allreduce([np.ones(blocks * config.lanes_per_frame, np.float32) for _ in range(2)])
     engine = cluster.workers[0].engine
     sequences = np.asarray(engine._state.rows)["sequence"].reshape(SLOTS, 2)
     contributed = sequences.max(axis=1) > 0
@@ -41,7 +41,7 @@ def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
         for worker in cluster.workers:
             way = Impairment(delay_s=delay_s)
             cluster.network.connect(worker.port, LinkConditions(up=way, down=way), worker.take)
-        cluster.allreduce([np.ones(100 * cluster.config.lanes, np.float32) for _ in range(2)])
+        cluster.allreduce([np.ones(100 * cluster.config.lanes_per_frame, np.float32) for _ in range(2)])
         assert core["smoothed_s"] == pytest.approx(2 * delay_s, rel=0.05)
         assert 0 <= core["variation_s"] < 0.1 * delay_s
         assert core["timeout_s"] == pytest.approx(core["smoothed_s"] + 4 * core["variation_s"])
@@ -60,7 +60,7 @@ def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
         send(port, frame)
 
     cluster.network.send = note  # type: ignore[method-assign]
-    cluster.allreduce([np.ones(40 * cluster.config.lanes, np.float32) for _ in range(2)])
+    cluster.allreduce([np.ones(40 * cluster.config.lanes_per_frame, np.float32) for _ in range(2)])
     counts = first.engine.counts
     assert (counts[Count.FRAMES_SENT], counts[Count.BYTES_SENT]) == (len(sent), sum(sent))
     assert counts[Count.PROBES] + counts[Count.OVERTAKEN] > 0

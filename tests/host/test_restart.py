@@ -26,7 +26,7 @@ class Mortal(ReferenceSwitch):
     """A switch that dies before some of its frames, and is back with its entries after some more."""
 
     def __init__(self, deaths: set[int], away_frames: int = 0) -> None:
-        super().__init__(lanes=LANES)
+        super().__init__(lanes_per_frame=LANES)
         self._deaths = deaths
         self._away_frames = away_frames
         self._away = 0
@@ -108,7 +108,7 @@ def run_through(
     """Run allreduces over a mortal switch, and check them."""
     switch = Mortal(deaths, away_frames)
     bad = Impairment(loss=loss, reordering=loss, duplication=loss, reordering_s=late_s)
-    config = ClusterConfig(workers=workers, window_slots=window, lanes=LANES, timeout_s=50.0, reading_s=1e-5)
+    config = ClusterConfig(workers=workers, window_slots=window, lanes_per_frame=LANES, timeout_s=50.0, reading_s=1e-5)
     cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), switch=switch, seed=seed)
     for rank in range(workers):
         switch.admit(config.member(rank))
@@ -158,7 +158,7 @@ def test_sums_are_right_whenever_the_switch_is_restarted(
 def test_a_rank_that_is_through_still_helps_one_that_is_not() -> None:
     """The last result reaches all ranks but one, and the switch is restarted before that one can ask for it again."""
     switch = Mortal(set())
-    cluster = Cluster(ClusterConfig(workers=3, lanes=LANES, timeout_s=50.0), switch=switch)
+    cluster = Cluster(ClusterConfig(workers=3, lanes_per_frame=LANES, timeout_s=50.0), switch=switch)
     for rank in range(3):
         switch.admit(cluster.config.member(rank))
     arrays = [np.full(LANES, rank + 1, np.int32) for rank in range(3)]
@@ -197,7 +197,7 @@ class Stranded:
 
     def __init__(self, *, takes: bool) -> None:
         """Let rank 0 take that result, or keep it on the way."""
-        self.cluster = Cluster(ClusterConfig(workers=2, lanes=LANES, timeout_s=1e6))
+        self.cluster = Cluster(ClusterConfig(workers=2, lanes_per_frame=LANES, timeout_s=1e6))
         self.array = np.full(LANES, 2, np.int32)
         self.copies: list[bytes] = []
         first, second = self.cluster.workers
@@ -273,7 +273,7 @@ def test_without_a_restart_nothing_is_recalled() -> None:
 
 
 def test_rows_that_moved_are_sent_from_where_they_are() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, lanes=LANES, reading_s=1e3))
+    cluster = Cluster(ClusterConfig(workers=2, lanes_per_frame=LANES, reading_s=1e3))
     arrays = [np.arange(LANES * 40, dtype=np.int32) for _ in range(2)]
     for rank in range(2):
         cluster.submit(rank, arrays[rank])

@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, phase: Phase) -> None:
         reading_s = 1e3 if phase is Phase.BLOCKED else 0.0
-        self.cluster = Cluster(ClusterConfig(workers=2, window_slots=1, lanes=LANES, reading_s=reading_s))
+        self.cluster = Cluster(ClusterConfig(workers=2, window_slots=1, lanes_per_frame=LANES, reading_s=reading_s))
         self.engine = self.cluster.workers[0].engine
         self.results: list[bytes] = []
         first = self.cluster.workers[0]
@@ -195,7 +195,7 @@ def test_contributed() -> None:
 
 
 def test_overtaken() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, window_slots=16, lanes=LANES))
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=16, lanes_per_frame=LANES))
     cluster.allreduce([np.ones(LANES * 200, np.int32) for _ in range(2)])  # round-trip times are known now
     send = cluster.network.send
     lost: list[bytes] = []

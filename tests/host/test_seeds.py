@@ -29,7 +29,7 @@ def sums(
     found = []
     for step in range(3):
         random = np.random.default_rng(step)
-        arrays = [random.standard_normal(40 * config.lanes).astype(dtype) for _ in range(config.workers)]
+        arrays = [random.standard_normal(40 * config.lanes_per_frame).astype(dtype) for _ in range(config.workers)]
         cluster.allreduce(arrays, lanes=lanes)
         assert len({array.tobytes() for array in arrays}) == 1
         found.append(arrays[0].tobytes())
@@ -41,7 +41,7 @@ def sums(
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_runs_of_a_program_get_the_same_bits(lanes: str, build: int, dtype: str) -> None:
     def config(**other: Any) -> ClusterConfig:
-        return ClusterConfig(workers=WORKERS, lanes=build, timeout_s=1e3, **other)
+        return ClusterConfig(workers=WORKERS, lanes_per_frame=build, timeout_s=1e3, **other)
 
     first = sums(config(), dtype, lanes)
     for other in (config(job=8), config(job=300, epoch=9, first_number=77, first_slot=0), config(window_slots=3)):
@@ -57,7 +57,7 @@ def test_lanes_that_do_not_round_at_random_know_no_seed() -> None:
 
 
 def test_what_is_drawn_differs_between_ranks_and_from_one_operation_to_the_next() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, lanes=64))
+    cluster = Cluster(ClusterConfig(workers=2, lanes_per_frame=64))
     value = np.float32(0.3)
     found = []
     for _ in range(2):
@@ -99,5 +99,5 @@ def test_a_seed_is_given_on_the_command_line_or_in_the_program(links: str, own: 
     command = [sys.executable, "-m", "switchsum", "run", *options, "--", sys.executable, "-c", PROGRAM]
     done = subprocess.run([*command, json.dumps(own)], capture_output=True, text=True, check=True, timeout=250)
     arrays = [np.random.default_rng(rank).standard_normal(50_000).astype(np.float32) for rank in range(2)]
-    Cluster(ClusterConfig(workers=2, lanes=256, rounding_seed=seed)).allreduce(arrays, lanes="int8")
+    Cluster(ClusterConfig(workers=2, lanes_per_frame=256, rounding_seed=seed)).allreduce(arrays, lanes="int8")
     assert set(re.findall("bits (.*)", done.stdout)) == {hashlib.sha256(arrays[0].tobytes()).hexdigest()}

@@ -23,7 +23,7 @@ from .test_program import load
 LANES = 128
 STRANGER = Address(mac=0x02_00_00_00_09_09, ip=0x0A_00_00_63, port=666)
 STRANGERS_PORT = 9
-CONFIG = ClusterConfig(workers=3, lanes=LANES, window_slots=4)
+CONFIG = ClusterConfig(workers=3, lanes_per_frame=LANES, window_slots=4)
 LANES_OF_EVIL = b"\x7f" * payload_bytes(LANES)
 
 

@@ -79,7 +79,7 @@ def run_some(cluster: Cluster, random: np.random.Generator, operations: int = 4)
     """Run overlapping allreduces and check them."""
     config = cluster.config
     most = 40 if config.workers <= 8 else 10
-    inputs = [draw_arrays(random, config.workers, config.lanes, most) for _ in range(operations)]
+    inputs = [draw_arrays(random, config.workers, config.lanes_per_frame, most) for _ in range(operations)]
     outputs = [[array.copy() for array in arrays] for arrays in inputs]
     for results in outputs:
         for rank, array in enumerate(results):
@@ -87,7 +87,7 @@ def run_some(cluster: Cluster, random: np.random.Generator, operations: int = 4)
     before = [len(worker.finished) for worker in cluster.workers]
     cluster.run(lambda: all(len(w.finished) == n + operations for w, n in zip(cluster.workers, before, strict=True)))
     for arrays, results in zip(inputs, outputs, strict=True):
-        check_sums(arrays, results, config.lanes)
+        check_sums(arrays, results, config.lanes_per_frame)
 
 
 @pytest.mark.timeout(240)
@@ -96,14 +96,16 @@ def run_some(cluster: Cluster, random: np.random.Generator, operations: int = 4)
     seed=st.integers(0, 2**32 - 1),
     links=st.lists(LINKS, min_size=4, max_size=4),
     workers=st.integers(2, 8) | st.integers(2, MOST_WORKERS),
-    lanes=st.sampled_from([1, 4, 16]),
+    lanes_per_frame=st.sampled_from([1, 4, 16]),
     window=st.sampled_from([1, 3, 16]),
     first_number=st.sampled_from([0, 1, 0xFFFF_FFFE]),
 )
 def test_sums_are_right_on_any_network(
-    seed: int, links: list[LinkConditions], workers: int, lanes: int, window: int, first_number: int
+    seed: int, links: list[LinkConditions], workers: int, lanes_per_frame: int, window: int, first_number: int
 ) -> None:
-    config = ClusterConfig(workers=workers, lanes=lanes, window_slots=window, first_number=first_number, timeout_s=1e3)
+    config = ClusterConfig(
+        workers=workers, lanes_per_frame=lanes_per_frame, window_slots=window, first_number=first_number, timeout_s=1e3
+    )
     own = [links[rank % len(links)] for rank in range(workers)]
     run_some(Cluster(config, links=own, seed=seed), np.random.default_rng(seed))
 
@@ -119,7 +121,7 @@ def test_a_lost_frame_costs_each_member_a_bounded_number_of_transmissions(
     seed: int, workers: int, window: int, loss: float
 ) -> None:
     bad = Impairment(loss=loss)
-    config = ClusterConfig(workers=workers, lanes=4, window_slots=window, timeout_s=1e3)
+    config = ClusterConfig(workers=workers, lanes_per_frame=4, window_slots=window, timeout_s=1e3)
     cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), seed=seed)
     run_some(cluster, np.random.default_rng(seed))
     assert repeats(cluster) <= REPEATS_PER_LOSS * workers * cluster.network.lost + REPEATS_AT_AN_END * workers
@@ -128,7 +130,7 @@ def test_a_lost_frame_costs_each_member_a_bounded_number_of_transmissions(
 @settings(max_examples=EXAMPLES // 3)
 @given(seed=st.integers(0, 2**32 - 1), workers=st.integers(2, 6), cut=st.sets(st.integers(0, 5), min_size=1))
 def test_a_partition_only_costs_time(seed: int, workers: int, cut: set[int]) -> None:
-    config = ClusterConfig(workers=workers, lanes=4, window_slots=8, timeout_s=1e3)
+    config = ClusterConfig(workers=workers, lanes_per_frame=4, window_slots=8, timeout_s=1e3)
     links = [LinkConditions(outages=((100e-6, 0.5),) if rank in cut else ()) for rank in range(workers)]
     cluster = Cluster(config, links=links, seed=seed)
     run_some(cluster, np.random.default_rng(seed))
@@ -165,7 +167,7 @@ def test_no_repeats_without_loss() -> None:
 
 def test_corruption_on_the_way_up_is_caught_by_checksums() -> None:
     bad = LinkConditions(up=Impairment(corruption=0.05))
-    switch = ReferenceSwitch(lanes=8)
+    switch = ReferenceSwitch(lanes_per_frame=8)
     cluster = Cluster(ClusterConfig(workers=3, checksum=True), links=bad, switch=switch, seed=1)
     random = np.random.default_rng(1)
     for _ in range(10):
@@ -222,7 +224,7 @@ def test_a_broken_rule_gives_wrong_sums(broken: type[ReferenceSwitch]) -> None:
         cluster = Cluster(
             ClusterConfig(workers=3, window_slots=2),
             links=LinkConditions(up=bad, down=bad),
-            switch=broken(lanes=8),
+            switch=broken(lanes_per_frame=8),
             seed=seed,
         )
         random = np.random.default_rng(seed)

@@ -25,8 +25,8 @@ from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
 
-CONFIG = ClusterConfig(workers=2, lanes=64)
-FRAME = FRAME_BYTES + payload_bytes(CONFIG.lanes)
+CONFIG = ClusterConfig(workers=2, lanes_per_frame=64)
+FRAME = FRAME_BYTES + payload_bytes(CONFIG.lanes_per_frame)
 
 
 def raw_transport() -> Any:
@@ -55,7 +55,7 @@ def interface(network_namespace: None) -> Iterator[str]:
 @pytest.mark.root
 def test_the_link_of_the_page_adds(interface: str) -> None:
     links = [raw_transport()(interface, rows=2 * CONFIG.window_slots, frame_bytes=FRAME) for _ in range(2)]
-    switch = ReferenceSwitch(lanes=CONFIG.lanes)
+    switch = ReferenceSwitch(lanes_per_frame=CONFIG.lanes_per_frame)
     made = []
     for rank, link in enumerate(links):
         engine_config = CONFIG.engine(rank)
@@ -130,8 +130,8 @@ class Raising(LocalTransport):
 
 @pytest.mark.parametrize("name", ["receive", "release", "send", "after send", "wait"])
 def test_what_a_method_raises_is_raised_once_and_the_loop_goes_on_from_there(name: str) -> None:
-    config = ClusterConfig(workers=1, lanes=64)
-    switch = ReferenceSwitch(lanes=64)
+    config = ClusterConfig(workers=1, lanes_per_frame=64)
+    switch = ReferenceSwitch(lanes_per_frame=64)
     switch.admit(config.member(0))
     rows = 2 * config.window_slots
     link = Raising(LocalNetwork(switch), 1, config.address(0), rows=rows, frame_bytes=FRAME)
@@ -168,8 +168,8 @@ class Reopened(LocalTransport):
 
 
 def test_what_begins_after_a_link_was_opened_again_is_packed_into_its_new_rows() -> None:
-    config = ClusterConfig(workers=1, lanes=64)
-    switch = ReferenceSwitch(lanes=64)
+    config = ClusterConfig(workers=1, lanes_per_frame=64)
+    switch = ReferenceSwitch(lanes_per_frame=64)
     switch.admit(config.member(0))
     rows = 2 * config.window_slots
     link = Reopened(LocalNetwork(switch), 1, config.address(0), rows=rows, frame_bytes=FRAME)

@@ -43,13 +43,13 @@ def make_rig(request: pytest.FixtureRequest, growth_bytes: int) -> Rig:
     """Return a switch with a job of four workers."""
     engine, lanes = request.param
     if engine != "bmv2":
-        return Rig(Embedded(lanes, engine), workers=WORKERS, lanes=lanes, growth_bytes=growth_bytes)
+        return Rig(Embedded(lanes, engine), workers=WORKERS, lanes_per_frame=lanes, growth_bytes=growth_bytes)
     running = request.getfixturevalue("bmv2s")
     if lanes in running and running[lanes].child.process.poll() is None:
         running[lanes].reset()
     else:  # the first use, or the test before has seen BMv2 end
         running[lanes] = Bmv2(lanes)
-    return Rig(running[lanes], workers=WORKERS, lanes=lanes, growth_bytes=LIMITED_GROWTH)
+    return Rig(running[lanes], workers=WORKERS, lanes_per_frame=lanes, growth_bytes=LIMITED_GROWTH)
 
 
 @pytest.fixture(params=EMBEDDED + BMV2)

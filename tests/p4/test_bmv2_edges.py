@@ -32,14 +32,14 @@ def complete_without_payload(rig: Rig) -> dict[int, list[object]]:
     """Complete a round in which only the first rank has lanes; return the answers to the last one."""
     answers: dict[int, list[object]] = {}
     for rank in range(rig.workers):
-        lanes = np.full(rig.lanes, 7, dtype=np.int32) if rank == 0 else None
+        lanes = np.full(rig.lanes_per_frame, 7, dtype=np.int32) if rank == 0 else None
         answers = {port: list(packets) for port, packets in rig.contribute(rank, 1, lanes).items()}
     return answers
 
 
 def test_a_frame_that_grows_too_far_stops_bmv2() -> None:
     with Bmv2(256) as bmv2:
-        rig = Rig(bmv2, workers=WORKERS, lanes=256, growth_bytes=65535)  # as if growth were unlimited
+        rig = Rig(bmv2, workers=WORKERS, lanes_per_frame=256, growth_bytes=65535)  # as if growth were unlimited
         with contextlib.suppress(ChildProcessError):  # it may be seen to have ended while we wait for an answer
             assert complete_without_payload(rig) == {}
         assert bmv2.child.process.wait(timeout=patience(10)) == -signal.SIGABRT
@@ -47,7 +47,7 @@ def test_a_frame_that_grows_too_far_stops_bmv2() -> None:
 
 def test_the_program_refuses_what_would_grow_too_far() -> None:
     with Bmv2(256) as bmv2:
-        rig = Rig(bmv2, workers=WORKERS, lanes=256, growth_bytes=LIMITED_GROWTH)
+        rig = Rig(bmv2, workers=WORKERS, lanes_per_frame=256, growth_bytes=LIMITED_GROWTH)
         rig.padding = b""
         answers = rig.contribute(0, 1)
         assert answers[1][0].header.reason == Reason.PADDING
@@ -56,7 +56,7 @@ def test_the_program_refuses_what_would_grow_too_far() -> None:
 
 def burst_survivors(bmv2: Bmv2, burst: int = BURST) -> int:
     """Send a burst while BMv2 is stopped; return how many frames it then answers."""
-    rig = Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
+    rig = Rig(bmv2, workers=WORKERS, lanes_per_frame=bmv2.lanes_per_frame, growth_bytes=LIMITED_GROWTH)
     rig.contribute(0, 1)
     pid = bmv2.child.process.pid
     os.kill(pid, signal.SIGSTOP)
@@ -92,12 +92,12 @@ def test_a_burst_that_fills_the_ring_survives_where_egress_queues_are_as_long() 
 
 def results_after_reload(bmv2: Bmv2, *, delete: bool) -> int:
     """Load the program a second time; return how many results rank 0 gets of one round."""
-    Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
+    Rig(bmv2, workers=WORKERS, lanes_per_frame=bmv2.lanes_per_frame, growth_bytes=LIMITED_GROWTH)
     if delete:
         bmv2.delete_group(GROUP)
         bmv2.delete_group(FLOOD_GROUP)
     bmv2.load()
-    rig = Rig(bmv2, workers=WORKERS, lanes=bmv2.lanes, growth_bytes=LIMITED_GROWTH)
+    rig = Rig(bmv2, workers=WORKERS, lanes_per_frame=bmv2.lanes_per_frame, growth_bytes=LIMITED_GROWTH)
     results = complete_without_payload(rig)[1]
     assert all(packet.header.kind == Kind.RESULT and packet.source == SWITCH for packet in results)  # type: ignore[attr-defined]
     return len(results)

@@ -135,7 +135,7 @@ def test_the_switch_combines_lanes_of_every_format(compiled: Path, engine: Engin
     program = (compiled / "p4src" / "compiled" / f"switchsum_{LANES}.json").read_bytes()
     embedded.pipeline = Pipeline.load(program, engine=engine)
     number = runpy.run_path(str(compiled / "protocol" / "frame.py"))["Operator"].XOR
-    rig = Rig(embedded, workers=3, lanes=LANES)
+    rig = Rig(embedded, workers=3, lanes_per_frame=LANES)
     random = np.random.default_rng(2)
     for serial, lane_format in enumerate(LaneFormat, 1):
         rows = random.integers(-(1 << 31), 1 << 31, (3, LANES)).astype(np.int32)

@@ -49,7 +49,7 @@ Sums = npt.NDArray[np.int64]
 
 
 def some_lanes(rig: Rig, bits: int = 28) -> Lanes:
-    return RNG.integers(-(1 << bits), 1 << bits, rig.lanes, dtype=np.int32)
+    return RNG.integers(-(1 << bits), 1 << bits, rig.lanes_per_frame, dtype=np.int32)
 
 
 def run_round(rig: Rig, number: int, **fields: int) -> Sums:
@@ -217,7 +217,7 @@ def test_lanes_of_every_format_have_a_maximum_a_minimum_and_a_union(
 ) -> None:
     limits = np.iinfo(kind)
     for number, (operator, combine) in enumerate(COMBINATIONS.items(), 1):
-        values = np.frombuffer(RNG.bytes(rig.workers * rig.lanes * 4), kind).reshape(rig.workers, -1).copy()
+        values = np.frombuffer(RNG.bytes(rig.workers * rig.lanes_per_frame * 4), kind).reshape(rig.workers, -1).copy()
         values[:, :4] = limits.min, limits.max, 0, -1
         values[0, :4] = limits.max, limits.min, -1, 0
         values[:, 4:8] = values[0, 4:8]
@@ -238,7 +238,7 @@ def test_lanes_of_every_format_add_and_overflow_apart(rig: Rig, lane_format: Lan
     def lanes(values: Sums) -> Lanes:
         return np.frombuffer(values.astype(kind).tobytes(), dtype=">i4").astype(np.int32)
 
-    count = rig.lanes * 32 // bits
+    count = rig.lanes_per_frame * 32 // bits
     half = 1 << (bits - 1)
     exact = object if bits == 64 else np.int64
     calm = RNG.integers(-(half // rig.workers), half // rig.workers, (rig.workers, count))
@@ -474,7 +474,7 @@ def test_growth_is_limited_by_padding(limited_rig: Rig) -> None:
         rig.padding = padding
     for rank in range(rig.workers):
         answers = rig.contribute(rank, 2, some_lanes(rig) if rank == 0 else None)
-    assert all(len(packet.payload) == 4 * rig.lanes for [packet] in answers.values())
+    assert all(len(packet.payload) == 4 * rig.lanes_per_frame for [packet] in answers.values())
 
 
 def ethernet(destination: int, source: int, ethertype: int, body: bytes) -> bytes:

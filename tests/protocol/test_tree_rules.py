@@ -107,7 +107,7 @@ class World:
 
     def __init__(self, children: list[list[int]], rounds: int, random: Random, switch: type[TreeSwitch]) -> None:
         self.children, self.random = children, random
-        self.switches = [switch(lanes=LANES, address=switch_address(at)) for at in range(len(children))]
+        self.switches = [switch(lanes_per_frame=LANES, address=switch_address(at)) for at in range(len(children))]
         self.parent = {child: at for at, ones in enumerate(children) for child in ones}
         ranks = [child for ones in children for child in ones if child >= 0]
         size = (len(ranks), rounds, LANES)
@@ -387,7 +387,7 @@ def test_what_the_switch_above_has_to_say_reaches_all_members(kind: Kind, reason
 
 
 def test_a_leaf_of_two_trees_sends_each_slot_to_its_own_root() -> None:
-    leaf = TreeSwitch(lanes=LANES, address=switch_address(1))
+    leaf = TreeSwitch(lanes_per_frame=LANES, address=switch_address(1))
     for tree in (0, 1):
         above = Upstream(
             job=JOB,

@@ -32,7 +32,9 @@ def make_groups(ranks: int) -> list[Any]:
     from switchsum.torch.group import SwitchGroup
 
     store = dist.HashStore()
-    made = communicators(ranks, config=ClusterConfig(workers=ranks, lanes=256, window_slots=16, timeout_s=patience(50)))
+    made = communicators(
+        ranks, config=ClusterConfig(workers=ranks, lanes_per_frame=256, window_slots=16, timeout_s=patience(50))
+    )
 
     def make(rank: int) -> Any:
         return SwitchGroup(store, rank, ranks, timedelta(seconds=patience(20)), lambda: made[rank], lambda: None)

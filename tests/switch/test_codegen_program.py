@@ -20,7 +20,7 @@ FRAMES = {128: 10_000, 256: 3_000, 2048: 3_000}
 @pytest.mark.parametrize("lanes", LANE_BUILDS)
 def test_both_engines_do_the_same_with_random_frames(lanes: int) -> None:
     engines = [Embedded(lanes, "interpreter"), Embedded(lanes, "native")]
-    rigs = [Rig(engine, workers=WORKERS, lanes=lanes) for engine in engines]
+    rigs = [Rig(engine, workers=WORKERS, lanes_per_frame=lanes) for engine in engines]
     for engine in engines:
         stations = f"{FORWARDING}.stations"
         engine.insert(stations, (worker(1).mac,), f"{FORWARDING}.forward", (2,))

@@ -24,7 +24,7 @@ class Traffic:
         self._rig = rig
         self._rng = np.random.default_rng(seed)
         self._numbers = [0xFFFF_FFF0] * 4
-        self._lanes = [self._rng.integers(-(2**31), 2**31, rig.lanes).astype(np.int32) for _ in range(8)]
+        self._lanes = [self._rng.integers(-(2**31), 2**31, rig.lanes_per_frame).astype(np.int32) for _ in range(8)]
 
     def frame(self) -> tuple[int, bytes]:
         """Return a port and what comes in there."""

@@ -109,7 +109,7 @@ def test_a_jobs_life_at_the_command_line(controller: str) -> None:
         2.5,
     )
     assert ask(controller, "job", "show", "digits") == created
-    assert created["lanes"] == 128
+    assert created["lanes_per_frame"] == 128
     assert ask(controller, "job", "list") == [created]
     [resized] = ask(controller, "job", "resize", "digits", "--workers", "2")
     assert (resized["workers"], resized["epoch"]) == (2, (created["epoch"] + 1) & 0xFFFF)

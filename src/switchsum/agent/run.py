@@ -22,7 +22,7 @@ NOBODY = Address(mac=0, ip=0, port=0)
 def examine(options: AgentOptions) -> rpc.JobInfo:
     """Ask the controller about the job and try the link; raises SwitchsumError with what is wrong."""
     with ControllerClient(options.controller, timeout_s=CALL_S) as client:
-        lanes = client.info().lanes
+        lanes_per_frame = client.info().lanes_per_frame
         try:
             job = client.show_job(rpc.JobRequest(job=options.job))
         except UnknownJob as error:
@@ -31,7 +31,8 @@ def examine(options: AgentOptions) -> rpc.JobInfo:
     if outside := [rank for rank in options.ranks if rank >= job.workers]:
         raise UsageError(f"job {job.job!r} has ranks 0 to {job.workers - 1}, not {outside[0]}")
     if not options.link.startswith("shm:"):  # one of those would be a port of the switch for a moment
-        open_transport(options.link, rows=1, frame_bytes=FRAME_BYTES + payload_bytes(lanes), switch=NOBODY).close()
+        frame_bytes = FRAME_BYTES + payload_bytes(lanes_per_frame)
+        open_transport(options.link, rows=1, frame_bytes=frame_bytes, switch=NOBODY).close()
     return job
 
 

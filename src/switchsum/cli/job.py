@@ -117,5 +117,5 @@ def _row(job: rpc.JobInfo) -> Mapping[str, Any]:
         "members": ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)),
         "slots": f"{job.first_slot} to {job.first_slot + job.slot_count - 1}" + " (auto)" * job.fits_slots,
         "in_flight": job.window_slots or "-",
-        "lanes": job.lanes,
+        "lanes_per_frame": job.lanes_per_frame,
     }

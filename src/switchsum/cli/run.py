@@ -36,7 +36,7 @@ def run(
         command=tuple(command),
         switch=switch,
         links=links,
-        lanes=read_lanes(lanes),
+        lanes_per_frame=read_lanes(lanes),
         slots=read_slots(slots),
         loss=loss,
         rate=rate,

@@ -44,8 +44,8 @@ class RunOptions:
     switch: str = "embedded"
     """`embedded`, `bmv2` (found on PATH), or the path of a simple_switch_grpc."""
     links: Links = Links.SHM
-    lanes: int | None = None
-    """32-bit lanes in one packet; None: as many as the links carry (`frame_lanes`)."""
+    lanes_per_frame: int | None = None
+    """Option `--lanes`; None: as many as the links carry (`effective_lanes_per_frame`)."""
     slots: int | None = None
     """Slots of the job; None: as many as its members keep in flight."""
     loss: float = 0.0
@@ -53,7 +53,7 @@ class RunOptions:
     rate: str | None = None
     """Rate of every link and direction, as tc writes it (`200mbit`); veth only."""
     mtu: int | None = None
-    """MTU of every link; None: 1,500, or 9,000 where `lanes` needs more; veth only."""
+    """MTU of every link; None: 1,500, or 9,000 where frames need more; veth only."""
     pcap: str | None = None
     """pcapng file to which every frame of the embedded switch is written."""
     profile: str | None = None
@@ -73,8 +73,8 @@ class RunOptions:
             raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
-        if self.lanes is not None and self.lanes not in LANE_BUILDS:
-            raise UsageError(f"the switch is built for {LANE_BUILDS} lanes, not {self.lanes}")
+        if self.lanes_per_frame is not None and self.lanes_per_frame not in LANE_BUILDS:
+            raise UsageError(f"the switch is built for {LANE_BUILDS} lanes, not {self.lanes_per_frame}")
         if not 0 <= self.loss < 1:
             raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
         if self.rate is not None:
@@ -84,9 +84,9 @@ class RunOptions:
         if self.mtu is not None:
             if self.links is not Links.VETH:
                 raise UsageError("--mtu needs links that have one: --links veth")
-            if self.frame_lanes > largest_build(self.mtu):
+            if self.effective_lanes_per_frame > largest_build(self.mtu):
                 raise UsageError(
-                    f"frames of {self.lanes} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
+                    f"frames of {self.lanes_per_frame} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
                 )
         is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
         if is_name and shutil.which(self.switch) is None:
@@ -97,19 +97,19 @@ class RunOptions:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
 
     @property
-    def frame_lanes(self) -> int:
+    def effective_lanes_per_frame(self) -> int:
         """Lanes in one packet: of the largest build that the links carry, unless another one was asked for.
 
         Memory and the loopback carry any; links of our own making what their MTU allows.
         """
-        if self.lanes is not None:
-            return self.lanes
+        if self.lanes_per_frame is not None:
+            return self.lanes_per_frame
         return largest_build(self.mtu or MTU) if self.links is Links.VETH else max(LANE_BUILDS)
 
     @property
     def link_mtu(self) -> int:
         """MTU of links of our own making: as asked for, else 1,500 where the frames fit it."""
-        return self.mtu or mtu_for(self.frame_lanes)
+        return self.mtu or mtu_for(self.effective_lanes_per_frame)
 
     @property
     def is_embedded(self) -> bool:
@@ -117,9 +117,9 @@ class RunOptions:
         return self.switch == "embedded"
 
 
-def mtu_for(lanes: int) -> int:
+def mtu_for(lanes_per_frame: int) -> int:
     """Return the MTU of links of our own making for frames with so many lanes."""
-    return MTU if lanes <= largest_build(MTU) else JUMBO_MTU
+    return MTU if lanes_per_frame <= largest_build(MTU) else JUMBO_MTU
 
 
 def rate_bits(rate: str) -> float:

@@ -167,7 +167,7 @@ def _start_controller(
     children: Children, options: RunOptions, switch: Switch, laid: Sequence[wires.Wire], scratch: Path
 ) -> str:
     command = ["controller", "--listen", f"unix:{scratch}/controller", "--switch", switch.p4runtime]
-    command += ["--lanes", str(options.frame_lanes)]
+    command += ["--lanes", str(options.effective_lanes_per_frame)]
     if switch.limited is not None:
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
     for wire in laid:  # workers exchange frames before they join, for example in PyTorch's rendezvous

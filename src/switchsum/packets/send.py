@@ -52,7 +52,7 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
     membership = Membership(controller, job=job, rank=rank, world_size=workers)
     reply = membership.reply
     try:
-        with anybody(link, membership.switch, reply.lanes) as place:
+        with anybody(link, membership.switch, reply.lanes_per_frame) as place:
             ready = membership.admit(place.transport, reply.timeout_s)
             known: dict[str, int | str] = {
                 "job": reply.job_number,

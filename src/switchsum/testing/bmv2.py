@@ -78,12 +78,12 @@ def in_namespace(pid: int, action: Callable[[], Result]) -> Result:
 class Bmv2:
     """simple_switch_grpc with ports 1 to 4, whose other ends are raw sockets of the test."""
 
-    def __init__(self, lanes: int, *, offloads: bool = False) -> None:
+    def __init__(self, lanes_per_frame: int, *, offloads: bool = False) -> None:
         self._children = Children()
         self._scratch = tempfile.TemporaryDirectory(prefix="switchsum-test-")
         self._groups: set[int] = set()
         self._packets_in: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.lanes = lanes
+        self.lanes_per_frame = lanes_per_frame
         holder = self._children.start("namespace", ["unshare", "--net", "sleep", "infinity"])
         self._pid = holder.process.pid
         self._await_namespace()
@@ -101,7 +101,7 @@ class Bmv2:
         self.child = self._start()
         self._client = P4RuntimeClient(self._address, on_packet=self._packets_in.put)
         self._connect()
-        program = p4src.load(lanes)
+        program = p4src.load(lanes_per_frame)
         p4info = parse_p4info(program.p4info)
         self.schema = Schema(p4info)
         self._pipeline = Pipeline(p4info=p4info, device_config=program.device_config, cookie=1)

@@ -33,7 +33,7 @@ class ClusterConfig:
     """A job on the virtual network."""
 
     workers: int = 4
-    lanes: int = 8
+    lanes_per_frame: int = 8
     window_slots: int = 8
     first_slot: int = 5
     """Of the switch; not 0, so that slots of the switch and of the job are not taken for one another."""
@@ -78,7 +78,7 @@ class ClusterConfig:
             world_size=self.workers,
             job=self.job,
             epoch=self.epoch,
-            lanes_per_frame=self.lanes,
+            lanes_per_frame=self.lanes_per_frame,
             cookie=self.cookie(rank),
             switch=SWITCH_ADDRESS,
             own=self.address(rank),
@@ -100,7 +100,7 @@ class VirtualTransport(PythonTransport):
     """
 
     def __init__(self, config: ClusterConfig, rank: int, network: Network, clock: VirtualClock) -> None:
-        frame_bytes = FRAME_BYTES + payload_bytes(config.lanes)
+        frame_bytes = FRAME_BYTES + payload_bytes(config.lanes_per_frame)
         self.address = config.address(rank)
         self.max_frame_bytes = frame_bytes
         self.tx_frames = allocate_rows(2 * config.window_slots, frame_bytes)
@@ -245,7 +245,7 @@ class Cluster:
         self.config = config or ClusterConfig()
         self.clock = VirtualClock()
         if switch is None:
-            switch = ReferenceSwitch(lanes=self.config.lanes, growth_bytes=self.config.growth_bytes)
+            switch = ReferenceSwitch(lanes_per_frame=self.config.lanes_per_frame, growth_bytes=self.config.growth_bytes)
         if isinstance(switch, ReferenceSwitch):
             for rank in range(self.config.workers):
                 switch.admit(self.config.member(rank))

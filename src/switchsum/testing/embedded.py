@@ -12,8 +12,8 @@ from switchsum.switch.tables import Entry, Exact
 class Embedded:
     """Our own program on the embedded switch."""
 
-    def __init__(self, lanes: int, engine: EngineName, *, debug: bool = False) -> None:
-        device_config = p4src.load(lanes).device_config
+    def __init__(self, lanes_per_frame: int, engine: EngineName, *, debug: bool = False) -> None:
+        device_config = p4src.load(lanes_per_frame).device_config
         self.pipeline = Pipeline.load(device_config, engine=engine, debug=debug)
 
     def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:

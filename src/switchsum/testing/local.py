@@ -131,8 +131,8 @@ def communicators(
     seed: int = 0,
 ) -> list[Communicator]:
     """Return one communicator per rank, all on one reference switch."""
-    config = config or ClusterConfig(workers=world_size, lanes=256, window_slots=16)
-    switch = ReferenceSwitch(lanes=config.lanes, growth_bytes=config.growth_bytes)
+    config = config or ClusterConfig(workers=world_size, lanes_per_frame=256, window_slots=16)
+    switch = ReferenceSwitch(lanes_per_frame=config.lanes_per_frame, growth_bytes=config.growth_bytes)
     network = LocalNetwork(switch, loss=loss, seed=seed)
     made = []
     for rank in range(world_size):
@@ -142,7 +142,7 @@ def communicators(
             rank + 1,
             config.address(rank),
             rows=2 * config.window_slots,
-            frame_bytes=FRAME_BYTES + payload_bytes(config.lanes),
+            frame_bytes=FRAME_BYTES + payload_bytes(config.lanes_per_frame),
         )
         engine = Engine(config.engine(rank), transport.tx_frames, LEAD_BYTES)
         made.append(Communicator(Driver(engine, transport), LocalMembership(), rank=rank, world_size=world_size))

@@ -68,12 +68,12 @@ class Rig:
     """A switch that is set up for one job of `workers` members."""
 
     def __init__(
-        self, engine: Engine, *, workers: int, lanes: int, growth_bytes: int = 65535, slots: int = SLOT_COUNT
+        self, engine: Engine, *, workers: int, lanes_per_frame: int, growth_bytes: int = 65535, slots: int = SLOT_COUNT
     ) -> None:
         self.engine = engine
         self.workers = workers
-        self.lanes = lanes
-        self.padding = bytes(padding_bytes(lanes, growth_bytes))
+        self.lanes_per_frame = lanes_per_frame
+        self.padding = bytes(padding_bytes(lanes_per_frame, growth_bytes))
         everybody = (1 << workers) - 1
         identity = (SWITCH.mac, SWITCH.ip, SWITCH.port, growth_bytes)
         engine.set_default("SwitchIngress.identity", "SwitchIngress.identify", identity)

@@ -32,8 +32,10 @@ class Tree:
     ) -> None:
         if config.workers % leaves:
             raise ValueError(f"{config.workers} workers cannot be shared out evenly among {leaves} leaves")
-        self.root = TreeSwitch(lanes=config.lanes, address=ROOT_ADDRESS)
-        self.leaves = [TreeSwitch(lanes=config.lanes, address=SWITCH_ADDRESS) for _ in range(leaves)]
+        self.root = TreeSwitch(lanes_per_frame=config.lanes_per_frame, address=ROOT_ADDRESS)
+        self.leaves = [
+            TreeSwitch(lanes_per_frame=config.lanes_per_frame, address=SWITCH_ADDRESS) for _ in range(leaves)
+        ]
         self.passed_up = 0
         """Frames that leaves have sent to the root."""
         self._workers = config.workers // leaves
