@@ -13,7 +13,7 @@ import functools
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.bench import gradients
+from switchsum.host.compress import packed
 from switchsum.host.engine import kernels
 from switchsum.native.memory import address_of
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 
 Array = npt.NDArray[Any]
 
@@ -50,6 +52,14 @@ INPUTS: Final = {
     "heavy": "heavy tails: Student's t with 3 degrees of freedom, each rank's its own",
     "mixed": "layers of different size in one block: normal, times 1, 0.1 or 0.01 in runs of 100 values",
 }
+WORDS: Final = {
+    "Packed(4)": packed.Layout(per_word=4, block=32),
+    "Packed(3)": packed.Layout(per_word=3, block=32),
+    "Packed(2)": packed.Layout(per_word=2, block=32),
+}
+"""Several values to a 32-bit word, 32 of them to a scale."""
+WIDER_SUMS: Final = "8 bits up, 16 down"
+"""What a switch could do that adds lanes of 8 bits in cells of 16: all 127 steps are each rank's own."""
 GRADIENTS: Final = "gpt"
 """Of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
 
@@ -120,6 +130,57 @@ def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: 
         else:
             kernels.unpack_narrow(code, bits // 8, address_of(frame), count, target, step)
     return result
+
+
+def in_words(layout: packed.Layout, arrays: Sequence[Array], own_steps: int = 0) -> Array:
+    """Return the sum of float32 as `Packed` makes it; raises UsageError where words leave too few bits.
+
+    With `own_steps` each rank has so many either way, and the sums are taken to fit elsewhere.
+    """
+    ranks = len(arrays)
+    blocks = [layout.blocks_of(array) for array in arrays]
+    scales = packed.scales_of(np.max([packed.magnitudes(one) for one in blocks], axis=0))
+    steps = own_steps or layout.steps(ranks)
+    digits = [packed.digits_of(one, scales, steps, rank) for rank, one in enumerate(blocks)]
+    if own_steps:
+        total = np.sum(digits, axis=0).astype(np.float32)
+    else:
+        total = layout.part(np.sum([layout.join(one) for one in digits], axis=0, dtype=np.int32))
+    found: Array = (total * (scales / np.float32(steps))).reshape(-1)[: len(arrays[0])]
+    return found
+
+
+def bytes_in_words(layout: packed.Layout, frame_lanes: int = FRAME_LANES) -> float:
+    """Return the bytes of a value, each way, frames' headers included."""
+    return (LANE_BYTES / layout.per_word + 2 / layout.block) * (1 + FRAME_BYTES / (LANE_BYTES * frame_lanes))
+
+
+def finer_row(kind: str, ranks: int) -> str:
+    """Return the L2 errors of float32 between lanes of 8 and of 16 bits."""
+    arrays = draw(kind, ranks, np.dtype(np.float32))
+    exact = exact_sum(arrays)
+
+    def cell(make: Callable[[], Array]) -> str:
+        try:
+            return f"{Error.of(make(), exact).relative:.1e}"
+        except UsageError:
+            return ""
+
+    narrow = [cell(functools.partial(through_lanes, "float32", lanes, arrays)) for lanes in ("int8", "int16")]
+    words = [cell(functools.partial(in_words, layout, arrays)) for layout in WORDS.values()]
+    wider = cell(functools.partial(in_words, WORDS["Packed(4)"], arrays, 127))
+    return f"| {kind} | {ranks} | {' | '.join((narrow[0], *words, narrow[1], wider))} |"
+
+
+def finer_table(ranks: Sequence[int] = RANKS) -> Iterator[str]:
+    """Yield the lines of the table between lanes of 8 and of 16 bits."""
+    header = 1 + FRAME_BYTES / (LANE_BYTES * FRAME_LANES)
+    named = [f"{name}, {bytes_in_words(layout):.2f} B" for name, layout in WORDS.items()]
+    ways = [f"int8 lanes, {header:.2f} B", *named, f"int16 lanes, {2 * header:.2f} B", WIDER_SUMS]
+    yield f"| values | ranks | {' | '.join(ways)} |"
+    yield "|---" * (2 + len(ways)) + "|"
+    for kind in INPUTS:
+        yield from (finer_row(kind, count) for count in ranks)
 
 
 def around_a_ring(arrays: Sequence[Array]) -> Array:
@@ -201,6 +262,8 @@ def publish() -> None:
     parts = [f"{title[0].upper()}{title[1:]}:\n\n" + "\n".join(table(kind)) for kind, title in INPUTS.items()]
     large = "\n".join(table("heavy", ["bfloat16"], frame_lanes=LARGE_FRAME_LANES))
     parts.append(f"Heavy tails again, in frames of {LARGE_FRAME_LANES:,} lanes:\n\n{large}")
+    finer = "\n".join(finer_table())
+    parts.append(f"Between lanes of 8 and of 16 bits: L2 of float32, with the bytes of a value each way:\n\n{finer}")
     PAGE.write_text(text[:before] + "\n\n" + "\n\n".join(parts) + "\n\n" + text[after:])
 
 
@@ -211,10 +274,14 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=tuple(DTYPES))
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
     parser.add_argument("--lanes", type=int, default=FRAME_LANES, help="32-bit lanes in a frame")
+    parser.add_argument("--finer", action="store_true", help="only what is between lanes of 8 and of 16 bits")
     parser.add_argument("--publish", action="store_true", help="write all tables to docs/accuracy.md")
     options = parser.parse_args()
     if options.publish:
         publish()
+        return
+    if options.finer:
+        sys.stdout.write("\n".join((*finer_table(options.ranks), "")))
         return
     for kind, title in {**INPUTS, GRADIENTS: "gradients of a small GPT"}.items():
         if kind == options.inputs or (options.inputs is None and kind in INPUTS):

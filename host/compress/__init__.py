@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .base import Communicates, Compressor, Exchanged, Part, State
 from .feedback import DeepGradientCompression, ErrorFeedback
+from .packed import Packed
 from .powersgd import PowerSgd
 from .quantise import Qsgd, ScaledSign, TernGrad
 from .select import BlockTopK, RandomK, ThresholdTopK, TopK
@@ -15,6 +16,7 @@ __all__ = [
     "DeepGradientCompression",
     "ErrorFeedback",
     "Exchanged",
+    "Packed",
     "Part",
     "PowerSgd",
     "Qsgd",

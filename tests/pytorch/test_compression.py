@@ -37,6 +37,7 @@ def test_what_is_not_right_in_the_mean_has_error_feedback(how: str, inner: type,
 
 def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it() -> None:
     assert isinstance(compressor_of("int8"), NarrowLanes)
+    assert isinstance(compressor_of("int10"), compressors.Packed)
     assert isinstance(compressor_of("qsgd"), compressors.Qsgd)
     assert isinstance(compressor_of("dgc:0.01+int16"), compressors.DeepGradientCompression)
 
@@ -44,7 +45,7 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("gzip", "no compression 'gzip': use one of int16, int8, topk:0.01"),
+        ("gzip", "no compression 'gzip': use one of int16, int10, int8, topk:0.01"),
         ("", "use one of"),
         ("topk", "topk takes a share above 0 and up to 1, as in topk:0.01"),
         ("topk:", "as in topk:0.01"),
@@ -56,6 +57,7 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
         ("topk:0.01+int4", "nothing is called 'int4'; what can be added is"),
         ("topk:0.01+int16+int8", r"lanes twice: topk:0.01\+int16, or topk:0.01\+int8"),
         ("int16+int8", "sends everything, in these lanes; use int16 alone"),
+        ("int10+int8", "three values to 32 bits; use int10 alone"),
         ("qsgd+int16", r"use qsgd alone, or topk:0.01\+int16"),
         ("powersgd:4+int16", "lanes of 32 bits; use powersgd:4 alone"),
         ("dgc:0.01+keep", r"\+keep is topk's, as in topk:0.01\+keep"),

@@ -14,6 +14,7 @@ from switchsum.host.compress import (
     BlockTopK,
     DeepGradientCompression,
     ErrorFeedback,
+    Packed,
     PowerSgd,
     Qsgd,
     TernGrad,
@@ -67,6 +68,11 @@ def _whole(lanes: str) -> Method:
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
         "int16": _whole("int16"),
+        "int10": Method(
+            make=lambda _: Packed(),
+            example="int10",
+            own_lanes="int10 sends everything, three values to 32 bits",
+        ),
         "int8": _whole("int8"),
         "topk": Method(
             make=lambda asked: ErrorFeedback(TopK(asked.number, kept=asked.kept, lanes=asked.lanes)),

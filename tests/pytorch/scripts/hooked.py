@@ -169,6 +169,7 @@ COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
     "BlockTopK": lambda: compress.BlockTopK(0.5, block=32),
     "DeepGradientCompression": lambda: compress.DeepGradientCompression(0.1),
     "ErrorFeedback": lambda: compress.ErrorFeedback(compress.TopK(0.1)),
+    "Packed": compress.Packed,
     "PowerSgd": lambda: compress.ErrorFeedback(compress.PowerSgd(2)),
     "Qsgd": compress.Qsgd,
     "RandomK": lambda: compress.ErrorFeedback(compress.RandomK(0.1)),
@@ -217,7 +218,15 @@ def check_every_compressor() -> None:
 
 def check_names() -> None:
     """A line is enough; ranks have the same parameters, and a second one is refused."""
-    for how in ("int8", "topk:0.1+int16", "topk:0.1+int16+keep", "oktopk:0.1", "blocktopk:0.5+int8", "dgc:0.1+int16"):
+    for how in (
+        "int8",
+        "int10",
+        "topk:0.1+int16",
+        "topk:0.1+int16+keep",
+        "oktopk:0.1",
+        "blocktopk:0.5+int8",
+        "dgc:0.1+int16",
+    ):
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)))
         hook = compress_by_name(model, how)
