@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from checks.bench.choice import Choice
-from checks.bench.compare import OTHERS, measure, records
-from checks.bench.jobs import Job
+from checks.bench.compare import OTHERS, records
+from checks.bench.jobs import Job, measure
 from checks.bench.records import Record
 
 WORKERS = (2, 4, 8, 16)
@@ -28,8 +28,9 @@ def run(choice: Choice) -> list[Record]:
         lanes = choice.lanes or LANES
         large = max((size for size in sizes if size <= INT16_BYTES), default=min(sizes))
         narrow = replace(ours, peer="switchsum-int16", lanes=max(lanes), sizes=(large,))
-        jobs = [(f"{build}", replace(ours, lanes=build)) for build in lanes]
-        jobs += [(f"{narrow.lanes}-int16", narrow)] * (workers == LARGEST_WORKERS)
-        jobs += [(peer, replace(ours, peer=peer)) for peer in choice.peers or OTHERS]
+        jobs = {f"{build}": replace(ours, lanes=build) for build in lanes}
+        if workers == LARGEST_WORKERS:
+            jobs[f"{narrow.lanes}-int16"] = narrow
+        jobs |= {peer: replace(ours, peer=peer) for peer in choice.peers or OTHERS}
         made += records("allreduce.shm", workers, measure(jobs))
     return made

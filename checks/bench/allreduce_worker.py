@@ -1,6 +1,6 @@
-"""One rank of the allreduce benchmarks: `python -m checks.bench.allreduce_worker PEER BYTES,BYTES,... RUNS FILE`.
+"""One rank of the allreduce benchmarks: `python -m checks.bench.allreduce_worker PEER SOCKET`.
 
-All ranks start each run together; rank 0 writes what it measured to FILE as JSON, a list of `Run` for each size.
+All ranks start each run together, when `checks.bench.turns` says so at the SOCKET, and answer there.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -35,6 +36,8 @@ class Run:
     """From the first rank's start to rank 0's end."""
     cpu_seconds: float
     """Of all processes of the job together: ranks, switch, and what they had the kernel do."""
+    worker_seconds: float = 0.0
+    """Of the ranks alone, likewise."""
     own_bytes: int
     """Most memory that rank 0 has used beside the array, less what it had used when it had joined; 0: no more."""
 
@@ -42,42 +45,42 @@ class Run:
 def cpu_seconds() -> float:
     """Return for how long the processes of this one's session have worked: ranks, switch and what starts them."""
     session, total = str(os.getsid(0)), 0
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            if (path / "stat").read_text().rpartition(")")[2].split()[3] != session:
+                continue
+            total += sum(int(task.read_text().split()[0]) for task in path.glob("task/*/schedstat"))
         except OSError:  # it has ended
             continue
-        if fields[3] == session:
-            total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
+    return total / 1e9
 
 
-def measure(peer: Peer, size_bytes: int, runs: int, tolerance: float) -> list[Run]:
-    """Return what each run took; raises AssertionError when a sum is wrong."""
-    before_bytes = most_bytes()
+def measure(peer: Peer, size_bytes: int, tolerance: float, before_bytes: int) -> tuple[Run | None, float]:
+    """Run once; return what it took, which rank 0 knows, and this process's own processor time.
+
+    Raises AssertionError when a sum is wrong.
+    """
     array = np.empty(size_bytes // 4, np.float32)
     repeats = SMALL_REPEATS if size_bytes <= SMALL_BYTES else 1
-    taken = []
-    for run in range(1 + runs):  # the first one warms up
+    for piece, ramp in pieces(array):
+        np.multiply(ramp, np.float32(peer.rank + 1), out=piece)
+    peer.barrier()
+    own, worked = time.process_time(), cpu_seconds() if peer.rank == 0 else 0.0
+    peer.barrier()
+    started = time.perf_counter()
+    peer.allreduce(array)
+    _again(peer, array, repeats - 1, tolerance)
+    seconds = time.perf_counter() - started
+    peer.barrier()
+    own, worked = time.process_time() - own, cpu_seconds() - worked if peer.rank == 0 else 0.0
+    peer.barrier()
+    if repeats == 1:
+        factor = float(sum(range(1, peer.workers + 1)))
         for piece, ramp in pieces(array):
-            np.multiply(ramp, np.float32(peer.rank + 1), out=piece)
-        worked = cpu_seconds() if peer.rank == 0 else 0.0
-        peer.barrier()
-        started = time.perf_counter()
-        peer.allreduce(array)
-        _again(peer, array, repeats - 1, tolerance)
-        seconds = time.perf_counter() - started
-        peer.barrier()
-        worked = cpu_seconds() - worked if peer.rank == 0 else 0.0
-        peer.barrier()
-        if repeats == 1:
-            factor = float(sum(range(1, peer.workers + 1)))
-            for piece, ramp in pieces(array):
-                np.testing.assert_allclose(piece, ramp * np.float32(factor), rtol=tolerance, atol=tolerance * factor)
-        if run:
-            own_bytes = max(0, most_bytes() - before_bytes - size_bytes)
-            taken.append(Run(seconds=seconds / repeats, cpu_seconds=worked / repeats, own_bytes=own_bytes))
-    return taken
+            np.testing.assert_allclose(piece, ramp * np.float32(factor), rtol=tolerance, atol=tolerance * factor)
+    own_bytes = max(0, most_bytes() - before_bytes - size_bytes)
+    run = Run(seconds=seconds / repeats, cpu_seconds=worked / repeats, own_bytes=own_bytes)
+    return run if peer.rank == 0 else None, own / repeats
 
 
 def pieces(array: Array) -> Iterator[tuple[Array, Array]]:
@@ -101,14 +104,19 @@ def _again(peer: Peer, array: Array, times: int, tolerance: float) -> None:
             raise AssertionError(f"{array[0]} instead of {peer.workers}")
 
 
-def main(peer_name: str, sizes: str, runs: int, path: Path) -> None:
-    """Measure all sizes in one job."""
+def main(peer_name: str, path: str) -> None:
+    """Run once for each line of the socket at `path`, with an array of as many bytes, and answer with a line."""
     tolerance = TOLERANCES.get(peer_name, 1e-5)
-    with PEERS[peer_name]() as peer:
-        taken = [measure(peer, int(size), runs, tolerance) for size in sizes.split(",")]
-        if peer.rank == 0:
-            path.write_text(json.dumps([[asdict(run) for run in of_size] for of_size in taken]))
+    with PEERS[peer_name]() as peer, socket.socket(socket.AF_UNIX) as turns:
+        before_bytes = most_bytes()
+        turns.connect(path)
+        with turns.makefile("rw") as lines:
+            for line in lines:
+                run, own_seconds = measure(peer, int(line), tolerance, before_bytes)
+                said = {"run": None if run is None else asdict(run), "own_seconds": own_seconds}
+                lines.write(json.dumps(said) + "\n")
+                lines.flush()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4]))
+    main(*sys.argv[1:])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RUNS = 5
+RUNS = 7
+"""Of so few pairs the smallest and the largest ratio hold the median with a confidence of 98 %."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

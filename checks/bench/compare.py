@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from checks.bench.allreduce_worker import Run
 from checks.bench.choice import size_name
-from checks.bench.jobs import Job, is_there, run
-from checks.bench.records import Record, Samples, record
+from checks.bench.records import Record, Samples, pairs, record
 from switchsum.launch.options import rate_bits
 
 SMALL_BYTES = 100_000
@@ -19,16 +18,6 @@ OTHERS = {"gloo": "gloo", "openmpi": "Open MPI"}
 
 Cell = tuple[str, int]
 """Who (a lane build or a peer), and how many bytes."""
-
-
-def measure(jobs: Iterable[tuple[str, Job]]) -> dict[Cell, list[Run]]:
-    """Run jobs by name, those of them whose programs are installed."""
-    taken = {}
-    for name, job in jobs:
-        if is_there(job.peer):
-            for size, runs in run(job).items():
-                taken[name, size] = runs
-    return taken
 
 
 def records(prefix: str, workers: int, taken: Mapping[Cell, Sequence[Run]], rate: str | None = None) -> list[Record]:
@@ -49,18 +38,21 @@ def _record(
     more = {}
     if size >= SMALL_BYTES:
         more["bus MB/s"] = made.value * 2 * (workers - 1) / workers
-        cpu = sum(one.cpu_seconds for one in runs) / len(runs)
-        more["CPU s/GB"] = cpu / (workers * size / 1e9)
+        gigabytes = workers * size / 1e9
+        more["CPU s/GB"] = sum(one.cpu_seconds for one in runs) / len(runs) / gigabytes
+        if all(one.worker_seconds for one in runs):
+            more["of it a worker's"] = sum(one.worker_seconds for one in runs) / len(runs) / gigabytes
         if size >= LARGE_BYTES:
             more["memory beside"] = runs[-1].own_bytes / size
         if rate is not None:
             more["share of line"] = made.value * 8e6 / rate_bits(rate)
+    intervals = {}
     if name not in OTHERS:
         for other, title in OTHERS.items():
             if (other, size) in taken:
-                theirs = _samples(taken[other, size], size).median
-                more[f"x {title}"] = theirs / made.value if size < SMALL_BYTES else made.value / theirs
-    return dataclasses.replace(made, more=more)
+                ratios = pairs([run.seconds for run in runs], [run.seconds for run in taken[other, size]])
+                more[f"x {title}"], intervals[f"x {title}"] = ratios.median, ratios.interval
+    return dataclasses.replace(made, more=more, intervals=intervals)
 
 
 def _samples(runs: Sequence[Run], size: int) -> Samples:

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from checks.bench.allreduce_worker import Run
-from checks.bench.records import Samples
+from checks.bench.turns import play
 
 LINE_MTU = {128: 1500, 256: 1500, 2048: 9000}
 """MTU of the links on which a lane build is measured, and everybody beside it."""
 UNLIMITED = "unlimited"
 """In place of a rate: the loopback, and no links."""
-TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +30,8 @@ class Job:
     sizes: tuple[int, ...]
     """Bytes of the arrays."""
     runs: int
-    lanes: int = 256
-    """Of switchsum; of the others it chooses the links' MTU."""
+    lanes: int | None = None
+    """Of switchsum, None: its default; of the others it chooses the links' MTU."""
     rate: str | None = None
     """Of every link and direction, as for tc; None: one machine, nothing limited."""
     options: tuple[str, ...] = ()
@@ -43,13 +40,12 @@ class Job:
     @property
     def mtu(self) -> int:
         """Longest packet of the links."""
-        return LINE_MTU[self.lanes]
+        return LINE_MTU[self.lanes or 256]
 
 
 def worker_command(job: Job, path: Path) -> list[str]:
     """Return the command of one rank."""
-    sizes = ",".join(map(str, job.sizes))
-    return [sys.executable, "-m", "checks.bench.allreduce_worker", job.peer, sizes, str(job.runs), str(path)]
+    return [sys.executable, "-m", "checks.bench.allreduce_worker", job.peer, str(path)]
 
 
 def is_there(peer: str) -> bool:
@@ -62,50 +58,33 @@ def is_there(peer: str) -> bool:
     return True
 
 
-def run(job: Job) -> dict[int, list[Run]]:
-    """Run a job to its end; return what each run of each size took."""
-    with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
-        path = Path(scratch, "runs.json")
-        if job.peer.startswith("switchsum"):
-            command = _launched(job, path)
-        elif job.rate is not None or job.peer == "gloo":
-            apart = ["unshare", "--net", "--"] if job.rate is not None else []
-            command = [*apart, sys.executable, "-m", "checks.bench.star", *_star_arguments(job, path)]
-        else:
-            command = ["mpirun", "--oversubscribe", *_as_root(), "-n", str(job.workers), *worker_command(job, path)]
-        subprocess.run(command, check=True, timeout=TIMEOUT_S, start_new_session=True)
-        return _read(job, path)
+def command(job: Job, path: Path) -> list[str]:
+    """Return the command of a job whose ranks wait for their turns at the socket `path`."""
+    ranks = worker_command(job, path)
+    if job.peer.startswith("switchsum"):
+        return [*_launch(job), "--", *ranks]
+    if job.rate is not None or job.peer == "gloo":
+        apart = ["unshare", "--net", "--"] if job.rate is not None else []
+        star = [sys.executable, "-m", "checks.bench.star", job.peer, str(job.workers), job.rate or UNLIMITED]
+        return [*apart, *star, str(job.mtu), *ranks]
+    return ["mpirun", "--oversubscribe", *_as_root(), "-n", str(job.workers), *ranks]
 
 
-def _read(job: Job, path: Path) -> dict[int, list[Run]]:
-    taken = json.loads(path.read_text())
-    return {size: [Run(**run) for run in runs] for size, runs in zip(job.sizes, taken, strict=True)}
+def measure(jobs: Mapping[str, Job]) -> dict[tuple[str, int], list[Run]]:
+    """Run those jobs whose programs are installed, all at the same time and in turn; return the runs of each size."""
+    there = {name: job for name, job in jobs.items() if is_there(job.peer)}
+    plays = {name: (partial(command, job), job.workers, job.sizes) for name, job in there.items()}
+    return play(plays, max((job.runs for job in there.values()), default=0))
 
 
-def _launched(job: Job, path: Path) -> list[str]:
-    launch = [sys.executable, "-m", "switchsum", "run", "-n", str(job.workers), "--lanes", str(job.lanes)]
+def _launch(job: Job) -> list[str]:
+    launch = [sys.executable, "-m", "switchsum", "run", "-n", str(job.workers)]
+    if job.lanes is not None:
+        launch += ["--lanes", str(job.lanes)]
     if job.rate is not None:
         launch += ["--links", "veth", "--rate", job.rate]
-    return [*launch, *(job.options or ("--timeout", "60")), "--", *worker_command(job, path)]
-
-
-def _star_arguments(job: Job, path: Path) -> list[str]:
-    sizes = ",".join(map(str, job.sizes))
-    return [job.peer, str(job.workers), job.rate or UNLIMITED, str(job.mtu), sizes, str(job.runs), str(path)]
+    return [*launch, *(job.options or ("--timeout", "60"))]
 
 
 def _as_root() -> list[str]:
     return ["--allow-run-as-root"] if os.geteuid() == 0 else []
-
-
-def switchsum_seconds(
-    lanes: int, size_bytes: int, *, workers: int = 4, runs: int = 5, options: Sequence[str] = ()
-) -> list[float]:
-    """Run one size under `switchsum run`; returns the seconds of each run."""
-    job = Job(peer="switchsum", workers=workers, sizes=(size_bytes,), runs=runs, lanes=lanes, options=tuple(options))
-    return [one.seconds for one in run(job)[size_bytes]]
-
-
-def rates(seconds: Sequence[float], size_bytes: int) -> Samples:
-    """Turn seconds into MB/s per worker."""
-    return Samples(values=[size_bytes / second / 1e6 for second in seconds])

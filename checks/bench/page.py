@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from checks.bench.accuracy import beside_speed
 from checks.bench.plots import plot
-from checks.bench.records import RESULTS, measured_on, number, spread
+from checks.bench.records import RESULTS, measured_on, number, processor, spread
 
 ROOT: Final = Path(__file__).parents[2]
 BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of figures -->"
@@ -77,24 +77,43 @@ Row = Mapping[str, Any]
 
 
 def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[str]:
-    """Return a Markdown table; with `names` only those records, called so."""
+    """Return a Markdown table, with columns for each kind of processor; with `names` only those records, called so."""
     kept = [row for row in rows if names is None or row["name"] in names]
-    further = list(dict.fromkeys(column for row in kept for column in row.get("more", {}))) if names is None else []
-    ratios = [] if names is None else ["x gloo", "x Open MPI"]
-    has_peer = any(row["peer"] is not None for row in kept)
-    further += [column for column in ratios if any(column in row.get("more", {}) for row in kept)]
-    columns = ["figure", "median", "spread", *(["beside it in the same run", "ratio"] if has_peer else []), *further]
-    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    for row in kept:
-        title = f"`{row['name']}`" if names is None else names[row["name"]]
-        title += beside_speed(row["name"], row["conditions"])
-        cells = [title, f"{number(row['value'])} {row['unit']}", spread(row["spread"])]
-        if has_peer:
-            peer = "" if row["peer"] is None else f"{row['peer']}: {number(row['peer_value'])} {row['unit']}"
-            cells += [peer, "" if row["ratio"] is None else f"{row['ratio']:.2f}"]
-        cells += [number(row["more"][column]) if column in row.get("more", {}) else "" for column in further]
-        lines.append(f"| {' | '.join(cells)} |")
+    kinds = list(dict.fromkeys(processor(row.get("machine", "")) for row in kept))
+    found = {(row["name"], processor(row.get("machine", ""))): row for row in kept}
+    columns = _columns(kept, all_of_them=names is None)
+    heads = [f"{column}, {kind}" if len(kinds) > 1 else column for kind in kinds for column in columns]
+    lines = [f"| {' | '.join(['figure', *heads])} |", "|" + "---|" * (1 + len(heads))]
+    for name in dict.fromkeys(row["name"] for row in kept) if names is None else names:
+        conditions = next((row["conditions"] for row in kept if row["name"] == name), "")
+        title = (f"`{name}`" if names is None else names[name]) + beside_speed(name, conditions)
+        cells = [cell for kind in kinds for cell in _cells(found.get((name, kind)), columns)]
+        lines.append(f"| {' | '.join([title, *cells])} |")
     return lines
+
+
+_PEER: Final = "beside it"
+
+
+def _columns(rows: Sequence[Row], *, all_of_them: bool) -> list[str]:
+    """Return what is said of each record: all that any of them has, or ratios alone."""
+    further = list(dict.fromkeys(column for row in rows for column in row.get("more", {})))
+    ratios = [column for column in further if column.startswith("x ")]
+    peer = [_PEER] if any(row["peer"] is not None for row in rows) else []
+    return ["median", "spread", *peer, *(further if all_of_them else ratios)]
+
+
+def _cells(row: Row | None, columns: Sequence[str]) -> list[str]:
+    if row is None:
+        return ["not measured", *[""] * (len(columns) - 1)]
+    cells = {"median": f"{number(row['value'])} {row['unit']}", "spread": spread(row["spread"])}
+    if row["peer"] is not None:
+        cells[_PEER] = f"{row['peer']}: {number(row['peer_value'])} {row['unit']}; ratio {row['ratio']:.2f}"
+    intervals = row.get("intervals", {})
+    for column, value in row.get("more", {}).items():
+        between = " ({} to {})".format(*map(number, intervals[column])) if column in intervals else ""
+        cells[column] = number(value) + between
+    return [cells.get(column, "") for column in columns]
 
 
 def section(title: str, rows: Sequence[Row]) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -47,6 +48,8 @@ class Record:
     """How many times better than the peer, the better way round for the unit."""
     more: dict[str, float] = field(default_factory=dict)
     """Further figures of the same runs, by what their column is called."""
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """Of those of `more` that are medians of ratios of pairs: what they lie between, with 95 % confidence."""
     command: str = ""
     """What measures it; filled in when it is saved."""
     runs: int = 0
@@ -105,6 +108,11 @@ def record(name: str, samples: Samples, unit: str, conditions: str) -> Record:
     )
 
 
+def pairs(ours: Sequence[float], theirs: Sequence[float]) -> Samples:
+    """Return how many times faster we were in each turn, from the seconds that each took in it."""
+    return Samples(values=[their / our for our, their in zip(ours, theirs, strict=True)])
+
+
 def beside(alone: Record, peer: str, peer_samples: Samples, *, smaller_is_better: bool = False) -> Record:
     """Add the peer's figure of the same run."""
     theirs = peer_samples.median
@@ -157,6 +165,14 @@ def machine() -> str:
     return f"{cpu}, {cores} cores, Linux {platform.release()}, Python {platform.python_version()}, {packages}"
 
 
+def processor(described: str) -> str:
+    """Return the kind of processor of a machine that `machine` has described."""
+    model, _, rest = described.partition(",")
+    model = re.sub(r"\((R|TM)\)|@.*|\b(CPU|Processor|\d+-Core)\b", " ", model, flags=re.IGNORECASE)
+    cores = rest.split(",")[0]
+    return " ".join(model.split()) + ("," + cores if cores else "") or "not recorded"
+
+
 def provenance(load_before: float | None = None) -> dict[str, Any]:
     """Describe where, when and of what figures are that were measured just now, as fields of `Record`."""
     now = os.getloadavg()[0]
@@ -203,11 +219,15 @@ def _openmpi() -> str:
 
 
 def save(records: Sequence[Record], command: str, path: Path = RESULTS, load_before: float | None = None) -> None:
-    """Write records that were measured just now; those of other names that the file already has stay."""
+    """Write records that were measured just now; those of other names or kinds of processor stay."""
     kept = json.loads(path.read_text()) if path.exists() else []
-    names = {item.name for item in records}
     here = provenance(load_before)
-    made = [dataclasses.replace(item, command=command, **here) for item in records]
-    rows = [row for row in kept if row["name"] not in names] + [dataclasses.asdict(item) for item in made]
+    made = [dataclasses.asdict(dataclasses.replace(item, command=command, **here)) for item in records]
+    again = {_key(row) for row in made}
+    rows = [row for row in kept if _key(row) not in again] + made
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(sorted(rows, key=lambda row: str(row["name"])), indent=1) + "\n")
+    path.write_text(json.dumps(sorted(rows, key=_key), indent=1) + "\n")
+
+
+def _key(row: Mapping[str, Any]) -> tuple[str, str]:
+    return row["name"], processor(row.get("machine", ""))

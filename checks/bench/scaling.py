@@ -6,8 +6,8 @@ import os
 from dataclasses import replace
 
 from checks.bench.choice import Choice
-from checks.bench.compare import measure, records
-from checks.bench.jobs import Job
+from checks.bench.compare import records
+from checks.bench.jobs import Job, measure
 from checks.bench.records import Record
 
 RATE = "200mbit"
@@ -22,6 +22,6 @@ def run(choice: Choice) -> list[Record]:
     made: list[Record] = []
     for workers in (choice.workers or WORKERS) if os.geteuid() == 0 else ():
         ours = Job(peer="switchsum", workers=workers, sizes=(SIZE_BYTES,), runs=choice.runs, lanes=LANES, rate=RATE)
-        jobs = [(f"{LANES}", ours), ("gloo", replace(ours, peer="gloo"))]
+        jobs = {f"{LANES}": ours, "gloo": replace(ours, peer="gloo")}
         made += records(f"scaling.{RATE}", workers, measure(jobs), RATE)
     return made

@@ -1,6 +1,6 @@
-"""A star of limited links around a bridge, and one job of gloo, Open MPI or a TCP stream on it.
+"""A star of limited links around a bridge, and a command as every rank of one job of gloo or Open MPI on it.
 
-`unshare --net -- python -m checks.bench.star PEER WORKERS RATE MTU BYTES,... RUNS FILE`: the links are those that
+`unshare --net -- python -m checks.bench.star PEER WORKERS RATE MTU COMMAND...`: the links are those that
 `switchsum run --links veth` lays, but their offloads stay on, and the kernel's bridge stands in the middle.  With
 `unlimited` in place of a rate there are no links, and ranks meet on the loopback.
 """
@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from checks.bench.jobs import UNLIMITED, Job, worker_command
+from checks.bench.jobs import UNLIMITED
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
@@ -67,6 +67,7 @@ def mpirun(children: Children, laid: Sequence[wires.Wire], command: Sequence[str
         "plm_rsh_no_tree_spawn": "1",
         "orte_leave_session_attached": "1",
         "btl": "tcp,self",
+        "mpi_yield_when_idle": "1",  # ranks share cores, as on one machine, where mpirun sees it by itself
         "btl_tcp_if_include": subnet,
         "oob_tcp_if_include": subnet,
     }
@@ -77,24 +78,17 @@ def mpirun(children: Children, laid: Sequence[wires.Wire], command: Sequence[str
     return child.process.wait()
 
 
-def main(peer: str, workers: int, rate: str, mtu: int, sizes: Sequence[int], runs: int, path: Path) -> int:
+def main(peer: str, workers: str, rate: str, mtu: str, *command: str) -> int:
     """Run one job; returns its exit code."""
-    job = Job(peer=peer, workers=workers, sizes=tuple(sizes), runs=runs, rate=rate)
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch, Children() as children:
-        command = worker_command(job, path)
         if rate == UNLIMITED:
-            return start_ranks(children, [command] * workers, "127.0.0.1", "lo")
-        laid = lay(children, workers, rate=rate, mtu=mtu)
+            return start_ranks(children, [command] * int(workers), "127.0.0.1", "lo")
+        laid = lay(children, int(workers), rate=rate, mtu=int(mtu))
         if peer == "openmpi":
             return mpirun(children, laid, command, Path(scratch))
-        if peer == "tcp":
-            command = [sys.executable, "-m", "checks.bench.tcp_stream", str(runs), str(path)]
         inside = [wire.inside(command) for wire in laid]
         return start_ranks(children, inside, format_ip(laid[0].address.ip), wires.WORKER_INTERFACE)
 
 
 if __name__ == "__main__":
-    _, name, count, line, longest, lengths, times, file = sys.argv
-    sys.exit(
-        main(name, int(count), line, int(longest), [int(size) for size in lengths.split(",")], int(times), Path(file))
-    )
+    raise SystemExit(main(*sys.argv[1:]))

@@ -7,8 +7,7 @@ import time
 
 from checks.bench.choice import Choice
 from checks.bench.compare import OTHERS
-from checks.bench.jobs import Job, is_there
-from checks.bench.jobs import run as run_job
+from checks.bench.jobs import Job, is_there, measure
 from checks.bench.records import Record, Samples, record
 
 WORKERS = 4
@@ -34,5 +33,5 @@ def _record(peer: str, runs: int) -> Record:
 def once(peer: str) -> float:
     """Return the seconds from command to end."""
     began = time.perf_counter()
-    run_job(Job(peer=peer, workers=WORKERS, sizes=(4,), runs=1))
+    measure({peer: Job(peer=peer, workers=WORKERS, sizes=(4,), runs=0)})
     return time.perf_counter() - began

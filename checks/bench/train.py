@@ -40,7 +40,7 @@ def on_switch(rate: str, path: Path) -> list[str]:
 
 def on_gloo(rate: str, path: Path) -> list[str]:
     """Return the command that trains on gloo, over a bridge of the kernel or the loopback."""
-    bridge = [sys.executable, "-m", "checks.bench.bridge", str(WORKERS), rate, str(LINE_MTU[LANES])]
+    bridge = [sys.executable, "-m", "checks.bench.star", "gloo", str(WORKERS), rate, str(LINE_MTU[LANES])]
     namespace = [] if rate == UNLIMITED else ["unshare", "--net", "--"]
     return [*namespace, *bridge, *worker("gloo", path)]
 

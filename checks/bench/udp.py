@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from checks.bench.choice import Choice
-from checks.bench.compare import measure, records
-from checks.bench.jobs import Job
+from checks.bench.compare import records
+from checks.bench.jobs import Job, measure
 from checks.bench.records import Record
 
 LANES = (256, 2048)
@@ -21,6 +21,6 @@ def run(choice: Choice) -> list[Record]:
     for workers in choice.workers or WORKERS:
         sizes = tuple(sorted(choice.sizes or SIZES))
         ours = Job(peer="switchsum", workers=workers, sizes=sizes, runs=choice.runs, options=OPTIONS)
-        jobs = [(f"{lanes}", replace(ours, lanes=lanes)) for lanes in choice.lanes or LANES]
+        jobs = {f"{lanes}": replace(ours, lanes=lanes) for lanes in choice.lanes or LANES}
         made += records("allreduce.udp", workers, measure(jobs))
     return made

@@ -1,0 +1,122 @@
+"""Comparisons are made in turn, one run of each, and say how sure they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from checks.bench import compare, page
+from checks.bench.allreduce_worker import Run
+from checks.bench.records import Record, pairs, processor, save
+from checks.bench.turns import Player, in_turn
+
+RANK = """
+import socket, sys
+turns = socket.socket(socket.AF_UNIX)
+turns.connect(sys.argv[1])
+lines = turns.makefile("rw")
+for line in lines:
+    if line == "13\\n":
+        raise SystemExit(3)
+    run = '{"seconds": 0.5, "cpu_seconds": 2, "own_bytes": %s}' % line.strip() if sys.argv[2] == "0" else "null"
+    lines.write('{"run": %s, "own_seconds": 0.25}\\n' % run)
+    lines.flush()
+"""
+
+
+def ranks(path: Path) -> list[str]:
+    python = f"{sys.executable} -S -c '{RANK.replace(chr(39), chr(34) * 3)}' {path}"
+    return ["sh", "-c", f"{python} 0 & one=$!; {python} 1; two=$?; wait $one && exit $two"]
+
+
+def test_a_player_runs_when_it_is_its_turn_and_ends_with_the_block() -> None:
+    with Player(ranks, 2) as player:
+        for size in (4, 8):
+            assert player.play(size) == Run(seconds=0.5, cpu_seconds=2, worker_seconds=0.5, own_bytes=size)
+    assert player._process.returncode == 0
+
+
+def test_a_job_that_ends_before_its_turn_is_an_error() -> None:
+    with pytest.raises(subprocess.CalledProcessError), Player(ranks, 2) as player:
+        player.play(13)
+    with pytest.raises(subprocess.CalledProcessError), Player(lambda _: ["false"], 2) as player:
+        player.play(4)
+
+
+def test_everybody_runs_once_in_each_turn() -> None:
+    played = []
+
+    class Fake:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def play(self, size: int) -> Run:
+            played.append((self.name, size))
+            return Run(seconds=len(played), cpu_seconds=0, own_bytes=0)
+
+    taken = in_turn({"a": Fake("a"), "b": Fake("b")}, {"a": (8, 4), "b": (8,)}, runs=2)
+    assert played == [("a", 4)] * 3 + [("a", 8), ("b", 8)] * 3
+    assert [run.seconds for run in taken["a", 4]] == [2, 3], "the first warms up"
+    assert [run.seconds for run in taken["b", 8]] == [7, 9]
+
+
+def test_a_ratio_is_of_pairs_and_not_of_medians() -> None:
+    ours, theirs = [1.0, 2.0, 4.0, 8.0, 16.0, 1.0, 1.0], [2.0, 4.0, 8.0, 16.0, 32.0, 1.5, 3.0]
+    assert pairs(ours, theirs).median == 2
+    assert pairs(ours, theirs).interval == (1.5, 3)
+
+
+def run_of(seconds: float) -> Run:
+    return Run(seconds=seconds, cpu_seconds=3 * seconds, worker_seconds=seconds, own_bytes=0)
+
+
+def test_a_record_has_the_interval_of_its_ratio_and_the_workers_own_time() -> None:
+    taken = {
+        ("256", 10**6): [run_of(second) for second in (0.1, 0.2, 0.1)],
+        ("gloo", 10**6): [run_of(second) for second in (0.2, 0.4, 0.3)],
+    }
+    ours, _ = compare.records("p", 4, taken)
+    assert ours.more["x gloo"] == pytest.approx(2)
+    assert ours.intervals["x gloo"] == pytest.approx((2, 3))
+    assert ours.more["CPU s/GB"] == pytest.approx(3 * ours.more["of it a worker's"])
+
+
+@pytest.mark.parametrize(
+    ("described", "kind"),
+    [
+        ("AMD EPYC, 2 cores, Linux 6", "AMD EPYC, 2 cores"),
+        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz, 4 cores, Linux 6", "Intel Xeon Platinum 8375C, 4 cores"),
+        ("AMD EPYC 7763 64-Core Processor, 2 cores", "AMD EPYC 7763, 2 cores"),
+        ("", "not recorded"),
+    ],
+)
+def test_a_kind_of_processor_is_its_model_and_its_cores(described: str, kind: str) -> None:
+    assert processor(described) == kind
+
+
+def row(name: str, machine: str, value: float) -> dict[str, object]:
+    one = {"name": name, "machine": machine, "value": value, "unit": "s", "spread": 0.4, "conditions": ""}
+    return {**one, "peer": None, "ratio": None, "more": {"x gloo": 1.5}, "intervals": {"x gloo": (1.25, 1.75)}}
+
+
+def test_each_kind_of_processor_has_columns_of_its_own() -> None:
+    rows = [row("a", "AMD EPYC, 2 cores", 1), row("b", "AMD EPYC, 2 cores", 2), row("b", "Intel Xeon, 2 cores", 3)]
+    head, _, first, second, third = page.table(rows, {"a": "A", "b": "B", "c": "C"})
+    assert head.count("x gloo, AMD EPYC, 2 cores") == head.count("x gloo, Intel Xeon, 2 cores") == 1
+    assert first == "| A | 1 s | 40% (!) | 1.5 (1.25 to 1.75) | not measured |  |  |"
+    assert second == "| B | 2 s | 40% (!) | 1.5 (1.25 to 1.75) | 3 s | 40% (!) | 1.5 (1.25 to 1.75) |"
+    assert third.count("not measured") == 2
+
+
+def test_a_figure_of_another_kind_of_processor_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def measured_on(machine: str, value: float) -> None:
+        monkeypatch.setattr("checks.bench.records.machine", lambda: machine)
+        save([Record(name="a", value=value, unit="s", conditions="")], "command", tmp_path / "records")
+
+    for machine, value in (("AMD EPYC, 2 cores, Linux 1", 1), ("Xeon, 2 cores", 2), ("AMD EPYC, 2 cores, Linux 2", 3)):
+        measured_on(machine, value)
+    text = (tmp_path / "records").read_text()
+    assert ('"value": 1' not in text, '"value": 2' in text, '"value": 3' in text) == (True, True, True)
