@@ -10,14 +10,12 @@ MOST_TEXT: Final = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerReport:
-    """Report: what a member counts by itself, sent after heartbeats; the controller keeps the latest one.
+class WorkerFigures:
+    """What a member counts by itself, since it was connected.
 
-    Texts are cut to `MOST_TEXT` characters; numbers are 0 and more, since the member was connected.
+    Texts are cut to `MOST_TEXT` characters; numbers are 0 and more.
     """
 
-    job: str
-    nonce: int
     host: str = ""
     """Name of its machine."""
     link: str = ""
@@ -51,29 +49,20 @@ class WorkerReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerInfo:
+class WorkerReport(WorkerFigures):
+    """Report: a member sends it after heartbeats; the controller keeps the latest one."""
+
+    job: str
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerInfo(WorkerFigures):
     """One member of a job with its latest report."""
 
     rank: int
     age_s: float = -1.0
-    """Seconds since that report came; -1: there is none, and the fields below mean nothing."""
-    host: str = ""
-    link: str = ""
-    begun: int = 0
-    finished: int = 0
-    operation: str = ""
-    waiting_s: float = 0.0
-    idle_s: float = 0.0
-    collective_s: float = 0.0
-    waiting_slots: int = 0
-    rounds: int = 0
-    frames_sent: int = 0
-    bytes_sent: int = 0
-    frames_received: int = 0
-    bytes_received: int = 0
-    repeats: int = 0
-    held: int = 0
-    duplicates: int = 0
+    """Seconds since that report came; -1: there is none, and the figures mean nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
