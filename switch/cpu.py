@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from .ports.base import CPU_PORT, Addresses, Batch, Counter, PortGroup, PortTable, Words
+from .ports.base import CPU_PORT, Addresses, Batch, PortCounter, PortGroup, PortTable, Words
 
 MAX_WAITING: Final = 4096
 """Packet-outs that may wait for the data plane; further ones are dropped and counted."""
@@ -32,7 +32,7 @@ class CpuPort(PortGroup):
         if frame and len(self._waiting) < MAX_WAITING:
             self._waiting.append(frame)
         else:
-            self.table.counters[self.number, Counter.RX_DROPS] += 1
+            self.table.counters[self.number, PortCounter.RX_DROPS] += 1
 
     def collect(self, batch: Batch) -> None:
         """Append packet-outs to the batch."""
@@ -40,7 +40,7 @@ class CpuPort(PortGroup):
             memory = np.frombuffer(self._waiting.popleft(), np.uint8)
             self._lent.append(memory)  # the batch has its address only: the memory must live until `done`
             batch.append(self.number, memory.ctypes.data, len(memory))
-            self.table.counters[self.number, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(memory))
+            self.table.counters[self.number, [PortCounter.RX_FRAMES, PortCounter.RX_BYTES]] += (1, len(memory))
 
     def done(self) -> None:
         """Free the packet-outs that were collected."""
@@ -50,7 +50,7 @@ class CpuPort(PortGroup):
         """Pass frames to the P4Runtime server."""
         for address, length in zip(addresses.tolist(), lengths.tolist(), strict=True):
             self._packet_in(ctypes.string_at(address, length))
-            self.table.counters[self.number, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
+            self.table.counters[self.number, [PortCounter.TX_FRAMES, PortCounter.TX_BYTES]] += (1, length)
 
     def descriptors(self) -> list[int]:
         """Return no descriptors: the sender of a packet-out wakes the data plane itself."""

@@ -29,7 +29,7 @@ from .batch import CodeEntry, Output
 from .entry import ENTRY_WORDS, call_program
 from .pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from .ports import packet_kernels, shm_kernels, udp_kernels
-from .ports.base import Addresses, Batch, Counters, Words
+from .ports.base import Addresses, Batch, PortCounters, Words
 from .ports.packet import PacketPorts
 from .ports.packet_kernels import PacketWords
 from .ports.port_set import PortSet
@@ -177,7 +177,7 @@ def _run(
     shm: ShmWords | None,
     packet: PacketWords | None,
     udp: UdpWords | None,
-    counters: Counters,
+    counters: PortCounters,
     batch: _Columns,
     program: _Call,
     watching: _Watching,
@@ -234,7 +234,7 @@ def _collect(
     shm: ShmWords | None,
     packet: PacketWords | None,
     udp: UdpWords | None,
-    counters: Counters,
+    counters: PortCounters,
     batch: _Columns,
     pace: Pace,
     now: float,
@@ -260,7 +260,7 @@ def _transmit(
     shm: ShmWords | None,
     packet: PacketWords | None,
     udp: UdpWords | None,
-    counters: Counters,
+    counters: PortCounters,
     program: _Call,
     done: int,
     stopped: _Stopped,

@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "glossary.md"
 TERM = re.compile(r"^\*\*(.+?)\*\*: ", re.MULTILINE)
 PLACE = re.compile(r"`((?:[\w-]+/)+\w+\.(?:py|p4))`(?: `([^`]+)`)?")
+CLASS = re.compile(r"^(?:class ([A-Z]\w+)|([A-Z]\w*[a-z]\w*)(?:: [\w.]+)? = (.+))", re.MULTILINE)
 ASKED_FOR = (
     *(
         "slot",
@@ -52,3 +53,15 @@ def test_what_the_glossary_names_is_in_the_code(path: str, name: str) -> None:
 def test_every_term_is_explained_once() -> None:
     terms = TERM.findall(PAGE.read_text())
     assert len(terms) == len(set(terms))
+
+
+def test_a_name_of_a_floor_means_one_class() -> None:
+    """Aliases of arrays and type variables are short for what they say; `model` is always written in front."""
+    found: dict[tuple[str, str], set[str]] = {}
+    for floor in ("protocol", "native", "switch", "controller", "host"):
+        for path in (ROOT / floor).rglob("*.py"):
+            if path != ROOT / "switch" / "model.py":
+                for name, alias, meaning in CLASS.findall(path.read_text()):
+                    if not meaning.startswith(("npt.", "TypeVar", "Callable")):
+                        found.setdefault((floor, name or alias), set()).add(meaning or str(path))
+    assert {key: places for key, places in found.items() if len(places) > 1} == {}

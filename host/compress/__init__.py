@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Communicates, Compressor, Exchanged, Part, State
+from .base import Communicates, Compressor, CompressorState, Exchanged, Part
 from .feedback import DeepGradientCompression, ErrorFeedback
 from .packed import Packed
 from .powersgd import PowerSgd
@@ -13,6 +13,7 @@ __all__ = [
     "BlockTopK",
     "Communicates",
     "Compressor",
+    "CompressorState",
     "DeepGradientCompression",
     "ErrorFeedback",
     "Exchanged",
@@ -22,7 +23,6 @@ __all__ = [
     "Qsgd",
     "RandomK",
     "ScaledSign",
-    "State",
     "TernGrad",
     "ThresholdTopK",
     "TopK",

@@ -18,7 +18,7 @@ from ..api.handle import Handle
 from ..api.sparse import SparseSum
 
 Floats = npt.NDArray[np.float32]
-State = dict[str, Any]
+CompressorState = dict[str, Any]
 """Numbers, arrays and dictionaries of them, for `torch.save` and the like."""
 Reduced = TypeVar("Reduced", bound=npt.NDArray[Any])
 
@@ -120,7 +120,7 @@ class Compressor(ABC):
         """
         return Begun(mean=self.exchange_parts(comm, parts, flat(values)).mean)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> CompressorState:
         """Return a copy of all that the next exchange depends on."""
         return copy.deepcopy(self._state())
 
@@ -132,21 +132,21 @@ class Compressor(ABC):
         self._restore(copy.deepcopy(dict(state)))
 
     @abstractmethod
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         """Return the state itself."""
 
     @abstractmethod
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         """Take a state over."""
 
 
 class Stateless(Compressor):
     """One that remembers nothing."""
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         pass
 
 

@@ -12,10 +12,10 @@ from ..api.sparse import largest
 from .base import (
     Communicates,
     Compressor,
+    CompressorState,
     Exchanged,
     Floats,
     Part,
-    State,
     Steps,
     check_density,
     count_of,
@@ -46,10 +46,10 @@ class ErrorFeedback(Compressor):
         """Return what is still to be sent."""
         return self._lost[key]
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"lost": self._lost, "inner": self._inner._state()}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._lost = state["lost"]
         self._inner.load_state_dict(state["inner"])
 
@@ -111,10 +111,10 @@ class DeepGradientCompression(Compressor):
         self._accumulated.update((part.key, own) for part, own in split(parts, accumulated))
         return exchanged
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"velocity": self._velocity, "accumulated": self._accumulated, "steps": self._steps}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._velocity, self._accumulated = state["velocity"], state["accumulated"]
         self._steps = Steps(state["steps"])
 

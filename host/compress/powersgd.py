@@ -9,7 +9,7 @@ import numpy as np
 
 from switchsum.protocol.errors import UsageError
 
-from .base import Communicates, Compressor, Exchanged, Floats, Part, State, split
+from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, split
 
 
 class PowerSgd(Compressor):
@@ -72,10 +72,10 @@ class PowerSgd(Compressor):
             found = random.standard_normal((columns, self._rank)).astype(np.float32)
         return found
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"factors": self._factors}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._factors = state["factors"]
 
 

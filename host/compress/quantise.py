@@ -16,10 +16,10 @@ from switchsum.protocol.errors import UsageError
 from .base import (
     Communicates,
     Compressor,
+    CompressorState,
     Exchanged,
     Floats,
     Part,
-    State,
     Stateless,
     Steps,
     name_of,
@@ -62,10 +62,10 @@ class Qsgd(Compressor):
     def _prepared(self, values: Floats) -> Floats:
         return values
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"steps": self._steps}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._steps = Steps(state["steps"])
 
 

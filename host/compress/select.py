@@ -14,10 +14,10 @@ from ..api.sparse import largest, put_blocks, take_blocks
 from .base import (
     Communicates,
     Compressor,
+    CompressorState,
     Exchanged,
     Floats,
     Part,
-    State,
     Stateless,
     Steps,
     check_density,
@@ -107,10 +107,10 @@ class ThresholdTopK(Compressor):
         keep = None if self._kept is None else count_of(self._kept, values.size)
         return exchange_at(comm, values, indices, keep=keep, lanes=self._lanes)
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"thresholds": self._thresholds, "steps": self._steps}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._thresholds, self._steps = state["thresholds"], Steps(state["steps"])
 
 
@@ -149,10 +149,10 @@ class RandomK(Compressor):
         mean[indices] = comm.allreduce(chosen, "average")
         return Exchanged(own=own, mean=mean)
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"steps": self._steps}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._steps = Steps(state["steps"])
 
 

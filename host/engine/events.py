@@ -25,4 +25,4 @@ class Failed:
     """Why."""
 
 
-Event = Finished | Failed
+Outcome = Finished | Failed

@@ -37,7 +37,7 @@ from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
 from switchsum.protocol.wire import Address, lower_headers
 
 from . import machine
-from .events import Event, Failed, Finished
+from .events import Failed, Finished, Outcome
 from .operation import FLOAT_LANES, Operation
 from .prepared import Prepared
 from .state import CORE, OPERATION, OPERATIONS, Count, Failure, Phase, State, allocate
@@ -133,7 +133,7 @@ class Engine:
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Prepared, Arrays]] = {}
-        self._events: deque[Event] = deque()
+        self._events: deque[Outcome] = deque()
         self._silence_s = 0.0
         self._unanswered_s = 0.0
         self._received = 0
@@ -385,7 +385,7 @@ class Engine:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""
         self._state.core[0]["consumed"] = count - self._pushed_before
 
-    def events(self) -> deque[Event]:
+    def events(self) -> deque[Outcome]:
         """Return what has happened, in order; the caller takes each event away once it is done with it.
 
         So none is lost where a signal handler raises in between; one may then come twice.

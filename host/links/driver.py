@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from switchsum.native.trace import NO_SPANS, Trace
 
-from ..engine.events import Event
+from ..engine.events import Outcome
 from ..engine.loop import Loop
 from ..engine.prepared import Prepared
 from ..engine.worker import Engine
@@ -37,7 +37,7 @@ class Driver:
         spans = NO_SPANS if self.trace is None else self.trace.spans
         return Loop(self.engine.state, self.engine.pushed_before, self.transport.operations(), spans)
 
-    def step(self, most_s: float) -> deque[Event]:
+    def step(self, most_s: float) -> deque[Outcome]:
         """Move frames until something has happened or `most_s` is over; return what has happened.
 
         The caller takes each event away once it is done with it.  Raises SwitchLost when the link is broken for good.

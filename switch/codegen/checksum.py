@@ -46,7 +46,7 @@ class _Term:
     in_memory: bool
 
 
-class Checksum:
+class ChecksumCode:
     """Emits one checksum."""
 
     def __init__(

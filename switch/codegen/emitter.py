@@ -179,7 +179,7 @@ class Emitter:
 
 
 @dataclass(slots=True)
-class Packet:
+class PacketArguments:
     """The arguments of a graph's function: a packet and the context."""
 
     hot: Value
@@ -195,7 +195,7 @@ class Packet:
 class Fields:
     """Access to the fields of a packet from one function."""
 
-    def __init__(self, emitter: Emitter, packet: Packet, graph: str) -> None:
+    def __init__(self, emitter: Emitter, packet: PacketArguments, graph: str) -> None:
         self._emit = emitter
         self.packet = packet
         self._program, self._layout = emitter.program, emitter.layout

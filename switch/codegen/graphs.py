@@ -33,7 +33,7 @@ from .emitter import (
     VOID,
     Emitter,
     Fields,
-    Packet,
+    PacketArguments,
     Unit,
     Value,
     constant,
@@ -85,7 +85,7 @@ class GraphEmitter:
         self._program = program
         self._graph: ir.Graph = getattr(program, name)
         self._emit = Emitter(unit, function)
-        self._packet = Packet(*function.args)
+        self._packet = PacketArguments(*function.args)
         self._fields = Fields(self._emit, self._packet, name)
         self._values = Values(self._emit, self._fields)
         self._blocks = [function.append_basic_block(block.name) for block in self._graph]

@@ -13,7 +13,7 @@ import llvmlite.ir as ll
 
 from .. import ir
 from ..hashes import crc_ccitt, reflected_crc
-from .checksum import Checksum
+from .checksum import ChecksumCode
 from .emitter import (
     BIT,
     BYTE,
@@ -60,7 +60,7 @@ class HashEmitter:
         """Return a hash in its own width."""
         if value.algorithm == "csum16":
             address = self._values.wide.address
-            return Checksum(self._emit, self._fields, self._values.integer, address).compute(value)
+            return ChecksumCode(self._emit, self._fields, self._values.integer, address).compute(value)
         address, size = self._buffer(value)
         parts = [(address, size), *([self._payload()] if value.payload else [])]
         if value.algorithm == "identity":

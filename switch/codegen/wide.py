@@ -4,7 +4,7 @@ The problem: a program that adds a chunk of 64 lanes does so in some ten stateme
 register, mask, add, compare, write.  Computed one by one, each would be a loop over 256 bytes that loads and stores
 every intermediate value.
 
-The idea: an assignment only notes *how* the value is made of bytes in memory, as a graph of `Node`s.  A value is
+The idea: an assignment only notes *how* the value is made of bytes in memory, as a graph of `WideNode`s.  A value is
 computed when it must be:
 
 - when the bytes that it is made of are about to change (`_compute_due` with the regions that change);
@@ -53,21 +53,21 @@ _BITWISE = {Op.AND: "and", Op.OR: "or", Op.XOR: "xor"}
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class WideNode:
     """How a wide value is made.  Within a block, nodes that are made alike are one object, and computed once."""
 
     size: int
     """Bytes."""
     form: tuple[object, ...]
-    """As a node of `Shape`, with `Node`s in the place of numbers."""
+    """As a node of `Shape`, with `WideNode`s in the place of numbers."""
     value: Value = None
     """The address of a memory node, the word of a splat, the bit of a condition."""
     region: Region | None = None
     """The region of a memory node's bytes; None if they never change."""
 
-    def parts(self) -> list[Node]:
+    def parts(self) -> list[WideNode]:
         """Return the nodes that this node uses."""
-        return [part for part in self.form if isinstance(part, Node)]
+        return [part for part in self.form if isinstance(part, WideNode)]
 
 
 class WideFields:
@@ -77,14 +77,14 @@ class WideFields:
         self._emit = emitter
         self._fields = fields
         self._integer_of = integer_of
-        self._pending: dict[int, Node] = {}
+        self._pending: dict[int, WideNode] = {}
         """By slot: the value of each field that was read or assigned in this block."""
-        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._nodes: dict[tuple[object, ...], WideNode] = {}
         """By form: the nodes that were made, so that equal ones are one object."""
-        self._words: dict[int, Node] = {}
+        self._words: dict[int, WideNode] = {}
         """By slot: the splat of each narrow field that was repeated, until the field changes (`forget`)."""
 
-    def node(self, value: ir.Expr) -> Node:
+    def node(self, value: ir.Expr) -> WideNode:
         """Return the node of an expression, which must have whole bytes."""
         size = value.width // 8
         match value:
@@ -99,7 +99,7 @@ class WideFields:
             case ir.AddLanes(_, lane, left, right) if lane in PERIODS:
                 return self._made(size, ("add", lane, self.node(left), self.node(right)))
             case ir.Select(_, condition, then, other):
-                test = Node(size, ("condition",), self._integer_of(condition))
+                test = WideNode(size, ("condition",), self._integer_of(condition))
                 return self._made(size, ("select", test, self.node(then), self.node(other)))
             # Operations with a carry cannot be delayed: they are computed at once, into temporary memory.
             case ir.Binary(_, Op.ADD | Op.SUB as op, left, right) if size > LOOP_BYTES and size % LIMB_BYTES == 0:
@@ -115,17 +115,17 @@ class WideFields:
                 return self.memory(size, target, _TEMPORARY)
         return self.from_integer(self._integer_of(value))
 
-    def from_integer(self, value: Value) -> Node:
+    def from_integer(self, value: Value) -> WideNode:
         """Store an integer, which must have whole bytes, and return the node of that memory."""
         target = self._temporary(value.type.width // 8)
         self._emit.store_network(value, target)
         return self.memory(value.type.width // 8, target, _TEMPORARY)
 
-    def memory(self, size: int, address: Value, region: Region | None = None) -> Node:
+    def memory(self, size: int, address: Value, region: Region | None = None) -> WideNode:
         """Return the node of bytes in memory."""
-        return Node(size, ("memory",), address, region)
+        return WideNode(size, ("memory",), address, region)
 
-    def assign(self, slot: int, node: Node) -> None:
+    def assign(self, slot: int, node: WideNode) -> None:
         """Note the new value of a field."""
         self._pending[slot] = node
 
@@ -133,12 +133,12 @@ class WideFields:
         """Note that a narrow field has changed."""
         self._words.pop(slot, None)
 
-    def select(self, slot: int, condition: Value, node: Node) -> None:
+    def select(self, slot: int, condition: Value, node: WideNode) -> None:
         """Note a new value of a field that it gets only if a condition holds."""
-        test = Node(node.size, ("condition",), condition)
+        test = WideNode(node.size, ("condition",), condition)
         self._pending[slot] = self._made(node.size, ("select", test, node, self._field(slot)))
 
-    def zero(self, slot: int) -> Node:
+    def zero(self, slot: int) -> WideNode:
         """Return a zero of the width of a field."""
         return self._constant(0, self._emit.program.fields[slot].width)
 
@@ -173,7 +173,7 @@ class WideFields:
         start = self._emit.at(self.address(ir.Field(total, slot)), first)
         return self._emit.load_bits(self._emit.own_copy(start, last - first), offset % 8, width)
 
-    def write(self, address: Value, node: Node, region: Region, live: set[int]) -> None:
+    def write(self, address: Value, node: WideNode, region: Region, live: set[int]) -> None:
         """Write a value to memory of `region`; `live`: fields that are read afterwards."""
         self._compute_due({region}, live, [(address, node)])
 
@@ -197,19 +197,19 @@ class WideFields:
         self._compute_due(set(), set(stay), [], all_pending=True)
         self._pending = {}
 
-    def _field(self, slot: int) -> Node:
+    def _field(self, slot: int) -> WideNode:
         if slot not in self._pending:
             size = self._emit.program.fields[slot].width // 8
             self._pending[slot] = self.memory(size, self._fields.pointer(slot), ("field", slot))
         return self._pending[slot]
 
     def _compute_due(
-        self, changing: set[Region], live: set[int], outputs: list[tuple[Value, Node]], all_pending: bool = False
+        self, changing: set[Region], live: set[int], outputs: list[tuple[Value, WideNode]], all_pending: bool = False
     ) -> None:
         """Compute the live fields that depend on memory which is about to change, together with `outputs`."""
         # `chosen` grows until it is closed: to compute a field changes that field's storage, on which others may
         # depend.
-        chosen: dict[int, Node] = {}
+        chosen: dict[int, WideNode] = {}
         if all_pending:
             chosen = dict(self._pending)
             changing = {("field", slot) for slot in chosen}
@@ -232,37 +232,37 @@ class WideFields:
             if node.region != ("field", slot) and _depends_on(node, changing):
                 del self._pending[slot]  # it is not live, and its inputs are gone
 
-    def _compute(self, outputs: Iterable[tuple[Value, Node]]) -> None:
+    def _compute(self, outputs: Iterable[tuple[Value, WideNode]]) -> None:
         """Compute values into memory; values of equal size share one kernel."""
-        by_size: dict[int, list[tuple[Value, Node]]] = {}
+        by_size: dict[int, list[tuple[Value, WideNode]]] = {}
         for address, node in outputs:
             by_size.setdefault(node.size, []).append((address, node))
         for size, group in by_size.items():
             shape, arguments = _shape(size, [node for _, node in group], [address for address, _ in group])
             self._emit.build.call(kernel(self._emit.unit, shape), arguments)
 
-    def _made(self, size: int, form: tuple[object, ...]) -> Node:
+    def _made(self, size: int, form: tuple[object, ...]) -> WideNode:
         key = (size, *form)
         if key not in self._nodes:
-            self._nodes[key] = Node(size, form)
+            self._nodes[key] = WideNode(size, form)
         return self._nodes[key]
 
-    def _splat(self, size: int, word: ir.Expr) -> Node:
+    def _splat(self, size: int, word: ir.Expr) -> WideNode:
         key = word.slot if isinstance(word, ir.Field) else None
         if key is None or key not in self._words:
-            made = Node(size, ("splat", word.width), self._integer_of(word))
+            made = WideNode(size, ("splat", word.width), self._integer_of(word))
             if key is None:
                 return made
             self._words[key] = made
         return replace(self._words[key], size=size)
 
-    def _constant(self, number: int, width: int) -> Node:
+    def _constant(self, number: int, width: int) -> WideNode:
         period = period_of(number, width)
         if period is None:
             return self.memory(width // 8, self._emit.unit.constant_bytes(number.to_bytes(width // 8, "big")))
         return self._made(width // 8, ("constant", period, number & ((1 << period) - 1)))
 
-    def _constant_address(self, node: Node) -> Value:
+    def _constant_address(self, node: WideNode) -> Value:
         _, period, word = node.form
         assert isinstance(period, int)
         assert isinstance(word, int)
@@ -290,23 +290,23 @@ def is_wide_value(value: ir.Expr) -> bool:
     return isinstance(value, ir.Field)
 
 
-def _depends_on(node: Node, regions: set[Region]) -> bool:
+def _depends_on(node: WideNode, regions: set[Region]) -> bool:
     """Return whether a node depends on memory of one of the regions."""
     if node.region is not None and node.region in regions:
         return True
     return any(_depends_on(part, regions) for part in node.parts())
 
 
-def _shape(size: int, results: list[Node], targets: list[Value]) -> tuple[Shape, list[Value]]:
+def _shape(size: int, results: list[WideNode], targets: list[Value]) -> tuple[Shape, list[Value]]:
     """Return the shape of a kernel that computes `results`, and its arguments; without targets it tests one result."""
     numbers: dict[object, int] = {}
     forms: list[tuple[object, ...]] = []
     arguments = list(targets)
 
-    def number(node: Node) -> int:
+    def number(node: WideNode) -> int:
         key: object = (node.form, id(node.value)) if node.value is not None else node
         if key not in numbers:
-            form = tuple(number(part) if isinstance(part, Node) else part for part in node.form)
+            form = tuple(number(part) if isinstance(part, WideNode) else part for part in node.form)
             numbers[key] = len(forms)
             forms.append(form)
             if node.value is not None:

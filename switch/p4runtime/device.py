@@ -17,7 +17,7 @@ from .device_config import program_of
 from .entities import Entities
 from .refusal import Refused, invalid, refusals
 
-Action = v1.SetForwardingPipelineConfigRequest
+_Action = v1.SetForwardingPipelineConfigRequest
 Response = v1.GetForwardingPipelineConfigRequest
 
 
@@ -66,16 +66,16 @@ class Device(Generic[Pipeline]):
     def prepare(self, action: int, config: Any) -> tuple[Entities, Pipeline] | None:
         """Do the slow part of setting a config, which changes nothing; raises Refused if it cannot be realized."""
         given = bool(config.p4_device_config) or config.HasField("p4info")
-        if action == Action.COMMIT:
+        if action == _Action.COMMIT:
             if given:
                 raise invalid("COMMIT realizes the saved config and takes none")
             return None
         if not given:
             raise invalid("no config is given")
-        if action == Action.RECONCILE_AND_COMMIT:
+        if action == _Action.RECONCILE_AND_COMMIT:
             self._require_same(config)
             return None
-        if action not in (Action.VERIFY, Action.VERIFY_AND_SAVE, Action.VERIFY_AND_COMMIT):
+        if action not in (_Action.VERIFY, _Action.VERIFY_AND_SAVE, _Action.VERIFY_AND_COMMIT):
             raise invalid("no action is given")
         with refusals():
             pipeline = self._load(program_of(config.p4_device_config))
@@ -90,15 +90,15 @@ class Device(Generic[Pipeline]):
             self._apply(action, config, prepared)
 
     def _apply(self, action: int, config: Any, prepared: tuple[Entities, Pipeline] | None) -> None:
-        if action == Action.VERIFY_AND_SAVE:
+        if action == _Action.VERIFY_AND_SAVE:
             self._saved = prepared
-        elif action == Action.VERIFY_AND_COMMIT:
+        elif action == _Action.VERIFY_AND_COMMIT:
             self._committed, self._saved = prepared, None
-        elif action == Action.COMMIT:
+        elif action == _Action.COMMIT:
             if self._saved is None:
                 raise Refused(Code.NOT_FOUND, "no config has been saved since the last commit")
             self._committed, self._saved = self._saved, None
-        elif action == Action.RECONCILE_AND_COMMIT:
+        elif action == _Action.RECONCILE_AND_COMMIT:
             self._require_same(config).config.CopyFrom(config)
             self._saved = None
 

@@ -32,7 +32,7 @@ from ..queues import PORTS, Queues
 
 Addresses = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint32]
-Counters = npt.NDArray[np.int64]
+PortCounters = npt.NDArray[np.int64]
 
 CPU_PORT: Final = 255
 DROP_PORT: Final = 511
@@ -41,7 +41,7 @@ MAX_FRAME_BYTES: Final = 9216
 """Longest frame of any port.  A shared-memory worker says how long its frames may be, up to this."""
 
 
-class Counter(IntEnum):
+class PortCounter(IntEnum):
     """Columns of the port counters."""
 
     RX_FRAMES = 0
@@ -103,8 +103,8 @@ class PortTable:
         self.queues = queues or Queues()
         """State of the queues in which frames wait for their port."""
         self._reserved = frozenset(reserved)
-        self.counters: Counters = np.zeros((PORTS, len(Counter)), np.int64)
-        """`[PORTS, len(Counter)]`; if a number is used again, its counters go on."""
+        self.counters: PortCounters = np.zeros((PORTS, len(PortCounter)), np.int64)
+        """`[PORTS, len(PortCounter)]`; if a number is used again, its counters go on."""
         self._ports: dict[int, PortInfo] = {}
 
     def take(self, kind: str, name: str, number: int | None = None) -> int:

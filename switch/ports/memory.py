@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from .base import Addresses, Batch, Counter, PortGroup, PortTable, Words
+from .base import Addresses, Batch, PortCounter, PortGroup, PortTable, Words
 
 
 class MemoryPorts(PortGroup):
@@ -34,7 +34,7 @@ class MemoryPorts(PortGroup):
             memory = np.frombuffer(bytearray(frame), np.uint8)
             self._lent.append(memory)
             batch.append(port, memory.ctypes.data, len(frame))
-            self.table.counters[port, [Counter.RX_FRAMES, Counter.RX_BYTES]] += (1, len(frame))
+            self.table.counters[port, [PortCounter.RX_FRAMES, PortCounter.RX_BYTES]] += (1, len(frame))
 
     def done(self) -> None:
         """Free the frames that were collected."""
@@ -44,7 +44,7 @@ class MemoryPorts(PortGroup):
         """Append frames to `sent`."""
         for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
             self.sent.append((port, ctypes.string_at(address, length)))
-            self.table.counters[port, [Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, length)
+            self.table.counters[port, [PortCounter.TX_FRAMES, PortCounter.TX_BYTES]] += (1, length)
 
     def descriptors(self) -> list[int]:
         """Return no descriptors: the test polls."""

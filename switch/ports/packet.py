@@ -24,7 +24,7 @@ from switchsum.protocol.frame import ETHERNET_BYTES
 
 from . import packet_kernels
 from .backlog import Backlog
-from .base import MAX_FRAME_BYTES, Addresses, Batch, Counter, PortGroup, PortTable, Words
+from .base import MAX_FRAME_BYTES, Addresses, Batch, PortCounter, PortGroup, PortTable, Words
 from .packet_kernels import DESCRIPTOR, IS_BLOCKED, TAG_BYTES, TOGETHER, packet_words
 
 _log: Final = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class PacketPorts(PortGroup):
         for number in np.unique(ports).tolist():
             mine, port = ports == number, self._ports[number]
             dropped = port.backlog.push(queues[mine], addresses[mine], lengths[mine])
-            self.table.counters[number, Counter.TX_DROPS] += dropped
+            self.table.counters[number, PortCounter.TX_DROPS] += dropped
             if not self.words.links[number, IS_BLOCKED]:
                 self.words.links[number, IS_BLOCKED] = 1
                 self._writable.register(port.ring.link, select.EPOLLOUT)
@@ -138,9 +138,9 @@ class PacketPorts(PortGroup):
                 except BlockingIOError:
                     break
                 except OSError:  # the interface is down, or has dropped the frame
-                    counters[Counter.TX_DROPS] += 1
+                    counters[PortCounter.TX_DROPS] += 1
                 else:
-                    counters[[Counter.TX_FRAMES, Counter.TX_BYTES]] += (1, len(frame))
+                    counters[[PortCounter.TX_FRAMES, PortCounter.TX_BYTES]] += (1, len(frame))
                 port.backlog.pop()
             if not port.backlog.frames:
                 self.words.links[number, IS_BLOCKED] = 0
@@ -159,7 +159,7 @@ class PacketPorts(PortGroup):
         for port in self._ports.values():
             forget_error(port.ring.ring)
             dropped = port.ring.dropped
-            self.table.counters[port.number, Counter.RX_DROPS] += dropped - port.dropped
+            self.table.counters[port.number, PortCounter.RX_DROPS] += dropped - port.dropped
             port.dropped = dropped
 
     def close(self) -> None:

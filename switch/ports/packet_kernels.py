@@ -19,7 +19,7 @@ from switchsum.native.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, a
 from switchsum.native.segmentation import FrameSender, send_frames
 
 from ..queues import PORTS
-from .base import Addresses, Counter, Counters, Words
+from .base import Addresses, PortCounter, PortCounters, Words
 
 TAG_BYTES: Final = 4
 _MAC_BYTES: Final = 12
@@ -70,7 +70,7 @@ def packet_words(ports: int, owned: npt.NDArray[np.bool_], sender: FrameSender) 
 
 @kernel
 def collect(
-    words: PacketWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int
+    words: PacketWords, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words, count: int
 ) -> int:
     """Append frames of each interface to the columns of a batch of `count` frames; return the new count."""
     known = len(words.numbers)
@@ -84,7 +84,7 @@ def collect(
 
 
 @inner
-def _take(ring: Ring, port: int, counters: Counters, addresses: Addresses, lengths: Words, ports: Words) -> int:
+def _take(ring: Ring, port: int, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words) -> int:
     """Append the frames that one call of `packetring.take` gives."""
     room = len(addresses)
     rows, sizes = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -98,8 +98,8 @@ def _take(ring: Ring, port: int, counters: Counters, addresses: Addresses, lengt
             address -= TAG_BYTES
             size += TAG_BYTES
         addresses[i], lengths[i], ports[i] = address, size, port
-        counters[port, Counter.RX_BYTES] += size
-    counters[port, Counter.RX_FRAMES] += taken
+        counters[port, PortCounter.RX_BYTES] += size
+    counters[port, PortCounter.RX_FRAMES] += taken
     return taken
 
 
@@ -115,7 +115,7 @@ def _put_tag_back(address: int) -> None:
 
 @kernel
 def transmit(
-    words: PacketWords, counters: Counters, ports: Words, addresses: Addresses, lengths: Words, left: Indices
+    words: PacketWords, counters: PortCounters, ports: Words, addresses: Addresses, lengths: Words, left: Indices
 ) -> int:
     """Send frames, port by port; write the places of those that were not sent to `left`, and return how many."""
     remaining = 0
@@ -134,10 +134,10 @@ def transmit(
             refused = sending.state[REFUSED]
             sent = send_frames(links[port, DESCRIPTOR], sending, starts[:count], sizes[:count], links[port, TOGETHER])
             refused = sending.state[REFUSED] - refused
-            counters[port, Counter.TX_FRAMES] += sent - refused
+            counters[port, PortCounter.TX_FRAMES] += sent - refused
             for i in range(sent):
-                counters[port, Counter.TX_BYTES] += sizes[i]
-            counters[port, Counter.TX_DROPS] += refused
+                counters[port, PortCounter.TX_BYTES] += sizes[i]
+            counters[port, PortCounter.TX_DROPS] += refused
         for i in range(sent, count):
             left[remaining] = places[i]
             remaining += 1

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ..v1model import QUEUE_SHIFT
-from .base import DROP_PORT, Addresses, Batch, Counter, PortGroup, PortInfo, PortTable, Words
+from .base import DROP_PORT, Addresses, Batch, PortCounter, PortGroup, PortInfo, PortTable, Words
 from .taps import Tap
 
 BATCH_FRAMES: Final = 256
@@ -80,7 +80,7 @@ class PortSet:
                 group.enqueue(ports[mine], queues[mine], addresses[mine], lengths[mine])
                 ports, queues = ports[~mine], queues[~mine]
                 addresses, lengths = addresses[~mine], lengths[~mine]
-        self.table.counters[DROP_PORT, Counter.TX_DROPS] += len(ports)
+        self.table.counters[DROP_PORT, PortCounter.TX_DROPS] += len(ports)
 
     def wait(self, timeout_s: float) -> None:
         """Sleep until a frame arrives, a worker comes or goes, or `wake` is called, at most `timeout_s`."""
@@ -111,7 +111,7 @@ class PortSet:
         """Return the counters, by name, of every port that is up or has counted something."""
         used = {port.number for port in self.ports()} | set(np.flatnonzero(self.table.counters.any(axis=1)).tolist())
         return {
-            number: {counter.name.lower(): int(self.table.counters[number, counter]) for counter in Counter}
+            number: {counter.name.lower(): int(self.table.counters[number, counter]) for counter in PortCounter}
             for number in sorted(used)
         }
 

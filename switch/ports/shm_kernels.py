@@ -22,7 +22,7 @@ from switchsum.protocol.frame import FRAME_BYTES
 
 from ..queues import PORTS
 from ..replicas import complete
-from .base import Addresses, Counter, Counters, Words
+from .base import Addresses, PortCounter, PortCounters, Words
 
 _SHARED_BYTES: Final = 512
 """Shorter frames are copied whole: to compare their bodies would cost as much."""
@@ -63,7 +63,9 @@ def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
 
 
 @kernel
-def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
+def collect(
+    words: ShmWords, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words, count: int
+) -> int:
     """Append frames of all workers, in turns, to the columns of a batch of `count` frames; return the new count."""
     rows, row_lengths, bodies = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32), np.empty(_TURN, np.int64)
     # Round after round over all workers, until none has a frame left or the batch is full.
@@ -75,13 +77,13 @@ def collect(words: ShmWords, counters: Counters, addresses: Addresses, lengths: 
             turn = min(_TURN, len(addresses) - count)
             malformed = link[ring.MALFORMED]
             taken = ring.take(link, rows[:turn], row_lengths[:turn], bodies)
-            counters[port, Counter.RX_DROPS] += link[ring.MALFORMED] - malformed
-            counters[port, Counter.RX_FRAMES] += taken
+            counters[port, PortCounter.RX_DROPS] += link[ring.MALFORMED] - malformed
+            counters[port, PortCounter.RX_FRAMES] += taken
             for i in range(taken):
                 addresses[count] = link[ring.PEER_FRAMES] + rows[i] * link[ring.PEER_STRIDE]
                 lengths[count] = row_lengths[i]
                 ports[count] = port
-                counters[port, Counter.RX_BYTES] += row_lengths[i]
+                counters[port, PortCounter.RX_BYTES] += row_lengths[i]
                 count += 1
             progress |= taken > 0
     return count
@@ -97,7 +99,7 @@ def release_all(words: ShmWords) -> None:
 @kernel
 def transmit(
     words: ShmWords,
-    counters: Counters,
+    counters: PortCounters,
     ports: Words,
     addresses: Addresses,
     lengths: Words,
@@ -133,10 +135,10 @@ def transmit(
             complete(1, addresses[i:], lengths[i:], heads[i:], bodies[i:])
             is_put = ring.put_copy(links[index], address, length)
         if is_put:
-            counters[port, Counter.TX_FRAMES] += 1
-            counters[port, Counter.TX_BYTES] += length
+            counters[port, PortCounter.TX_FRAMES] += 1
+            counters[port, PortCounter.TX_BYTES] += length
         else:
-            counters[port, Counter.TX_DROPS] += 1
+            counters[port, PortCounter.TX_DROPS] += 1
         if row >= 0 and not goes_on:
             free_if_unread(sharing, row)
             row = -1

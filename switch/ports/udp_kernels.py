@@ -25,7 +25,7 @@ from switchsum.native.rows import LEAD_BYTES
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 from switchsum.protocol.wire import Address
 
-from .base import MAX_FRAME_BYTES, Addresses, Counter, Counters, Words
+from .base import MAX_FRAME_BYTES, Addresses, PortCounter, PortCounters, Words
 
 _ADDRESSES: Final = ETHERNET_BYTES + 12
 """Offset in a frame of the IPv4 addresses and UDP ports of source and destination, 12 bytes in all."""
@@ -67,7 +67,9 @@ def udp_words(
 
 
 @kernel
-def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words, ports: Words, count: int) -> int:
+def collect(
+    words: UdpWords, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words, count: int
+) -> int:
     """Append what one system call receives to the columns of a batch of `count` frames; return the new count."""
     room, mine = min(len(addresses) - count, MOST_TAKEN), counters[words.number]
     rows, sizes, names = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
@@ -76,18 +78,18 @@ def collect(words: UdpWords, counters: Counters, addresses: Addresses, lengths: 
     first = words.receiving.rows.ctypes.data + LEAD_BYTES
     for i in range(came):
         if sizes[i] == 0:
-            mine[Counter.RX_DROPS] += 1
+            mine[PortCounter.RX_DROPS] += 1
             continue
         addresses[count], lengths[count] = first + int(rows[i]) * words.receiving.stride, sizes[i]
         ports[count] = words.number
-        mine[Counter.RX_FRAMES] += 1
-        mine[Counter.RX_BYTES] += sizes[i]
+        mine[PortCounter.RX_FRAMES] += 1
+        mine[PortCounter.RX_BYTES] += sizes[i]
         count += 1
     return count
 
 
 @kernel
-def transmit(words: UdpWords, counters: Counters, addresses: Addresses, lengths: Words) -> None:
+def transmit(words: UdpWords, counters: PortCounters, addresses: Addresses, lengths: Words) -> None:
     """Send the frames whose source is the switch, as far as the socket takes them; drop and count all others."""
     count, state, mine = len(addresses), words.sending.state, counters[words.number]
     bodies, sizes, names = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
@@ -96,10 +98,10 @@ def transmit(words: UdpWords, counters: Counters, addresses: Addresses, lengths:
     refused = state[REFUSED]
     sent = send_datagrams(words.descriptor, words.sending, bodies[order], sizes[order], names[order])
     refused = state[REFUSED] - refused
-    mine[Counter.TX_FRAMES] += sent - refused
+    mine[PortCounter.TX_FRAMES] += sent - refused
     for i in range(sent):
-        mine[Counter.TX_BYTES] += sizes[order[i]] + LOWER_BYTES
-    mine[Counter.TX_DROPS] += count - sent + refused
+        mine[PortCounter.TX_BYTES] += sizes[order[i]] + LOWER_BYTES
+    mine[PortCounter.TX_DROPS] += count - sent + refused
 
 
 @inner

@@ -35,7 +35,7 @@ from switchsum.protocol.frame import (
     payload_bytes,
 )
 from switchsum.protocol.wire import Address, build_frame, parse_frame, parse_ip
-from switchsum.switch.ports.base import Counter, PortTable
+from switchsum.switch.ports.base import PortCounter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.ports.port_set import PortSet
 
@@ -103,7 +103,7 @@ class Wire:
         lengths = np.array([len(frame) for frame in frames], np.uint32)
         self.ports.transmit(np.full(len(frames), PORT, np.uint32), addresses, lengths)
 
-    def count(self, counter: Counter) -> int:
+    def count(self, counter: PortCounter) -> int:
         return int(self.table.counters[PORT, counter])
 
 
@@ -160,9 +160,9 @@ def test_frames_travel_whole_in_both_directions(kind: str, wire: Wire, caplog: p
     assert received(link, 25) == results
     # The kernel, which saw the results too, has not answered any of them.
     assert wire.arrived(0) == []
-    assert wire.count(Counter.RX_FRAMES) == 100
-    assert wire.count(Counter.TX_FRAMES) == 25
-    assert wire.count(Counter.TX_BYTES) == sum(map(len, results))
+    assert wire.count(PortCounter.RX_FRAMES) == 100
+    assert wire.count(PortCounter.TX_FRAMES) == 25
+    assert wire.count(PortCounter.TX_BYTES) == sum(map(len, results))
     if kind == "scapy":
         assert "sends Ether / IP / UDP 10.0.0.2" in caplog.text or "sends Ether / IP / UDP / switchsum" in caplog.text
         assert "switchsum result" in caplog.text
@@ -223,13 +223,13 @@ def test_vlan_tags_stay_in_place(wire: Wire) -> None:
         for frame in (tagged, plain, twice, tagged):
             link.send(frame)
     assert wire.arrived(4) == [tagged, plain, twice, tagged]
-    assert wire.count(Counter.RX_BYTES) == 2 * len(tagged) + len(plain) + len(twice)
+    assert wire.count(PortCounter.RX_BYTES) == 2 * len(tagged) + len(plain) + len(twice)
 
 
 def test_an_interface_that_is_down_drops_and_counts(wire: Wire) -> None:
     ip("link", "set", "port3", "down")
     wire.transmit(*[result(STRANGER, slot) for slot in range(5)])
-    assert (wire.count(Counter.TX_FRAMES), wire.count(Counter.TX_DROPS)) == (0, 5)
+    assert (wire.count(PortCounter.TX_FRAMES), wire.count(PortCounter.TX_DROPS)) == (0, 5)
     assert wire.arrived(0) == []
     ip("link", "set", "port3", "up")
     wire.await_up()
@@ -242,7 +242,7 @@ def test_a_frame_longer_than_the_interface_takes_is_dropped_alone(wire: Wire) ->
     link = wire.worker()
     wire.transmit(result(link.address, 1), result(link.address, 2, bytes(9100)), result(link.address, 3))
     assert [packet.header.slot for frame in received(link, 2) if (packet := parse_frame(frame))] == [1, 3]
-    assert wire.count(Counter.TX_DROPS) == 1
+    assert wire.count(PortCounter.TX_DROPS) == 1
 
 
 def test_two_workers_on_one_interface_have_ports_of_their_own(wire: Wire) -> None:
@@ -373,7 +373,7 @@ def test_what_comes_while_others_are_taken_is_not_lost(wire: Wire) -> None:
         wire.ports.done()
     sender.join()
     wire.ports.service()
-    assert (came, wire.count(Counter.RX_DROPS)) == (rounds * count, 0)
+    assert (came, wire.count(PortCounter.RX_DROPS)) == (rounds * count, 0)
 
 
 def test_a_super_frame_may_wait_where_the_ring_names_another(wire: Wire) -> None:
@@ -392,7 +392,7 @@ def test_a_super_frame_may_wait_where_the_ring_names_another(wire: Wire) -> None
     assert wire.arrived(45) == bursts[1] + bursts[2]
     assert wire.arrived(0) == []
     wire.ports.service()
-    assert wire.count(Counter.RX_DROPS) == 1
+    assert wire.count(PortCounter.RX_DROPS) == 1
 
 
 def test_a_worker_of_a_switch_that_cuts_nothing_sends_nothing_together(wire: Wire) -> None:
@@ -420,7 +420,7 @@ def test_rings_go_round(wire: Wire) -> None:
     link = wire.worker()
     for turn in range(25):
         exchange(wire, link, [bytes([turn]) * (8 * (slot % 3)) for slot in range(100)])
-    assert wire.count(Counter.RX_DROPS) == 0
+    assert wire.count(PortCounter.RX_DROPS) == 0
 
 
 def test_what_a_ring_cannot_hold_is_lost_and_counted(wire: Wire) -> None:
@@ -433,7 +433,7 @@ def test_what_a_ring_cannot_hold_is_lost_and_counted(wire: Wire) -> None:
     assert link.send(*put(link, frames)) == 100
     assert wire.arrived(100) == frames
     assert wire.arrived(0) == []
-    assert wire.count(Counter.RX_DROPS) == 1100 - 1024
+    assert wire.count(PortCounter.RX_DROPS) == 1100 - 1024
 
 
 def test_a_ring_full_of_what_cannot_be_cut_is_emptied_once(wire: Wire) -> None:
@@ -453,7 +453,7 @@ def test_a_ring_full_of_what_cannot_be_cut_is_emptied_once(wire: Wire) -> None:
     assert link.send(*put(link, [plain])) == 1
     assert wire.arrived(1) == [plain]
     wire.ports.service()
-    assert wire.count(Counter.RX_DROPS) == 1100
+    assert wire.count(PortCounter.RX_DROPS) == 1100
 
 
 def test_kernel_sockets_may_leave_checksums_and_segments_to_the_switch(wire: Wire) -> None:

@@ -15,7 +15,7 @@ from switchsum.native.datagrams import take_together
 from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, FRAME_BYTES, HEADER_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.protocol.wire import Address, build_frame, parse_frame
-from switchsum.switch.ports.base import Batch, Counter, PortTable
+from switchsum.switch.ports.base import Batch, PortCounter, PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.udp import UdpPort
 
@@ -62,7 +62,7 @@ class Wire:
         lengths = np.array([len(frame) for frame in frames], np.uint32)
         self.ports.transmit(np.full(len(frames), 7, np.uint32), addresses, lengths)
 
-    def count(self, counter: Counter) -> int:
+    def count(self, counter: PortCounter) -> int:
         return int(self.table.counters[7, counter])
 
 
@@ -113,8 +113,8 @@ def test_the_switch_sees_the_frames_that_the_worker_packed(wire: Wire) -> None:
         seen += wire.arrived(50)
     assert seen == frames
     assert (link.pushed, link.consumed, link.failed) == (150, 150, 0)
-    assert wire.count(Counter.RX_FRAMES) == 150
-    assert wire.count(Counter.RX_BYTES) == lengths.sum()
+    assert wire.count(PortCounter.RX_FRAMES) == 150
+    assert wire.count(PortCounter.RX_BYTES) == lengths.sum()
 
 
 def test_the_worker_sees_the_frames_that_the_switch_sent(wire: Wire) -> None:
@@ -127,9 +127,9 @@ def test_the_worker_sees_the_frames_that_the_switch_sent(wire: Wire) -> None:
     wire.transmit(*(frame for pair in zip(*sent.values(), strict=True) for frame in pair))
     for link in (first, second):
         assert received(link, 30) == sent[link.address]
-    assert wire.count(Counter.TX_FRAMES) == 60
-    assert wire.count(Counter.TX_BYTES) == sum(len(frame) for frames in sent.values() for frame in frames)
-    assert wire.count(Counter.TX_DROPS) == 0
+    assert wire.count(PortCounter.TX_FRAMES) == 60
+    assert wire.count(PortCounter.TX_BYTES) == sum(len(frame) for frames in sent.values() for frame in frames)
+    assert wire.count(PortCounter.TX_DROPS) == 0
 
 
 def test_results_to_each_worker_go_together(wire: Wire) -> None:
@@ -146,9 +146,9 @@ def test_results_to_each_worker_go_together(wire: Wire) -> None:
         with peer:
             came = [peer.recv(1 << 16) for _ in range(2)]
             assert b"".join(came) == b"".join(frame[LOWER_BYTES:] for frame in frames)
-    assert wire.count(Counter.TX_FRAMES) == 3 * 71
-    assert wire.count(Counter.TX_BYTES) == sum(len(frame) for frames in sent for frame in frames)
-    assert wire.count(Counter.TX_DROPS) == 0
+    assert wire.count(PortCounter.TX_FRAMES) == 3 * 71
+    assert wire.count(PortCounter.TX_BYTES) == sum(len(frame) for frames in sent for frame in frames)
+    assert wire.count(PortCounter.TX_DROPS) == 0
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -205,7 +205,7 @@ def test_only_the_switchs_own_datagrams_leave(wire: Wire) -> None:
     wire.transmit(*bad, good)
     assert received(link, 1) == [good]
     assert not link.wait(0.05)
-    assert (wire.count(Counter.TX_FRAMES), wire.count(Counter.TX_DROPS)) == (1, len(bad))
+    assert (wire.count(PortCounter.TX_FRAMES), wire.count(PortCounter.TX_DROPS)) == (1, len(bad))
 
 
 def test_datagrams_of_strangers_do_not_reach_the_worker(wire: Wire) -> None:
@@ -235,7 +235,7 @@ def test_what_fits_no_row_is_dropped(wire: Wire) -> None:
         stranger.sendto(b"z" * 50, wire.port.address)
     (frame,) = wire.arrived(1)
     assert len(frame) == LOWER_BYTES + 50
-    assert wire.count(Counter.RX_DROPS) == 1
+    assert wire.count(PortCounter.RX_DROPS) == 1
     wire.transmit(result(link.address, 1, bytes(1024)), result(link.address, 2, bytes(1025)), result(link.address, 3))
     slots = [packet.header.slot for frame in received(link, 2) if (packet := parse_frame(frame))]
     assert slots == [1, 3]

@@ -16,7 +16,7 @@ from switchsum.protocol.errors import SwitchsumError, TransportError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, v1
 from switchsum.switch.cpu import MAX_WAITING, CpuPort
 from switchsum.switch.daemon import Config, ProgramConfig, Switch
-from switchsum.switch.ports.base import CPU_PORT, Batch, Counter, PortGroup, PortTable
+from switchsum.switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
 from switchsum.switch.ports.memory import MemoryPorts
 
 from ..timing import eventually
@@ -242,7 +242,7 @@ def test_packet_outs_beyond_the_queue_are_counted() -> None:
     batch = Batch(MAX_WAITING + 10)
     cpu.collect(batch)
     assert (batch.count, set(batch.ports[: batch.count].tolist())) == (MAX_WAITING, {CPU_PORT})
-    assert table.counters[CPU_PORT, Counter.RX_DROPS] == 4
+    assert table.counters[CPU_PORT, PortCounter.RX_DROPS] == 4
     cpu.done()
     cpu.close()
 

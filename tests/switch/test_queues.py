@@ -12,7 +12,7 @@ import pytest
 
 from switchsum.native.packetsocket import open_packet_socket
 from switchsum.switch.ports.backlog import Backlog
-from switchsum.switch.ports.base import Batch, Counter, PortTable
+from switchsum.switch.ports.base import Batch, PortCounter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
 from switchsum.switch.queues import CAPACITY_FRAMES, Queues
 
@@ -94,6 +94,6 @@ def test_frames_wait_for_a_slow_link_and_arrive_in_order() -> None:
             arrived.append(peer.recv(2000))
     assert arrived == frames[:accepted]
     assert not queues.cells.any()
-    assert table.counters[1, Counter.TX_FRAMES] == accepted
-    assert table.counters[1, Counter.TX_DROPS] == 0
+    assert table.counters[1, PortCounter.TX_FRAMES] == accepted
+    assert table.counters[1, PortCounter.TX_DROPS] == 0
     ports.close()

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine.events import Event, Failed, Finished
+from switchsum.host.engine.events import Failed, Finished, Outcome
 from switchsum.host.engine.loop import Operations, Stop
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine, EngineConfig
@@ -223,7 +223,7 @@ class Worker:
             if self.error is not None:  # the loop of an engine that has failed does not come to wait
                 self._transport.sleeps_until = self.engine.wake_at
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: Outcome) -> None:
         if isinstance(event, Failed):
             self.error = event.error
         else:
