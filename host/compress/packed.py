@@ -18,7 +18,7 @@ import numpy.typing as npt
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.lanes import GOLDEN, mixed
 
-from .base import Begun, Communicates, Compressor, Exchanged, Floats, Part, State, Steps, flat, name_of
+from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, flat, name_of
 
 Words = npt.NDArray[np.int32]
 
@@ -136,10 +136,10 @@ class Packed(Compressor):
         unit = scales / np.float32(steps * comm.world_size)
         return _UnderWay(mean=np.empty(values.size, np.float32), layout=self._layout, words=words, unit=unit)
 
-    def _state(self) -> State:
+    def _state(self) -> CompressorState:
         return {"steps": self._steps}
 
-    def _restore(self, state: State) -> None:
+    def _restore(self, state: CompressorState) -> None:
         self._steps = Steps(state["steps"])
 
 
