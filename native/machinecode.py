@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import llvmlite
 import llvmlite.binding as llvm
+
+PERF_MAP_VARIABLE = "SWITCHSUM_PERF_MAP"
+"""Where it is set, perf is told the names of what is loaded (`native/perf_map.py`)."""
 
 
 def fingerprint() -> str:
@@ -28,7 +32,7 @@ def target_machine(optimisation: int) -> llvm.TargetMachine:
 class Library:
     """Object code that is loaded into this process; it stays as long as this object lives."""
 
-    def __init__(self, code: bytes, symbols: Iterable[str], given: Mapping[str, int] | None = None) -> None:
+    def __init__(self, code: bytes, symbols: Sequence[str], given: Mapping[str, int] | None = None) -> None:
         """Load `code`, which defines `symbols` and may use what is `given`, and functions of this process.
 
         Raises RuntimeError when it does not define them, or uses others.
@@ -42,6 +46,10 @@ class Library:
         for symbol in symbols:
             builder.export_symbol(symbol)
         self._tracker = builder.link(self._engine, "program")
+        if os.environ.get(PERF_MAP_VARIABLE) and symbols:
+            from .perf_map import note  # noqa: PLC0415
+
+            note(code, symbols[0], self.address(symbols[0]))
 
     def address(self, symbol: str) -> int:
         """Return where a symbol is."""

@@ -38,6 +38,8 @@ class Run:
     """Of all processes of the job together: ranks, switch, and what they had the kernel do."""
     worker_seconds: float = 0.0
     """Of the ranks alone, likewise."""
+    began: float = 0.0
+    """When, by the machine's monotonic clock."""
     own_bytes: int
     """Most memory that rank 0 has used beside the array, less what it had used when it had joined; 0: no more."""
 
@@ -79,7 +81,7 @@ def measure(peer: Peer, size_bytes: int, tolerance: float, before_bytes: int) ->
         for piece, ramp in pieces(array):
             np.testing.assert_allclose(piece, ramp * np.float32(factor), rtol=tolerance, atol=tolerance * factor)
     own_bytes = max(0, most_bytes() - before_bytes - size_bytes)
-    run = Run(seconds=seconds / repeats, cpu_seconds=worked / repeats, own_bytes=own_bytes)
+    run = Run(began=started, seconds=seconds / repeats, cpu_seconds=worked / repeats, own_bytes=own_bytes)
     return run if peer.rank == 0 else None, own / repeats
 
 

@@ -50,6 +50,11 @@ class Player:
     def __enter__(self) -> Player:
         return self
 
+    @property
+    def session(self) -> int:
+        """Session of all its processes."""
+        return self._process.pid
+
     def play(self, size: int) -> Run:
         """Have all ranks run once together; raises CalledProcessError if the job ends instead."""
         self._await_ranks()
