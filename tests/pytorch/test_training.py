@@ -189,6 +189,7 @@ def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
         "check_new_buckets",
         "check_every_compressor",
         "check_names",
+        "check_layers",
         "check_narrow_lanes",
         "check_torchs_own_hooks",
     ]

@@ -109,12 +109,14 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 )
 
 
-def compress(model: DistributedDataParallel, how: str) -> CompressedHook:
+def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) -> CompressedHook:
     """Compress the gradients of `model` from its next step on; return the hook, whose state belongs into checkpoints.
 
     `how` is `METHOD` or `METHOD:NUMBER`, then `+int16` or `+int8` for what its values travel as, and `+keep` for as
     many sums as a rank sends: "int16", "topk:0.01", "topk:0.01+int16+keep", "blocktopk:0.05+int16", "powersgd:4".
     Methods that are not right in the mean have error feedback.  docs/compression.md says what to choose.
+
+    The hook's `statistics()` are bytes saved by layer, and errors added in one of `check_every` steps (0: in none).
 
     Raises UsageError, which says what would work, for what is unknown or contradicts itself.
     """
@@ -128,7 +130,7 @@ def compress(model: DistributedDataParallel, how: str) -> CompressedHook:
         raise UsageError("compress needs a model whose process group has the backend 'switchsum'")
     if model._comm_hooks:
         raise UsageError("the model has a communication hook already: call compress once, and in its place")
-    hook = compressed(compressor, group, model=model)
+    hook = compressed(compressor, group, model=model, check_every=check_every)
     model.register_comm_hook(None, hook)
     return hook
 

@@ -18,6 +18,7 @@ from switchsum.host.api.handle import Handle
 from switchsum.host.compress.base import Part, split
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
+from switchsum.torch.layers import Counted, Layers, Measured
 from switchsum.torch.tensors import stage
 
 Floats = npt.NDArray[np.float32]
@@ -108,9 +109,16 @@ class CompressedHook:
     """
 
     def __init__(
-        self, compressor: Compressor, group: dist.ProcessGroup | None = None, model: nn.Module | None = None
+        self,
+        compressor: Compressor,
+        group: dist.ProcessGroup | None = None,
+        model: nn.Module | None = None,
+        check_every: int = 0,
     ) -> None:
+        if check_every < 0:
+            raise UsageError(f"check_every must be a number of steps, or 0 for never, not {check_every}")
         self.compressor = compressor
+        self._measured = Measured(every=check_every)
         self._group = group
         self._model = model
         self._names: dict[torch.Tensor, str] = {}
@@ -132,15 +140,25 @@ class CompressedHook:
             buffer /= group.size()
             return group.allreduce([buffer]).get_future().then(lambda future: future.value()[0])
         gradient: Floats = stage(buffer, torch.float32).array()
-        exchanges = self._begin(group.connect(), self._parts(bucket), gradient)
+        communicator, parts = group.connect(), self._parts(bucket)
+        exact = gradient.copy() if self._measured.is_due(parts) else None
+        counted: Any = Counted(communicator)
+        exchanges = self._begin(counted, parts, gradient)
         handles = [handle for exchange in exchanges for handle in exchange.handles]
+        if exact is not None:
+            handles.append(communicator.allreduce_async(exact, "average"))
 
         means: list[Floats] = []
+        noted: list[None] = []
 
         def finish() -> None:  # which begins anew after what a signal handler has raised in it
             while len(means) < len(exchanges):
                 means.append(exchanges[len(means)].finish())
-            buffer.copy_(torch.from_numpy(np.concatenate(means)))
+            mean = np.concatenate(means)
+            buffer.copy_(torch.from_numpy(mean))
+            if not noted:
+                noted.append(None)
+                self._measured.note(parts, counted.payload, mean, exact)
 
         return group.begun(handles, [buffer], finish).get_future().then(lambda future: future.value()[0])
 
@@ -171,6 +189,10 @@ class CompressedHook:
             parts.append(Part(key=f"{name}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape)))
         return parts
 
+    def statistics(self) -> Layers:
+        """Return bytes saved, and errors added in steps that were checked, by parameter; printed it is a table."""
+        return self._measured.layers()
+
     def state_dict(self) -> dict[str, Any]:
         """Return the compressor's state as tensors, for torch.save."""
         return {key: _to_tensors(value) for key, value in self.compressor.state_dict().items()}
@@ -199,12 +221,19 @@ CompressedHook.__call__.__annotations__.update({"bucket": dist.GradBucket, "retu
 
 
 def compressed(
-    compressor: Compressor, group: dist.ProcessGroup | None = None, *, model: nn.Module | None = None
+    compressor: Compressor,
+    group: dist.ProcessGroup | None = None,
+    *,
+    model: nn.Module | None = None,
+    check_every: int = 0,
 ) -> CompressedHook:
     """Return a hook that averages each bucket as `compressor` does, over `group` (of all ranks by default).
 
     What is kept is kept under the parameters' names in `model`; without one, under their places in the first step's
     buckets, so that a checkpoint wants the same `bucket_cap_mb` again.  It takes torch's wrappers
     (`fp16_compress_wrapper`) like any other hook.
+
+    One in `check_every` steps, the first among them, is averaged without compression as well, so that
+    `hook.statistics()` knows each layer's error.
     """
-    return CompressedHook(compressor, group, model)
+    return CompressedHook(compressor, group, model, check_every)

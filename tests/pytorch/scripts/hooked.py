@@ -241,6 +241,28 @@ def check_names() -> None:
         compress_by_name(model, "int16")
 
 
+def check_layers() -> None:
+    """Bytes and errors of each layer: a step in two is averaged whole as well."""
+    errors: dict[str, float] = {}
+    for how, least, most in (("int8", 0.7, 0.8), ("int10", 0.6, 0.67), ("topk:0.01", 0.7, 0.97)):
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 2048), nn.Tanh(), nn.Linear(2048, 16)))
+        hook = compress_by_name(model, how, check_every=2)
+        losses(model, 4)
+        layers = hook.statistics()
+        assert {name.partition("/")[0] for name in layers} == {"0.weight", "0.bias", "2.weight", "2.bias"}
+        assert all(one.exchanges == 4 and one.whole_bytes == 16 * one.values for one in layers.values())
+        sent, whole = sum(one.sent_bytes for one in layers.values()), sum(one.whole_bytes for one in layers.values())
+        assert least < 1 - sent / whole < most, (how, sent / whole)
+        errors[how] = layers["2.weight/16x2048"].error or 0.0
+        arrived = [one.arrived or 0 for one in layers.values()]
+        assert (max(arrived) < 0.9) == (how == "topk:0.01"), (how, arrived)
+        assert str(layers).count("%") == 8
+    assert 0 < errors["int10"] < errors["int8"] < errors["topk:0.01"], errors
+    with pytest.raises(UsageError, match="check_every must be"):
+        hooks.compressed(compress.TopK(0.1), check_every=-1)
+
+
 def check_narrow_lanes() -> None:
     """Half the bytes, and the values to within the lanes' precision."""
     mean = (dist.get_world_size() - 1) / 2
@@ -267,6 +289,7 @@ if __name__ == "__main__":
         check_new_buckets,
         check_every_compressor,
         check_names,
+        check_layers,
         check_narrow_lanes,
         check_torchs_own_hooks,
     ):
