@@ -568,3 +568,28 @@ def test_a_hook_that_is_interrupted_finishes_each_parameter_once(groups: list[An
         assert compressor.finished == ["0/2", "1/3", "1/3"]
 
     on_all(groups, call)
+
+
+def test_profilers_see_collectives_by_name_with_their_bytes(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        group.allreduce([torch.ones(100)], options()).wait()
+        group.all_gather_single(torch.empty(10 * RANKS), torch.ones(10)).wait()
+        group.reduce_scatter([torch.empty(5)], [list(torch.ones(RANKS, 5))], options()).wait()
+        group.barrier().wait()
+
+    def profiled(group: Any) -> set[str]:
+        if group.rank() > 0:
+            call(group)
+            return set()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            call(group)
+        return {event.key for event in profile.key_averages()}
+
+    names = [
+        "allreduce 400 bytes",
+        f"all_gather_single {40 * RANKS} bytes",
+        f"reduce_scatter {20 * RANKS} bytes",
+        "barrier",
+    ]
+    found = on_all(groups, profiled)[0]
+    assert {*(f"switchsum:{name}" for name in names), *(f"switchsum:wait for {name}" for name in names)} <= found

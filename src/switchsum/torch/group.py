@@ -33,6 +33,7 @@ from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lanes import asked_for, lanes_for
 from switchsum.torch.operators import Reduction, choose
+from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.signals import calm
 from switchsum.torch.tensors import Staged, same_size, stage
 from switchsum.torch.work import Completer, SwitchWork
@@ -53,6 +54,7 @@ class GroupStatistics:
 
 
 @kept_out_of_graphs
+@seen_by_profilers
 @shared_by_device
 class SwitchGroup(Forwarded):
     """A process group whose reductions, broadcasts and gathers go through a switch."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final
 
@@ -67,6 +68,8 @@ class SwitchWork(dist.Work):
         """Whether its collectives have ended; the completer's."""
         self._ended: Future[None] | None = None
         self._future: Future[list[torch.Tensor]] | None = None
+        self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+        """What `wait` does its waiting in."""
         self._told: threading.Event | None = None
         """Set when the future has its value; None outside of backward passes."""
 
@@ -141,7 +144,8 @@ class SwitchWork(dist.Work):
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
         """Return True once the results are there; raises what the collective failed with, every time."""
-        self.complete()
+        with self.waiting():
+            self.complete()
         held = self.held_back()
         if held is not None:
             raise_when_due(held)
