@@ -11,34 +11,67 @@ from typing import Any, Final
 
 from checks.bench.accuracy import beside_speed
 from checks.bench.plots import plot
-from checks.bench.records import RESULTS, measured_on, number, processor, spread
+from checks.bench.records import LARGE_SPREAD, RESULTS, measured_on, number, processor, spread
 
 ROOT: Final = Path(__file__).parents[2]
 BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of figures -->"
 HEADLINES: Final = {
-    "allreduce.200mbit.mtu1500.10MB.4workers.256": "allreduce of 10 MB, 4 workers, links of 200 Mbit/s",
-    "allreduce.shm.100MB.4workers.2048": "allreduce of 100 MB, 4 workers, shared memory",
-    "allreduce.shm.4B.4workers.2048": "allreduce of 4 bytes, 4 workers, shared memory",
-    "allreduce.veth.4workers.256.embedded": "allreduce, 4 workers, veth links without a limit, in place of BMv2",
-    "start.4workers.switchsum": "a job of 4 workers from command to end",
+    "allreduce.200mbit.mtu1500.10MB.4workers.256": (
+        "links of 200 Mbit/s, 4 workers",
+        "allreduce of 10 MB, veth links limited by tbf, AF_PACKET",
+    ),
+    "allreduce.1gbit.mtu1500.10MB.4workers.256": ("links of 1 Gbit/s, 4 workers", "the same"),
+    "allreduce.shm.100MB.4workers.2048": (
+        "one machine, 4 workers",
+        "allreduce of 100 MB in shared memory; gloo on the loopback, Open MPI in its own shared memory",
+    ),
+    "allreduce.shm.100MB.8workers.2048": ("one machine, 8 workers", "the same"),
+    "allreduce.shm.4B.4workers.2048": ("one machine, 4 workers, one value", "allreduce of 4 bytes, 200 in a row"),
+    "allreduce.veth.4workers.256.embedded": (
+        "in place of BMv2, 4 workers",
+        "allreduce of 4 MB, the same program on the same veth links without a limit",
+    ),
 }
-"""Records of the README, all with the options that a user gets who gives none."""
+"""Records of the README: what they are called and how each was taken, all with the options of a user who gives none."""
+_STEPS: Final = "three trainings of ten steps in turn, DistributedDataParallel, float32"
 CHOICE: Final = {
     **HEADLINES,
-    "allreduce.200mbit.mtu1500.10MB.4workers.256-int16": "10 MB, 4 workers, links of 200 Mbit/s, int16 lanes",
-    "allreduce.1gbit.mtu9000.10MB.4workers.2048": "10 MB, 4 workers, links of 1 Gbit/s, 2,048 lanes, MTU 9,000",
-    "allreduce.1gbit.mtu9000.10MB.4workers.2048-int16": "10 MB, 4 workers, links of 1 Gbit/s, MTU 9,000, int16 lanes",
-    "scaling.200mbit.10MB.16workers.2048": "10 MB, 16 workers, links of 200 Mbit/s, 2,048 lanes, MTU 9,000",
-    "allreduce.shm.100MB.2workers.2048": "100 MB, 2 workers, shared memory",
-    "allreduce.shm.100MB.8workers.2048": "100 MB, 8 workers, shared memory",
-    "allreduce.shm.1MB.4workers.2048": "1 MB, 4 workers, shared memory",
-    "train.200mbit.gpt": "steps of `examples/gpt.py`, links of 200 Mbit/s",
-    "train.200mbit.images": "steps of `examples/images.py`, links of 200 Mbit/s",
-    "train.1gbit.gpt": "steps of `examples/gpt.py`, links of 1 Gbit/s",
-    "train.1gbit.images": "steps of `examples/images.py`, links of 1 Gbit/s",
-    "train.unlimited.gpt": "steps of `examples/gpt.py`, one machine",
+    "allreduce.200mbit.mtu1500.10MB.4workers.256-int16": (
+        "links of 200 Mbit/s, 4 workers, int16 lanes",
+        "allreduce of 10 MB, MTU 1,500",
+    ),
+    "allreduce.1gbit.mtu9000.10MB.4workers.2048": (
+        "links of 1 Gbit/s, MTU 9,000, 2,048 lanes, 4 workers",
+        "allreduce of 10 MB",
+    ),
+    "allreduce.1gbit.mtu9000.10MB.4workers.2048-int16": (
+        "links of 1 Gbit/s, MTU 9,000, int16 lanes, 4 workers",
+        "allreduce of 10 MB",
+    ),
+    "scaling.200mbit.10MB.16workers.2048": (
+        "links of 200 Mbit/s, MTU 9,000, 2,048 lanes, 16 workers",
+        "allreduce of 10 MB",
+    ),
+    "allreduce.200mbit.mtu1500.4B.4workers.256": (
+        "links of 200 Mbit/s, 4 workers, one value",
+        "allreduce of 4 bytes, 200 in a row",
+    ),
+    "allreduce.shm.100MB.2workers.2048": ("one machine, 2 workers", "allreduce of 100 MB"),
+    "allreduce.shm.1MB.4workers.2048": ("one machine, 4 workers, 1 MB", "allreduce of 1 MB"),
+    "allreduce.veth.4workers.2048.embedded": (
+        "in place of BMv2, 2,048 lanes, 4 workers",
+        "allreduce of 4 MB, veth links without a limit",
+    ),
+    "train.200mbit.gpt": ("steps of `examples/gpt.py`, links of 200 Mbit/s", _STEPS),
+    "train.200mbit.images": ("steps of `examples/images.py`, links of 200 Mbit/s", "the same"),
+    "train.1gbit.gpt": ("steps of `examples/gpt.py`, links of 1 Gbit/s", "the same"),
+    "train.1gbit.images": ("steps of `examples/images.py`, links of 1 Gbit/s", "the same"),
+    "train.unlimited.gpt": ("steps of `examples/gpt.py`, one machine", "the same"),
+    "train.unlimited.layers-small": ("steps of a stack of layers, one machine", "the same"),
+    "start.4workers.switchsum": ("a job of 4 workers from command to end", "caches on disk are warm"),
 }
 """Records of docs/benchmarks.md, those among them where a peer is ahead."""
+OTHERS: Final = {"gloo": "gloo", "openmpi": "Open MPI", "bmv2": "BMv2"}
 
 PAGES: Final = {
     "switch": ("The switch alone", {"switch.": "Contributions", "load.": "Loading the program"}),
@@ -76,31 +109,75 @@ PAGES: Final = {
 Row = Mapping[str, Any]
 
 
-def table(rows: Sequence[Row], names: Mapping[str, str] | None = None) -> list[str]:
-    """Return a Markdown table, with columns for each kind of processor; with `names` only those records, called so."""
-    kept = [row for row in rows if names is None or row["name"] in names]
-    kinds = list(dict.fromkeys(processor(row.get("machine", "")) for row in kept))
-    found = {(row["name"], processor(row.get("machine", ""))): row for row in kept}
-    columns = _columns(kept, all_of_them=names is None)
-    heads = [f"{column}, {kind}" if len(kinds) > 1 else column for kind in kinds for column in columns]
+def table(rows: Sequence[Row]) -> list[str]:
+    """Return a Markdown table of records, with columns for each kind of processor."""
+    kinds, found = _by_kind(rows)
+    columns = _columns(rows)
+    heads = [_head(column, kind, kinds) for kind in kinds for column in columns]
     lines = [f"| {' | '.join(['figure', *heads])} |", "|" + "---|" * (1 + len(heads))]
-    for name in dict.fromkeys(row["name"] for row in kept) if names is None else names:
-        conditions = next((row["conditions"] for row in kept if row["name"] == name), "")
-        title = (f"`{name}`" if names is None else names[name]) + beside_speed(name, conditions)
+    for name in dict.fromkeys(row["name"] for row in rows):
+        conditions = next(row["conditions"] for row in rows if row["name"] == name)
         cells = [cell for kind in kinds for cell in _cells(found.get((name, kind)), columns)]
-        lines.append(f"| {' | '.join([title, *cells])} |")
+        lines.append(f"| {' | '.join([f'`{name}`' + beside_speed(name, conditions), *cells])} |")
     return lines
+
+
+def choice(rows: Sequence[Row], figures: Mapping[str, tuple[str, str]]) -> list[str]:
+    """Return a Markdown table of some figures, beside those of others' and how each was taken."""
+    kinds, found = _by_kind(rows)
+    heads = [_head(column, kind, kinds) for kind in kinds for column in ("switchsum", "beside it", "times as fast")]
+    lines = [f"| {' | '.join(['', *heads, 'how it was taken'])} |", "|" + "---|" * (2 + len(heads))]
+    for name, (title, how) in figures.items():
+        conditions = next((row["conditions"] for row in rows if row["name"] == name), "")
+        cells = [cell for kind in kinds for cell in _figure(name, kind, found)]
+        lines.append(f"| {' | '.join([title + beside_speed(name, conditions), *cells, how])} |")
+    return lines
+
+
+def _by_kind(rows: Sequence[Row]) -> tuple[list[str], dict[tuple[str, str], Row]]:
+    """Return the kinds of processors, and rows by name and kind."""
+    found = {(row["name"], processor(row.get("machine", ""))): row for row in rows}
+    return sorted({kind for _, kind in found}), found
+
+
+def _head(column: str, kind: str, kinds: Sequence[str]) -> str:
+    return f"{column}, {kind}" if len(kinds) > 1 else column
+
+
+def _figure(name: str, kind: str, found: Mapping[tuple[str, str], Row]) -> list[str]:
+    row = found.get((name, kind))
+    if row is None:
+        return ["not measured", "", ""]
+    beside = {row["peer"]: row["peer_value"]} if row["peer"] is not None else {}
+    for other in OTHERS:
+        if theirs := found.get((f"{name.rpartition('.')[0]}.{other}", kind)):
+            beside[other] = theirs["value"]
+    times = [f"{column[2:]} {_value(row, column)}" for column in row.get("more", {}) if column.startswith("x ")]
+    if not times and row["ratio"] is not None:
+        times = [f"{OTHERS[row['peer']]} {row['ratio']:.2f}"]
+    values = [f"{OTHERS[other]} {number(value)}" for other, value in beside.items()]
+    return [_median(row), ", ".join(values), ", ".join(times)]
+
+
+def _median(row: Row) -> str:
+    wide = f", spread {spread(row['spread'])}" if row["spread"] > LARGE_SPREAD else ""
+    return f"{number(row['value'])} {row['unit']}{wide}"
+
+
+def _value(row: Row, column: str) -> str:
+    """Write one of a record's further figures, with what it lies between."""
+    between = row.get("intervals", {}).get(column)
+    return number(row["more"][column]) + (" ({} to {})".format(*map(number, between)) if between else "")
 
 
 _PEER: Final = "beside it"
 
 
-def _columns(rows: Sequence[Row], *, all_of_them: bool) -> list[str]:
-    """Return what is said of each record: all that any of them has, or ratios alone."""
+def _columns(rows: Sequence[Row]) -> list[str]:
+    """Return all that is said of any of some records."""
     further = list(dict.fromkeys(column for row in rows for column in row.get("more", {})))
-    ratios = [column for column in further if column.startswith("x ")]
     peer = [_PEER] if any(row["peer"] is not None for row in rows) else []
-    return ["median", "spread", *peer, *(further if all_of_them else ratios)]
+    return ["median", "spread", *peer, *further]
 
 
 def _cells(row: Row | None, columns: Sequence[str]) -> list[str]:
@@ -109,10 +186,7 @@ def _cells(row: Row | None, columns: Sequence[str]) -> list[str]:
     cells = {"median": f"{number(row['value'])} {row['unit']}", "spread": spread(row["spread"])}
     if row["peer"] is not None:
         cells[_PEER] = f"{row['peer']}: {number(row['peer_value'])} {row['unit']}; ratio {row['ratio']:.2f}"
-    intervals = row.get("intervals", {})
-    for column, value in row.get("more", {}).items():
-        between = " ({} to {})".format(*map(number, intervals[column])) if column in intervals else ""
-        cells[column] = number(value) + between
+    cells |= {column: _value(row, column) for column in row.get("more", {})}
     return [cells.get(column, "") for column in columns]
 
 
@@ -145,11 +219,10 @@ def publish() -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("\n".join(lines))
     for path, names in ((ROOT / "README.md", HEADLINES), (ROOT / "docs" / "benchmarks.md", CHOICE)):
-        order = list(names)
-        chosen = sorted((row for row in records if row["name"] in names), key=lambda row: order.index(row["name"]))
+        chosen = [row for row in records if row["name"] in names]
         before, rest = path.read_text().split(BEGIN)
         after = rest.split(END)[1]
-        lines = ["", *table(chosen, names), "", *_measured(chosen), "", END]
+        lines = ["", *choice(records, names), "", *_measured(chosen), "", END]
         path.write_text("\n".join([before + BEGIN, *lines]) + after)
 
 
@@ -162,12 +235,9 @@ def results(records: Iterable[Row]) -> dict[str, list[str]]:
             rows = sorted((row for row in kept if row["name"].startswith(prefix)), key=_place)
             lines += section(name, rows) if rows else []
         if lines:
-            what = f"Made from `checks/bench/results/records.json`; [benchmarks.md]({_UP}) says how each is taken."
+            what = "Made from `checks/bench/results/records.json`; [method.md](method.md) says how each is taken."
             pages[page] = [f"# {title}", "", what, "", *lines]
     return pages
-
-
-_UP: Final = "../benchmarks.md"
 
 
 def _measured(rows: Iterable[Row]) -> list[str]:

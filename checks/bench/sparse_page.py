@@ -119,10 +119,11 @@ def _plot(rows: Sequence[Row], cells: Sequence[Cell]) -> None:
         figure, axes = plt.subplots(
             len(cells), len(groups), figsize=(6 * len(groups), 4 * len(cells)), squeeze=False, layout="constrained"
         )
+        colours: dict[str, str] = {}
         for line, cell in zip(axes, cells, strict=True):
             own = [row for row in rows if _cell(row) == cell]
             for axis, group in zip(line, groups, strict=True):
-                _panel(axis, group, [row for row in own if row["group"] == group], own)
+                _panel(axis, group, [row for row in own if row["group"] == group], own, colours)
                 axis.set_title(f"{group}: {cell[0]} workers, {cell[1]}")
         for ending in ("png", "svg"):
             figure.savefig(
@@ -131,7 +132,8 @@ def _plot(rows: Sequence[Row], cells: Sequence[Cell]) -> None:
         plt.close(figure)
 
 
-def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row]) -> None:
+def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row], colours: dict[str, str]) -> None:
+    """Draw a panel; whoever has a colour in one panel keeps it in the others."""
     curves: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         case, _, way = row["way"].partition(": ")
@@ -143,7 +145,8 @@ def _panel(axis: Any, group: str, rows: Sequence[Row], everything: Sequence[Row]
     for name, points in curves.items():
         points.sort()
         style = "--" if any(peer in name for peer in PEERS) else "-"
-        axis.plot([x for x, _ in points], [y for _, y in points], style, marker=".", label=name)
+        colour = colours.setdefault(name, f"C{len(colours) % 10}")
+        axis.plot([x for x, _ in points], [y for _, y in points], style, marker=".", label=name, color=colour)
     for row in everything:
         if row["way"] in ("gloo", "switchsum"):
             axis.axhline(row["seconds"], color="grey", linestyle=":" if row["way"] == "gloo" else "-.", linewidth=1)

@@ -53,7 +53,12 @@ def test_a_large_spread_is_marked() -> None:
 
 def test_the_pages_are_those_of_the_records() -> None:
     pages = page.results(rows(RESULTS))
-    assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {*pages, "sparse"}
+    assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {
+        *pages,
+        "sparse",
+        "method",
+        "experiments",
+    }
     for name, lines in pages.items():
         assert (page.ROOT / f"docs/results/{name}.md").read_text() == "\n".join(lines), "make bench ARGS=--publish"
 
@@ -118,6 +123,14 @@ def test_a_wrong_sum_ends_a_measurement() -> None:
 def test_plots_find_their_records() -> None:
     found = plots._of([{"name": "allreduce.shm.100MB.16workers.2048"}, {"name": "loss.256"}], "allreduce.shm.100MB")
     assert list(found) == [(16, "2048")]
+
+
+def test_a_bar_that_is_missing_has_its_place() -> None:
+    row: dict[str, Any] = {"value": 1, "spread": 0}
+    drawn = list(plots.bars({(2, "gloo"): row, (2, "256"): row, (4, "256"): row}))
+    assert [(name, found) for _, _, name, found in drawn] == [("256", row), ("gloo", row), ("256", row), ("gloo", None)]
+    places = [place for place, *_ in drawn]
+    assert places == sorted(places)
 
 
 def test_the_median_lies_in_its_interval_19_times_of_20() -> None:

@@ -104,11 +104,21 @@ def row(name: str, machine: str, value: float) -> dict[str, object]:
 
 def test_each_kind_of_processor_has_columns_of_its_own() -> None:
     rows = [row("a", "AMD EPYC, 2 cores", 1), row("b", "AMD EPYC, 2 cores", 2), row("b", "Intel Xeon, 2 cores", 3)]
-    head, _, first, second, third = page.table(rows, {"a": "A", "b": "B", "c": "C"})
+    head, _, first, second = page.table(rows)
     assert head.count("x gloo, AMD EPYC, 2 cores") == head.count("x gloo, Intel Xeon, 2 cores") == 1
-    assert first == "| A | 1 s | 40% (!) | 1.5 (1.25 to 1.75) | not measured |  |  |"
-    assert second == "| B | 2 s | 40% (!) | 1.5 (1.25 to 1.75) | 3 s | 40% (!) | 1.5 (1.25 to 1.75) |"
-    assert third.count("not measured") == 2
+    assert first == "| `a` | 1 s | 40% (!) | 1.5 (1.25 to 1.75) | not measured |  |  |"
+    assert second == "| `b` | 2 s | 40% (!) | 1.5 (1.25 to 1.75) | 3 s | 40% (!) | 1.5 (1.25 to 1.75) |"
+
+
+def test_a_chosen_figure_stands_beside_those_of_the_others() -> None:
+    rows = [row("p.256", "AMD", 1), row("p.gloo", "AMD", 2), row("p.openmpi", "AMD", 3), row("p.gloo", "Xeon", 4)]
+    lines = page.choice(rows, {"p.256": ("P", "in turn"), "q.256": ("Q", "the same")})
+    columns = ("switchsum", "beside it", "times as fast")
+    heads = [f"{column}, {kind}" for kind in ("AMD", "Xeon") for column in columns]
+    assert lines[0] == f"|  | {' | '.join(heads)} | how it was taken |"
+    beside = "1 s, spread 40% (!) | gloo 2, Open MPI 3 | gloo 1.5 (1.25 to 1.75)"
+    assert lines[2] == f"| P | {beside} | not measured |  |  | in turn |"
+    assert lines[3].count("not measured") == 2
 
 
 def test_a_figure_of_another_kind_of_processor_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
