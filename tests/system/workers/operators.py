@@ -68,7 +68,7 @@ def move(comm: switchsum.Communicator, gradient: np.ndarray) -> list[np.ndarray]
 
 
 def main() -> None:
-    """Run everything; say this rank's digest for the test to compare."""
+    """Run everything; write a digest of this rank's results for the test to compare."""
     with switchsum.connect() as comm:
         rank, workers = comm.rank, comm.world_size
         for name in DTYPES:
@@ -88,7 +88,7 @@ def main() -> None:
         for compressor in COMPRESSORS:
             results.append(compressor.exchange(comm, "gradient", gradient).mean)
     digest = zlib.crc32(b"".join(result.tobytes() for result in results))
-    sys.stdout.write(f"digest {digest}\n")
+    sys.stdout.write(f"operators {digest}\n")
 
 
 if __name__ == "__main__":

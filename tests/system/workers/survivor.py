@@ -31,6 +31,7 @@ while not over:
         end = np.full(1, STOP.exists(), np.float32)
         over = bool(communicator.allreduce(end)[0])
         rounds += 1
+        time.sleep(0.005)  # as endless.py rests, so that the others can start
     except switchsum.WorkerLost as lost:
         print(f"lost rank {lost.rank}", flush=True)
         if os.environ["THEN"] == "reform":
