@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,9 +13,45 @@ from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch.detours import Detours
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.tensors import is_away
 from switchsum.torch.work import SwitchWork
 
 Tensors = Sequence[torch.Tensor]
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield the tensors in nested lists."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from tensors_in(value)
+
+
+def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequence[Any]) -> dist.Work:
+    """Give gloo copies in ordinary memory, and bring its results back: it does not do everything on a GPU, if anything.
+
+    What a call writes to is its first argument; nothing, of a `send`.  A thread completes the work, so that a future of
+    it comes true though nobody waits.
+    """
+    below: dict[torch.Tensor, torch.Tensor] = {one: one.detach().to("cpu", copy=True) for one in tensors_in(arguments)}
+
+    def lowered(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return below[value]
+        return [lowered(one) for one in value] if isinstance(value, list | tuple) else value
+
+    work = call(*map(lowered, arguments))
+    results = [] if name == "send" else list(tensors_in(arguments[:1]))
+
+    def finish() -> None:
+        work.wait()
+        for tensor in results:
+            tensor.detach().copy_(below[tensor])
+
+    done = SwitchWork([], results, finish)
+    threading.Thread(target=done.complete, name=f"switchsum torch {name}", daemon=True).start()
+    return done
 
 
 @kept_out_of_graphs
@@ -73,7 +110,10 @@ class Forwarded(dist.ProcessGroup):
 
     def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
         self._passed += 1
-        return getattr(self._gloo, name)(*arguments)
+        call = getattr(self._gloo, name)
+        if not any(is_away(tensor) for tensor in tensors_in(arguments)):
+            return call(*arguments)
+        return _by_way_of_memory(name, call, arguments)
 
     def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
         self._detours.note(name)

@@ -12,7 +12,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.handle import Handle
 from switchsum.torch.lanes import WIDEST, lanes_for
 from switchsum.torch.operators import Reduction
-from switchsum.torch.tensors import Staged
+from switchsum.torch.tensors import Staged, hand_out, join
 
 SMALL_BYTES: Final = 16 * 1024
 """Tensors up to this size are fused: larger ones have enough frames of their own."""
@@ -28,9 +28,7 @@ class Fused:
 
     def deliver(self) -> None:
         """Write the results to the tensors."""
-        sizes = [tensor.numel() for tensor in self.tensors]
-        for tensor, values in zip(self.tensors, self.part.values.split(sizes), strict=True):
-            tensor.detach().copy_(self.reduction.convert(values, tensor.dtype).reshape(tensor.shape))
+        hand_out(self.reduction.convert(self.part.values, self.tensors[0].dtype), self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +56,7 @@ def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> li
         if len(group) == 1:
             parts.append(Single(reduction, reduction.stage(group[0])))
             continue
-        whole = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in group])
-        parts.append(Fused(reduction, group, reduction.stage(whole)))
+        parts.append(Fused(reduction, group, reduction.stage(join(group))))
     return parts
 
 

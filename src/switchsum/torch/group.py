@@ -35,7 +35,7 @@ from switchsum.torch.lanes import asked_for, lanes_for
 from switchsum.torch.operators import Reduction, choose
 from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.signals import calm
-from switchsum.torch.tensors import Staged, same_size, stage
+from switchsum.torch.tensors import Staged, empty, hand_out, join, room, same_size, stage
 from switchsum.torch.work import Completer, SwitchWork
 
 BACKEND: Final = "switchsum"
@@ -260,8 +260,7 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self._over_gloo("reduce_scatter", list(outputs), [list(group) for group in inputs], opts)
         reduction, communicator = reductions[0], self.connect()
-        whole = torch.cat([tensor.detach().reshape(-1).to("cpu") for tensor in shares])
-        part = reduction.stage(whole, copy=True)
+        part = reduction.stage(join(shares), copy=True)
         values, operator = part.array(), reduction.operator
         lanes = lanes_for(values, operator, communicator, self.lanes)
         handle = communicator.allreduce_async(values, operator, lanes=lanes)
@@ -315,7 +314,7 @@ class SwitchGroup(Forwarded):
         if self._is_alone or tensors[0].layout != torch.strided:
             return self._over_gloo("broadcast", tensors, opts)
         communicator = self.connect()
-        parts = [stage(tensor) for tensor in tensors]
+        parts = [(stage if opts.rootRank == self.rank() else room)(tensor) for tensor in tensors]
         handles = [communicator.broadcast_async(part.bits(), opts.rootRank) for part in parts]
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
@@ -338,16 +337,15 @@ class SwitchGroup(Forwarded):
 
     def _allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> dist.Work:
         communicator = self.connect()
-        rooms = [torch.empty((self.size(), own.numel()), dtype=own.dtype) for own in inputs]
+        rooms = [empty((self.size(), own.numel()), own.dtype, like=own) for own in inputs]
         handles = [
-            communicator.allgather_async(stage(own).bits(), out=_rows(Staged(tensor=room, values=room), self.size()))
-            for own, room in zip(inputs, rooms, strict=True)
+            communicator.allgather_async(stage(own).bits(), out=_rows(Staged(tensor=one, values=one), self.size()))
+            for own, one in zip(inputs, rooms, strict=True)
         ]
 
         def finish() -> None:
-            for gathered, room in zip(outputs, rooms, strict=True):
-                for tensor, values in zip(gathered, room, strict=True):
-                    tensor.detach().copy_(values.reshape(tensor.shape))
+            for gathered, values in zip(outputs, rooms, strict=True):
+                hand_out(values.reshape(-1), gathered)
 
         return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
 
@@ -375,7 +373,7 @@ class SwitchGroup(Forwarded):
                 else self._over_gloo(name, outputs, inputs, opts)
             )
         communicator = self.connect()
-        parts = [stage(output) for output in outputs]
+        parts = [room(output) for output in outputs]
         handles = [
             communicator.allgather_async(stage(own).bits(), out=_rows(part, self.size()))
             for own, part in zip(inputs, parts, strict=True)

@@ -20,6 +20,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.layers import Counted, Layers, Measured
 from switchsum.torch.tensors import stage
+from switchsum.torch.work import future_for
 
 Floats = npt.NDArray[np.float32]
 
@@ -133,7 +134,7 @@ class CompressedHook:
             raise UsageError("hooks of switchsum.torch need a process group of the backend 'switchsum'")
         buffer = bucket.buffer()
         if group.size() == 1:
-            done: Future[torch.Tensor] = Future()
+            done: Future[torch.Tensor] = future_for([buffer])
             done.set_result(buffer)
             return done
         if buffer.layout != torch.strided or buffer.dtype not in FLOATS:

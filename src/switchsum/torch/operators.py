@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from switchsum.host.engine.operation import BITWISE
-from switchsum.torch.tensors import Staged, stage
+from switchsum.torch.tensors import Staged, room, stage
 
 _OP: Final = dist.ReduceOp.RedOpType
 _ANY: Final = {_OP.SUM, _OP.MAX, _OP.BOR}
@@ -50,7 +50,7 @@ class Reduction:
 
     def stage_result(self, tensor: torch.Tensor) -> Staged:
         """Bring room for a result of the tensor's shape to where it can be written."""
-        return stage(tensor, self.dtype, copy=not self._is_as_is)
+        return room(tensor, self.dtype, copy=not self._is_as_is)
 
     def convert(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return what the results mean in the tensor's own dtype; sums that do not fit it wrap, as torch's do."""

@@ -61,17 +61,50 @@ def shared_array(tensor: torch.Tensor, dtype: np.dtype[Any]) -> npt.NDArray[Any]
     return np.asarray(_Memory(tensor, octets)).view(dtype).reshape(shape)
 
 
+def is_away(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's values are not in ordinary memory, but on a GPU."""
+    return tensor.device.type != "cpu"
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, *, like: torch.Tensor) -> torch.Tensor:
+    """Return ordinary memory for values of a tensor: pinned, where they come from a GPU or go to one."""
+    return torch.empty(tuple(shape), dtype=dtype, pin_memory=like.device.type != "cpu")
+
+
+def room(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
+    """Return room for a result of a tensor's shape: what the tensor holds is not looked at."""
+    plain = tensor.detach()
+    if _is_usable(plain, dtype) and not copy:
+        return Staged(tensor=tensor, values=tensor)
+    return Staged(tensor=tensor, values=empty(plain.shape, dtype or plain.dtype, like=plain))
+
+
+def join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return tensors' values side by side, on their device: from there they come down in one piece."""
+    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+
+
+def hand_out(values: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
+    """Write values that lie side by side to the tensors: up in one piece if these are on a GPU."""
+    if tensors and is_away(tensors[0]):
+        values = values.to(tensors[0].device)
+    for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
+        tensor.detach().copy_(part.reshape(tensor.shape))
+
+
+def _is_usable(plain: torch.Tensor, dtype: torch.dtype | None) -> bool:
+    """Whether a tensor's own memory can be read and written by address, as values of that dtype."""
+    is_plain = plain.is_contiguous() and not plain.is_conj() and not plain.is_neg()
+    return not is_away(plain) and is_plain and dtype in (None, plain.dtype)
+
+
 def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
     """Bring a tensor's values to ordinary memory, as `dtype` if given; those of a GPU go to pinned memory."""
     plain = tensor.detach()
-    if plain.device.type != "cpu":
-        values = torch.empty(plain.shape, dtype=dtype or plain.dtype, pin_memory=True)
-        values.copy_(plain)
-    elif copy or dtype not in (None, plain.dtype) or not plain.is_contiguous() or plain.is_conj() or plain.is_neg():
-        values = torch.empty(plain.shape, dtype=dtype or plain.dtype)
-        values.copy_(plain)
-    else:
-        values = tensor
+    if _is_usable(plain, dtype) and not copy:
+        return Staged(tensor=tensor, values=tensor)
+    values = empty(plain.shape, dtype or plain.dtype, like=plain)
+    values.copy_(plain)
     return Staged(tensor=tensor, values=values)
 
 

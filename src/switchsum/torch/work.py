@@ -46,6 +46,15 @@ def raise_when_due(error: BaseException) -> None:
     engine.queue_callback(lambda: engine.queue_callback(last))  # behind DDP's own
 
 
+def future_for(tensors: Sequence[torch.Tensor]) -> Future[Any]:
+    """Return a future whose value, and those of what is chained to it, may have tensors of these ones' devices.
+
+    One that does not know of a GPU refuses a value with tensors of it.
+    """
+    devices = {tensor.device for tensor in tensors if tensor.device.type != "cpu"}
+    return Future(devices=sorted(devices, key=str)) if devices else Future()
+
+
 @kept_out_of_graphs
 class SwitchWork(dist.Work):
     """Collectives that were begun together; c10d waits for it, or for its future.
@@ -172,7 +181,7 @@ class SwitchWork(dist.Work):
         with self._lock:
             if self._future is None:
                 self._told = threading.Event() if in_backward() else None
-                self._ended = Future()
+                self._ended = future_for(self._tensors)
                 # An exception that is set on a future is a mere value to C++; one that a callback raises is an error.
                 self._future = self._ended.then(self._outcome)
                 if self._told is not None:

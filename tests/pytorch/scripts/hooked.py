@@ -196,7 +196,7 @@ def losses(model: DistributedDataParallel, steps: int) -> list[float]:
 
 def check_every_compressor() -> None:
     """Each learns, gives every rank the same parameters, and its state goes into a checkpoint and back."""
-    assert {*COMPRESSORS, "Communicates", "Compressor", "Exchanged", "Part", "State"} == set(compress.__all__)
+    assert {*COMPRESSORS, "Communicates", "Compressor", "Exchanged", "Part", "CompressorState"} == set(compress.__all__)
     for name, make in COMPRESSORS.items():
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 32), nn.Tanh(), nn.Linear(32, 16)))

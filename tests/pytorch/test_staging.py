@@ -1,0 +1,124 @@
+"""What is done for tensors of a GPU, on tensors of the CPU that are taken for such: no machine of ours has one.
+
+Staging itself (pinned memory, streams) is not tried here; that results come where they belong is.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from .conftest import RANKS, on_all
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  (it needs torch)
+
+from switchsum.torch import forwarded, tensors, work  # noqa: E402
+from switchsum.torch.operators import Reduction  # noqa: E402
+from switchsum.torch.profiling import bytes_of  # noqa: E402
+
+dist = torch.distributed
+TOTAL = sum(range(RANKS))
+
+
+def options(**values: Any) -> Any:
+    return SimpleNamespace(**{"reduceOp": dist.ReduceOp.SUM, "rootRank": 0, **values})
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take every tensor for one of a GPU."""
+    for module in (tensors, forwarded):
+        monkeypatch.setattr(module, "is_away", lambda tensor: True)
+
+
+def one(group: Any, count: int = 8) -> Any:
+    return torch.full((count,), float(group.rank()))
+
+
+@pytest.mark.usefixtures("away")
+def test_results_come_back_to_where_they_belong(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        sums = one(group)
+        small = [one(group, 3), one(group, 5)]
+        group.allreduce([sums], options()).wait()
+        group.allreduce_coalesced(small, options()).wait()
+        assert [value.unique().tolist() for value in (sums, *small)] == [[TOTAL]] * 3
+        part, whole = torch.empty(4), torch.empty(8 * RANKS)
+        group.reduce_scatter_single(part, one(group, 4 * RANKS), options()).wait()
+        group.all_gather_single(whole, one(group)).wait()
+        listed = [torch.empty(8) for _ in range(RANKS)]
+        group.allgather([listed], [one(group)]).wait()
+        share = torch.empty(2)
+        group.reduce_scatter([share], [list(one(group, 2 * RANKS).split(2))], options()).wait()
+        told = one(group)
+        group.broadcast([told], options(rootRank=1)).wait()
+        assert [value.unique().tolist() for value in (part, share, told)] == [[TOTAL], [TOTAL], [1.0]]
+        for gathered in (whole.split(8), listed):
+            assert [value.unique().tolist() for value in gathered] == [[rank] for rank in range(RANKS)]
+
+    on_all(groups, call)
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.filterwarnings("ignore:.*over gloo")
+def test_gloo_gets_copies_in_ordinary_memory(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        rank = group.rank()
+        parts = torch.empty(RANKS)
+        future = group.all_to_all_single(parts, torch.arange(float(RANKS)) + 10 * rank).get_future()
+        assert future.wait()[0] is parts
+        assert parts.tolist() == [10 * other + rank for other in range(RANKS)]
+        double = torch.full((4,), rank + 1.0, dtype=torch.float64)
+        group.allreduce([double], dist.AllreduceOptions()).wait()
+        assert double.tolist() == [RANKS * (RANKS + 1) / 2] * 4
+        gathered = [[torch.empty(2) for _ in range(RANKS)]] if rank == 0 else []
+        group.gather(gathered, [torch.full((2,), float(rank))]).wait()
+        if rank == 0:
+            assert [value.tolist() for value in gathered[0]] == [[other] * 2 for other in range(RANKS)]
+        # A receiver may begin before its sender, and wait for nothing.
+        came = torch.empty(3)
+        receiving = group.recv([came], (rank - 1) % RANKS)
+        group.send([torch.full((3,), float(rank))], (rank + 1) % RANKS).wait()
+        receiving.wait()
+        assert came.tolist() == [(rank - 1) % RANKS] * 3
+
+    on_all(groups, call)
+
+
+class Copies(TorchDispatchMode):
+    """Counts copies."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        self.count += "copy_" in str(function)
+        return function(*arguments, **(named or {}))
+
+
+def test_what_results_are_written_over_is_not_copied() -> None:
+    apart = torch.arange(10.0)[::2]
+    with Copies() as copies:
+        Reduction(operator="sum").stage_result(apart)
+        Reduction(operator="sum", dtype=torch.int32, divisor=2).stage_result(torch.ones(4, dtype=torch.int8))
+        tensors.room(apart)
+    assert copies.count == 0
+    plain = torch.ones(3)
+    assert tensors.room(plain).values is plain
+
+
+def test_futures_know_the_devices_of_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(work, "Future", lambda **named: made.append(named))
+    first, second = (SimpleNamespace(device=torch.device("cuda", number)) for number in (0, 1))
+    cpu: Any = torch.ones(1)
+    for given in ([cpu], [cpu, second, first, second]):
+        work.future_for(given)
+    assert made == [{}, {"devices": [first.device, second.device]}]
+
+
+def test_bytes_of_a_call() -> None:
+    rows = torch.sparse_coo_tensor(torch.tensor([[1, 5]]), torch.ones(2, 3), (10, 3), check_invariants=True)
+    assert bytes_of([torch.ones(2), [torch.ones(1, dtype=torch.int8)], rows, "x"]) == 8 + 1 + 24
