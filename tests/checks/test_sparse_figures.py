@@ -6,6 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+
+from checks.bench.gradients import union_over_k
 from checks.bench.sparse import merge
 from checks.bench.sparse_page import table
 
@@ -31,3 +35,11 @@ def test_a_table_says_how_much_faster_than_gloo(tmp_path: Path) -> None:
     lines = table((8, "200mbit", 2048, 25_000_000), [row("gloo", 7.0), row("switchsum", 3.5)])
     assert lines[0] == "### 8 workers, links of 200mbit/s, 100 MB, 2,048 lanes"
     assert lines[-1] == "| switchsum | 3.500 s | 1% | 1.00 MB | 2.50 MB | 2.0 |"
+
+
+def test_the_union_of_what_workers_choose() -> None:
+    arrays = [np.zeros(10, np.float32) for _ in range(3)]
+    for worker, array in enumerate(arrays):
+        array[0], array[worker], array[9] = -5, 3 + worker, 1  # of the first worker 0, and 9 comes after
+    assert union_over_k(arrays, 1) == 1.0
+    assert union_over_k(arrays, 2) == pytest.approx(4 / 2)  # 0, 1, 2 and 9
