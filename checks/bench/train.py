@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from checks.bench.choice import Choice
-from checks.bench.jobs import LINE_MTU, UNLIMITED
+from checks.bench.jobs import UNLIMITED
 from checks.bench.records import Record, Samples, beside, record
+from switchsum.launch.options import MTU
 
 WORKERS = 4
 STEPS = 10
 ROUNDS = 3
 """So often each backend trains, in turn: what else shares the machine's cores changes from minute to minute."""
-LANES = 256
 RATES = ("200mbit", "1gbit", UNLIMITED)
 EXAMPLES = ("images", "gpt", "words", "words-dense", "layers", "layers-small")
 SPARSE = ("words",)
@@ -34,13 +34,13 @@ Results = dict[str, Result]
 def on_switch(rate: str, path: Path) -> list[str]:
     """Return the command that trains on this backend."""
     links = [] if rate == UNLIMITED else ["--links", "veth", "--rate", rate]
-    run = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--lanes", str(LANES)]
+    run = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS)]
     return [*run, "--timeout", "60", *links, "--", *worker("switchsum", path)]
 
 
 def on_gloo(rate: str, path: Path) -> list[str]:
     """Return the command that trains on gloo, over a bridge of the kernel or the loopback."""
-    bridge = [sys.executable, "-m", "checks.bench.star", "gloo", str(WORKERS), rate, str(LINE_MTU[LANES])]
+    bridge = [sys.executable, "-m", "checks.bench.star", "gloo", str(WORKERS), rate, str(MTU)]
     namespace = [] if rate == UNLIMITED else ["unshare", "--net", "--"]
     return [*namespace, *bridge, *worker("gloo", path)]
 
@@ -76,7 +76,7 @@ def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
     """Turn the results on links of one rate into records."""
     where = "one machine, without links" if rate == UNLIMITED else f"links of {rate}"
     steps = f"{ROUNDS} trainings of {STEPS} steps each in turn with gloo, median of all steps"
-    conditions = f"{WORKERS} worker processes, {steps}, {LANES} lanes, {where}"
+    conditions = f"{WORKERS} worker processes, {steps}, lanes by default, {where}"
     records = []
     for name in EXAMPLES:
         peer = theirs[f"{name}.plain"]
