@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from . import errors
 
 Message = TypeVar("Message")
+_hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # else Python compiles the names of types each time
 
 
 def encode(message: Any) -> bytes:
     """Write a message as JSON."""
+    # `dataclasses.asdict` would copy every field.
     return json.dumps(message, default=_fields, separators=(",", ":")).encode()
 
 
 def _fields(message: Any) -> dict[str, Any]:
-    """Return a message's fields as they are: `dataclasses.asdict` copies each of them."""
     return {name: getattr(message, name) for name in message.__dataclass_fields__}
 
 
@@ -41,12 +43,6 @@ def _from_json(kind: type[Message], values: Any) -> Message:
     if unknown := values.keys() - hints.keys():
         raise ValueError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
     return kind(**{name: _value(f"{kind.__name__}.{name}", hints[name], value) for name, value in values.items()})
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    """Return the types of a message's fields, whose names Python compiles anew each time that they are asked for."""
-    return get_type_hints(kind)
 
 
 def _value(name: str, hint: Any, value: Any) -> Any:

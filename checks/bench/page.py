@@ -241,8 +241,23 @@ def results(records: Iterable[Row]) -> dict[str, list[str]]:
 
 
 def _measured(rows: Iterable[Row]) -> list[str]:
-    """Return a line for each machine and day on which rows were measured."""
-    return [f"Measured on {place}.  " for place in dict.fromkeys(measured_on(row) for row in rows)]
+    """Return a line for each machine on which rows were measured: of what commits, when, and how busy it was."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.get("machine", ""), []).append(row)
+    return [f"Measured on {measured_on(together(own))}.  " for own in found.values()]
+
+
+def together(rows: Sequence[Row]) -> Row:
+    """Return the provenance of records of one machine as one: all commits and days, the least and the largest load."""
+    loads = [load for row in rows for load in row.get("load") or ()]
+    commits, dates = ({row.get(field) or f"{field} not recorded" for row in rows} for field in ("commit", "date"))
+    return {
+        "machine": rows[0].get("machine", ""),
+        "commit": ", ".join(sorted(commits)).replace("commit not", "not"),
+        "date": ", ".join(sorted(dates)),
+        "load": (min(loads), max(loads)) if loads else None,
+    }
 
 
 def _place(row: Row) -> tuple[object, ...]:

@@ -130,3 +130,13 @@ def test_a_figure_of_another_kind_of_processor_stays(tmp_path: Path, monkeypatch
         measured_on(machine, value)
     text = (tmp_path / "records").read_text()
     assert ('"value": 1' not in text, '"value": 2' in text, '"value": 3' in text) == (True, True, True)
+
+
+def test_a_table_says_once_for_each_machine_what_it_was_measured_on() -> None:
+    one = {"machine": "AMD", "commit": "b", "date": "2026-11-02", "load": (1.0, 3.0)}
+    other = {"machine": "AMD", "commit": "a", "date": "2026-11-01", "load": (0.5, 2.0)}
+    found = page._measured([one, other, {"machine": "AMD"}, {"machine": "Xeon"}])
+    assert found == [
+        "Measured on AMD, commit a, b, not recorded, 2026-11-01, 2026-11-02, date not recorded, load 0.5 to 3.0.  ",
+        "Measured on Xeon, commit not recorded, date not recorded, load not recorded.  ",
+    ]
