@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.switch.meters import RED
 
-from . import p4runtime_rig
 from .p4runtime_rig import Client, Rig, update
 
 PROGRAM = Path(__file__).parent / "programs" / "metering.json"
@@ -24,17 +22,6 @@ IDS = {
 PACKETS, STATIONS = IDS["SwitchIngress.packets"], IDS["SwitchIngress.stations"]
 RATES = v1.MeterConfig(cir=10, cburst=2, pir=20, pburst=5)
 NEVER = v1.MeterConfig()
-
-
-@pytest.fixture(scope="module")
-def rig() -> Iterator[Rig]:
-    """Yield one server for all tests of this module."""
-    yield from p4runtime_rig.rig()
-
-
-@pytest.fixture(scope="module")
-def connection(rig: Rig) -> Client:
-    return rig.primary()
 
 
 @pytest.fixture
