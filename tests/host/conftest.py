@@ -11,6 +11,7 @@ from switchsum.host.links.warm import warm_up
 from switchsum.testing.local import communicators
 
 from .checks import RANKS
+from .veth_wire import Wire
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -36,3 +37,13 @@ def ranks() -> Iterator[list[Communicator]]:
 def fresh_ranks() -> Iterator[list[Communicator]]:
     """The same for one test, which may break them."""
     yield from _made()
+
+
+@pytest.fixture
+def wire(network_namespace: None) -> Iterator[Wire]:
+    """A veth pair in a namespace of its own."""
+    wire = Wire()
+    yield wire
+    for link in wire.links:
+        link.close()
+    wire.ports.close()
