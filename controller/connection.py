@@ -16,8 +16,8 @@ from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
+from .branch import ADMISSION
 from .entries import SwitchState, diff
-from .plan import ADMISSION
 from .slots import Cell, SlotRange, plan_numbers
 from .switch import Limits, Switch
 

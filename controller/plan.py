@@ -37,6 +37,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
+from .branch import ADMISSION, RESULT_ADDRESS, Branch, Place
 from .entries import Entry, Group, Replica, SwitchState
 from .job import Job, new_incarnation
 from .jobs import Jobs
@@ -44,10 +45,8 @@ from .machines import Incarnation, IncarnationState, Member, MemberState
 from .slots import SlotRange
 
 IDENTITY: Final = "SwitchIngress.identity"
-ADMISSION: Final = "SwitchIngress.validate.admission.admission"
 FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
 STATIONS: Final = f"{FORWARDING}.stations"
-RESULT_ADDRESS: Final = "SwitchEgress.result_address"
 INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
 EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
 
@@ -214,48 +213,31 @@ def _plan_job(job: Job) -> Iterator[Entry | Group]:
         ),
     )
     if live is not None:
-        replicas = frozenset(Replica(port=member.ingress_port, instance=member.rank) for member in live.members)
-        yield Group(group=job.group, replicas=replicas)
-        for member in live.members:
-            yield from _plan_member(job, live, member)
+        yield from branch_of(job, live).items()
 
 
-def _plan_member(job: Job, live: Incarnation, member: Member) -> Iterator[Entry]:
-    assert member.address is not None, "a live member was seen"
-    yield Entry(
-        table=RESULT_ADDRESS,
-        match={"job": job.number, "rank": member.rank},
-        action="SwitchEgress.address",
-        params={
-            "mac": member.address.mac,
-            "ip": member.address.ip,
-            "port": member.address.port,
-            "cookie": member.cookie,
-        },
-        metadata=_pack(job=job.name, epoch=live.epoch),
+def branch_of(job: Job, live: Incarnation) -> Branch:
+    """Return the part of a job's only switch: the bit of a member is that of its rank."""
+    return Branch(
+        job=job.number,
+        tree=TREE,
+        epoch=live.epoch,
+        slots=job.slots,
+        group=job.group,
+        places=tuple(_place(job, live, member) for member in live.members),
+        record=_pack(job=job.name, epoch=live.epoch),
     )
-    # The cookie is in both entries: admission compares it with the contribution's, and the result gets it.
-    yield Entry(
-        table=ADMISSION,
-        match={
-            "job": job.number,
-            "tree": TREE,
-            "rank": member.rank,
-            "epoch": live.epoch,
-            "source_ip": member.address.ip,
-            "source_port": member.address.port,
-            "ingress_port": member.ingress_port,
-        },
-        action="SwitchIngress.validate.admission.admit",
-        params={
-            "member": 1 << member.rank,
-            "everybody": (1 << job.workers) - 1,
-            "first_slot": job.slots.first,
-            "slot_count": job.slots.count,
-            "group": job.group,
-            "cookie": member.cookie,
-        },
-        metadata=_pack(
+
+
+def _place(job: Job, live: Incarnation, member: Member) -> Place:
+    assert member.address is not None, "a live member was seen"
+    return Place(
+        rank=member.rank,
+        bit=member.rank,
+        address=member.address,
+        port=member.ingress_port,
+        cookie=member.cookie,
+        record=_pack(
             job=job.name,
             epoch=live.epoch,
             rank=member.rank,

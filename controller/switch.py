@@ -20,9 +20,10 @@ from switchsum.protocol.frame import MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
+from .branch import ADMISSION, RESULT_ADDRESS
 from .client import P4RuntimeClient, Pipeline
 from .entries import Change, Entry, Group, SwitchState, Write
-from .plan import ADMISSION, IDENTITY, RESULT_ADDRESS
+from .plan import IDENTITY
 from .schema import Schema, decode_group, encode_group
 from .slots import Cell
 

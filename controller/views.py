@@ -10,11 +10,12 @@ from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Reason
 
+from .branch import ADMISSION, RESULT_ADDRESS
 from .connection import MemberCounts
 from .job import Job
 from .jobs import Jobs
 from .machines import MemberState
-from .plan import ADMISSION, RESULT_ADDRESS, Loss, Settings, live_members
+from .plan import Loss, Settings, live_members
 from .slots import Cell
 
 STALLED: Final = "stalled"

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from switchsum import p4src
 from switchsum.controller import upkeep
+from switchsum.controller.branch import ADMISSION
 from switchsum.controller.config import Config
 from switchsum.controller.entries import Change, Entry, SwitchState, Write
 from switchsum.controller.machines import MemberState
-from switchsum.controller.plan import ADMISSION
 from switchsum.controller.slots import Cell
 from switchsum.controller.switch import Build, Limits
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS

@@ -11,17 +11,16 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from switchsum import p4src
+from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS
 from switchsum.controller.entries import Entry, Group, Replica, SwitchState, apply, diff
 from switchsum.controller.job import Job
 from switchsum.controller.jobs import Jobs
 from switchsum.controller.machines import IncarnationState, MemberState
 from switchsum.controller.plan import (
-    ADMISSION,
     BROADCAST,
     FLOOD_GROUP,
     IDENTITY,
     RECORD_RANK,
-    RESULT_ADDRESS,
     STATIONS,
     Identity,
     Loss,

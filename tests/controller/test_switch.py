@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from switchsum.controller import switch as module
+from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS
 from switchsum.controller.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
 from switchsum.controller.connection import SwitchConnection
 from switchsum.controller.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
-from switchsum.controller.plan import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
+from switchsum.controller.plan import FLOOD_GROUP, FORWARDING, IDENTITY, STATIONS
 from switchsum.controller.schema import Schema, encode_group
 from switchsum.controller.slots import Cell
 from switchsum.controller.switch import BMV2_LIMITS, Limits, Switch

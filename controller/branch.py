@@ -1,0 +1,123 @@
+"""What one switch does for one tree of a job: the members that it admits, and the switch above it, if there is one.
+
+A member is a worker, or a switch below that sends what its own members' contributions come to.  Both get the same
+entries.  A job on a single switch is one branch: its members are all workers, and nothing is above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from switchsum.protocol.wire import Address
+
+from .entries import Entry, Group, Replica
+from .slots import SlotRange
+
+ADMISSION: Final = "SwitchIngress.validate.admission.admission"
+RESULT_ADDRESS: Final = "SwitchEgress.result_address"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A member of one switch."""
+
+    rank: int
+    """Of the header: a worker's rank, or for a switch a number beyond all workers' ranks."""
+    bit: int
+    """Number of its bit in this switch's bitmaps."""
+    address: Address
+    port: int
+    """Of this switch."""
+    cookie: int
+    """64 bits, which its contributions and the results for it have."""
+    is_switch: bool = False
+    record: bytes = b""
+    """Metadata of its admission."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Above:
+    """The switch above, and who this switch is to it."""
+
+    address: Address
+    port: int
+    """Of this switch, towards the one above."""
+    rank: int
+    """Of this switch as a member of the one above."""
+    cookie: int
+    """Of that membership."""
+    first_slot: int
+    """The tree's first slot there: each switch numbers its own slots."""
+    padding: int = 0
+    """Bytes behind a contribution without lanes, where the switch above limits by how much frames grow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """One switch's part in one tree of a job."""
+
+    job: int
+    tree: int
+    """Number of the tree within the job, from 0."""
+    epoch: int
+    slots: SlotRange
+    """Of this switch."""
+    group: int
+    """Multicast group of this switch to which results go."""
+    places: tuple[Place, ...]
+    above: Above | None = None
+    """None: this is the tree's root."""
+    record: bytes = b""
+    """Metadata of the entries that say where results go."""
+
+    @property
+    def everybody(self) -> int:
+        """The bits of all members of this switch."""
+        return (1 << len(self.places)) - 1
+
+    def items(self) -> Iterator[Entry | Group]:
+        """Yield the multicast group and the entries of the members."""
+        yield Group(
+            group=self.group,
+            replicas=frozenset(Replica(port=place.port, instance=place.rank) for place in self.places),
+        )
+        for place in self.places:
+            yield self._result_address(place)
+            yield self._admission(place)
+
+    def _result_address(self, place: Place) -> Entry:
+        here = place.address
+        return Entry(
+            table=RESULT_ADDRESS,
+            match={"job": self.job, "rank": place.rank},
+            action="SwitchEgress.address",
+            params={"mac": here.mac, "ip": here.ip, "port": here.port, "cookie": place.cookie},
+            metadata=self.record,
+        )
+
+    def _admission(self, place: Place) -> Entry:
+        # The cookie is in both entries: admission compares it with the contribution's, and the result gets it.
+        return Entry(
+            table=ADMISSION,
+            match={
+                "job": self.job,
+                "tree": self.tree,
+                "rank": place.rank,
+                "epoch": self.epoch,
+                "source_ip": place.address.ip,
+                "source_port": place.address.port,
+                "ingress_port": place.port,
+            },
+            action="SwitchIngress.validate.admission.admit",
+            params={
+                "member": 1 << place.bit,
+                "everybody": self.everybody,
+                "first_slot": self.slots.first,
+                "slot_count": self.slots.count,
+                "group": self.group,
+                "cookie": place.cookie,
+            },
+            metadata=place.record,
+        )
