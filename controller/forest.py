@@ -4,10 +4,10 @@ Both steps are pure functions over what is known of all switches, so that a job 
 anything is written to any of them.
 
 `reserve` takes slots and multicast groups, when the job is made.  Each switch numbers its own slots; those that it has
-for a job's trees lie side by side, in the order of the trees.  `lay_out` gives every switch its members and the switch
-above, when all workers have said hello.  A switch has 32 bits, one for each of its members: those are workers that
-joined at it, and switches below.  So a bit is a place at one switch, and no rank; ranks beyond those of the workers name the
-switches, one for each tree that a switch is not the root of.
+for a job's trees lie side by side, in the order of the trees.  `Forest.lay_out` gives every switch its members and the
+switch above, when all workers have said hello.  A switch has 32 bits, one for each of its members: those are
+workers that joined at it, and switches below.  So a bit is a place at one switch, and no rank; ranks beyond those of
+the workers name the switches, one for each tree that a switch is not the root of.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LAST_RANK: Final = 0xFFFE
 """65535 is the rank of a job's record."""
-LAST_TREE: Final = 0xFF
+LAST_TREE: Final = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,55 +119,149 @@ def switches_of(tree: AggregationTree) -> list[str]:
     return order
 
 
-def lay_out(
-    trees: Sequence[AggregationTree],
-    reserved: Mapping[str, Reserved],
-    sites: Mapping[str, Site],
-    seats: Sequence[Seat],
-    *,
-    job: int,
-    epoch: int,
-    draw_cookie: Callable[[], int],
-    record: bytes = b"",
-) -> dict[str, list[Branch]]:
-    """Give each switch its part in each tree; `seats` are the workers by rank.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forest:
+    """The trees of one job, where their slots are, and the switches that add."""
 
-    Switches are in an order in which each comes behind those above it, so that one that is written in this order never sends
-    to a switch that does not know it yet.  Raises UsageError for workers that the trees do not serve.
-    """
-    _check_seats(trees, seats)
-    found: dict[str, list[Branch]] = {}
-    next_rank = len(seats)
-    for number, tree in enumerate(trees):
-        order = switches_of(tree)
-        ranks = {switch: next_rank + place for place, switch in enumerate(order[1:])}
-        next_rank += len(ranks)
-        if next_rank > LAST_RANK + 1:
-            raise UsageError(f"{len(seats)} workers and the switches of {len(trees)} trees are more than {LAST_RANK + 1}")
-        cookies = {switch: draw_cookie() for switch in ranks}
-        for switch in order:
-            places = [
+    job: int
+    trees: Sequence[AggregationTree]
+    reserved: Mapping[str, Reserved]
+    sites: Mapping[str, Site]
+
+    def lay_out(
+        self, seats: Sequence[Seat], *, epoch: int, draw_cookie: Callable[[], int], record: bytes = b""
+    ) -> dict[str, list[Branch]]:
+        """Return the part of each switch in each tree; `seats` are the workers by rank.
+
+        In each tree a switch comes behind the one above it.  Raises UsageError for workers that the trees do not serve.
+        """
+        check_seats(self.trees, seats)
+        found: dict[str, list[Branch]] = {switch: [] for switch in self.reserved}
+        next_rank = len(seats)
+        for number, tree in enumerate(self.trees):
+            order = switches_of(tree)
+            names = {switch: (next_rank + place, draw_cookie()) for place, switch in enumerate(order[1:])}
+            next_rank += len(names)
+            if next_rank > LAST_RANK + 1:
+                raise UsageError(
+                    f"the workers and the switches of their trees need {next_rank} ranks, of {LAST_RANK + 1}"
+                )
+            for switch in order:
+                reserved = self.reserved[switch]
+                found[switch].append(
+                    Branch(
+                        job=self.job,
+                        tree=number,
+                        epoch=epoch,
+                        slots=reserved.slots[number],
+                        group=reserved.groups[number],
+                        places=self._places(tree, switch, seats, names, record),
+                        above=self._above(number, switch, names) if switch in names else None,
+                        record=record,
+                    )
+                )
+        return found
+
+    def _places(
+        self,
+        tree: AggregationTree,
+        switch: str,
+        seats: Sequence[Seat],
+        names: Mapping[str, tuple[int, int]],
+        record: bytes,
+    ) -> tuple[Place, ...]:
+        """Return the members of a switch, its workers before the switches below."""
+        here = [(rank, seat) for rank, seat in enumerate(seats) if seat.switch == switch]
+        below = [child for child in names if tree.parents[child] == switch]
+        if len(here) + len(below) > MAX_WORKERS:
+            raise UsageError(
+                f"switch {switch} has {len(here)} workers and {len(below)} switches below: a slot's bitmap has "
+                f"{MAX_WORKERS} bits"
+            )
+        places = [
+            Place(rank=rank, bit=bit, address=one.address, port=one.port, cookie=one.cookie, record=one.record)
+            for bit, (rank, one) in enumerate(here)
+        ]
+        ports = self.sites[switch].ports
+        for bit, child in enumerate(below, len(places)):
+            rank, cookie = names[child]
+            address = self.sites[child].address
+            places.append(
                 Place(
                     rank=rank,
-                    bit=0,
-                    address=seat.address,
-                    port=seat.port,
-                    cookie=seat.cookie,
-                    record=seat.record,
-                )
-                for rank, seat in enumerate(seats)
-                if seat.switch == switch
-            ]
-            places += [
-                Place(
-                    rank=ranks[below],
-                    bit=0,
-                    address=sites[below].address,
-                    port=sites[switch].ports[below],
-                    cookie=cookies[below],
+                    bit=bit,
+                    address=address,
+                    port=ports[child],
+                    cookie=cookie,
                     is_switch=True,
                     record=record,
                 )
-                for below in order[1:]
-                if tree.parents[below] == switch
-            ]
+            )
+        return tuple(places)
+
+    def _above(self, number: int, switch: str, names: Mapping[str, tuple[int, int]]) -> Above:
+        parent = self.trees[number].parents[switch]
+        site = self.sites[parent]
+        rank, cookie = names[switch]
+        return Above(
+            address=site.address,
+            port=self.sites[switch].ports[parent],
+            rank=rank,
+            cookie=cookie,
+            first_slot=self.reserved[parent].slots[number].first,
+            padding=padding_bytes(site.lanes, site.growth_bytes),
+        )
+
+
+def check_seats(trees: Sequence[AggregationTree], seats: Sequence[Seat]) -> None:
+    """Raise UsageError unless every worker joined where all trees have its host, and no two have one address."""
+    hosts_of: dict[int, str] = {}
+    addresses = Counter((seat.address.ip, seat.address.port) for seat in seats)
+    for rank, seat in enumerate(seats):
+        other = hosts_of.setdefault(seat.address.ip, seat.host)
+        if other != seat.host:
+            raise UsageError(f"{other} and {seat.host} have the same address, {seat.address}")
+        if addresses[seat.address.ip, seat.address.port] > 1:
+            raise UsageError(f"rank {rank} on {seat.host} has an address that another rank has, {seat.address}")
+        for number, tree in enumerate(trees):
+            leaf = tree.parents.get(seat.host)
+            if leaf is None:
+                raise UsageError(f"rank {rank} runs on {seat.host}, which tree {number} of the job does not reach")
+            if leaf != seat.switch:
+                raise UsageError(
+                    f"rank {rank} on {seat.host} said hello to switch {seat.switch}, and tree {number} has its host at "
+                    f"{leaf}: the topology is not that of the network"
+                )
+    taken = {seat.host for seat in seats}
+    for number, tree in enumerate(trees):
+        idle = sorted(tree.parents.keys() - set(tree.parents.values()) - taken)
+        if idle:
+            raise UsageError(f"tree {number} has hosts on which no rank runs, {', '.join(idle)}: it waits for them")
+
+
+def _check_sites(trees: Sequence[AggregationTree], passing: Sequence[str], sites: Mapping[str, Site]) -> None:
+    """Raise UsageError unless all switches are there, run one program and know their ports to one another."""
+    missing = [switch for switch in passing if switch not in sites]
+    if missing:
+        raise UsageError(
+            f"the job's trees need switch {missing[0]}, which the controller is not connected with (--switch)"
+        )
+    lanes = {switch: sites[switch].lanes for switch in passing}
+    for switch, count in lanes.items():
+        if count != lanes[passing[0]]:
+            raise UsageError(
+                f"switch {passing[0]} adds {lanes[passing[0]]} lanes a frame and switch {switch} {count}: "
+                "a job's switches run the same program (--lanes)"
+            )
+    owners: dict[tuple[int, int], str] = {}
+    for switch in passing:
+        address = sites[switch].address
+        other = owners.setdefault((address.ip, address.port), switch)
+        if other != switch:
+            raise UsageError(f"switches {other} and {switch} have the same address, {address}")
+    inner = set(passing)
+    for tree in trees:
+        for child, parent in tree.parents.items():
+            for one, far in ((child, parent), (parent, child)):
+                if child in inner and far not in sites[one].ports:
+                    raise UsageError(f"no port of switch {one} is known to lead to {far}")

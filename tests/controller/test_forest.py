@@ -1,0 +1,301 @@
+"""Jobs over trees of switches: what each switch gets, carried out by switches that follow the rules of a tree."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from switchsum.controller.branch import ADMISSION, Branch
+from switchsum.controller.entries import Entry, Group, Replica, SwitchState
+from switchsum.controller.forest import Forest, Reserved, Seat, Site, reserve, switches_of
+from switchsum.controller.slots import SlotRange
+from switchsum.protocol.errors import NoCapacity, UsageError
+from switchsum.protocol.frame import Flag, Header, Kind
+from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
+from switchsum.protocol.wire import Address, build_frame, parse_frame
+
+pytest.importorskip("networkx")
+pytest.importorskip("yaml")
+pytest.importorskip("scipy")
+
+from switchsum.controller.topology import Cable, Network
+from switchsum.controller.trees import AggregationTree
+from switchsum.controller.trees import plan as plan_trees
+from switchsum.topologies import fat_tree, leaf_spine, star, two_spines
+
+LANES = 4
+JOB, EPOCH = 7, 3
+
+
+def network_of(shape: Any, mbit: float = 1000) -> Network:
+    cables = tuple(Cable(ends=link.ends, mbit=link.rate_mbit or mbit) for link in shape.links)
+    return Network(switches=shape.switches, hosts=shape.hosts, cables=cables)
+
+
+def ports_of(network: Network) -> dict[str, dict[str, int]]:
+    """Number the ports of each switch by its links."""
+    ports: dict[str, dict[str, int]] = {switch: {} for switch in network.switches}
+    for cable in network.cables:
+        for end, far in (cable.ends, cable.ends[::-1]):
+            if end in ports:
+                ports[end][far] = len(ports[end]) + 1
+    return ports
+
+
+class World:
+    """A network, the trees of a job on all of its hosts, one worker on each, and what the switches get."""
+
+    def __init__(self, network: Network, slots: int = 8, **fields: Any) -> None:
+        self.ports = ports_of(network)
+        self.sites = {
+            switch: Site(
+                address=Address(mac=0x02_00_00_00_01_00 + at, ip=0x0A_00_01_00 + at, port=21333),
+                ports={far: port for far, port in self.ports[switch].items() if far in network.switches},
+                lanes=LANES,
+                total_slots=64,
+                # Each switch has other slots in use.
+                taken=(SlotRange(first=0, count=at % 8 + 1),),
+                groups=frozenset(range(2, 2 + at % 8)),
+                **fields,
+            )
+            for at, switch in enumerate(network.switches)
+        }
+        self.trees = plan_trees(network, network.hosts, slots=slots).trees
+        self.seats = [self.seat(rank, host) for rank, host in enumerate(network.hosts)]
+
+    def seat(self, rank: int, host: str) -> Seat:
+        leaf = self.trees[0].parents[host]
+        return Seat(
+            host=host,
+            switch=leaf,
+            port=self.ports[leaf][host],
+            address=Address(mac=0x02_00_00_00_02_00 + rank, ip=0x0A_00_02_00 + rank, port=5000 + rank),
+            cookie=900 + rank,
+        )
+
+    def reserve(self) -> dict[str, Reserved]:
+        return reserve(self.trees, self.sites, first_group=2, last_group=20)
+
+    def lay_out(self) -> dict[str, list[Branch]]:
+        forest = Forest(job=JOB, trees=self.trees, reserved=self.reserve(), sites=self.sites)
+        return forest.lay_out(self.seats, epoch=EPOCH, draw_cookie=itertools.count(5000).__next__)
+
+
+def carry_out(world: World, name: str, branches: list[Branch]) -> TreeSwitch:
+    """Give a switch that follows the rules its branches."""
+    switch = TreeSwitch(lanes=LANES, address=world.sites[name].address)
+    for branch in branches:
+        common: dict[str, Any] = {"job": branch.job, "tree": branch.tree, "epoch": branch.epoch}
+        common |= {"first_slot": branch.slots.first, "slot_count": branch.slots.count}
+        for place in branch.places:
+            switch.admit(
+                TreeMember(
+                    rank=place.rank,
+                    cookie=place.cookie,
+                    address=place.address,
+                    port=place.port,
+                    workers=len(branch.places),
+                    place=place.bit,
+                    is_switch=place.is_switch,
+                    **common,
+                )
+            )
+        if branch.above is not None:
+            above = branch.above
+            switch.attach(
+                Upstream(
+                    rank=above.rank,
+                    cookie=above.cookie,
+                    address=above.address,
+                    port=above.port,
+                    members=len(branch.places),
+                    first_slot_above=above.first_slot,
+                    padding=above.padding,
+                    **common,
+                )
+            )
+    return switch
+
+
+def run_round(world: World, laid_out: dict[str, list[Branch]], tree: int, slot: int) -> tuple[dict[int, bytes], Any]:
+    """Let all workers contribute to a slot of a tree; return the lanes of each one's result, and the sum."""
+    switches = {name: carry_out(world, name, branches) for name, branches in laid_out.items()}
+    far = {name: {port: end for end, port in ports.items()} for name, ports in world.ports.items()}
+    ranks = {seat.host: rank for rank, seat in enumerate(world.seats)}
+    values = np.random.default_rng(1).integers(-(10**6), 10**6, (len(ranks), LANES))
+    under_way: deque[tuple[str, int, bytes]] = deque()
+    for rank, seat in enumerate(world.seats):
+        [branch] = [one for one in laid_out[seat.switch] if one.tree == tree]
+        header = Header(
+            kind=Kind.CONTRIBUTION,
+            flags=int(Flag.PAYLOAD),
+            job=JOB,
+            tree=tree,
+            epoch=EPOCH,
+            rank=rank,
+            slot=branch.slots.first + slot,
+            number=9,
+            cookie=seat.cookie,
+        )
+        frame = build_frame(
+            seat.address, world.sites[seat.switch].address, header, values[rank].astype(">i4").tobytes()
+        )
+        under_way.append((seat.switch, seat.port, frame))
+    results: dict[int, bytes] = {}
+    while under_way:
+        name, port, frame = under_way.popleft()
+        for out, sent in switches[name].process(port, frame):
+            end = far[name][out]
+            if end in switches:
+                under_way.append((end, world.ports[end][name], sent))
+                continue
+            packet = parse_frame(sent)
+            assert packet is not None
+            assert packet.header.kind == Kind.RESULT
+            assert packet.header.rank == ranks[end]
+            results[ranks[end]] = packet.payload
+    return results, values.sum(axis=0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "levels"),
+    [(star(3), 1), (leaf_spine(2, 2, 2), 2), (fat_tree(4), 3), (two_spines(2, 1000, 400), 2)],
+)
+def test_every_worker_gets_the_sum_through_every_tree(shape: Any, levels: int) -> None:
+    world = World(network_of(shape, 1400))
+    laid_out = world.lay_out()
+    assert max(tree.levels for tree in world.trees) == levels
+    for number, tree in enumerate(world.trees):
+        for slot in (0, tree.slots - 1):
+            results, wanted = run_round(world, laid_out, number, slot)
+            assert results == dict.fromkeys(range(len(world.seats)), wanted.astype(">i4").tobytes())
+
+
+def test_a_single_switch_has_a_branch_with_nothing_above() -> None:
+    world = World(network_of(star(3)))
+    [[branch]] = world.lay_out().values()
+    assert branch.above is None
+    assert [(place.rank, place.bit, place.is_switch) for place in branch.places] == [
+        (rank, rank, False) for rank in range(3)
+    ]
+
+
+def test_leaf_and_root_name_each_other() -> None:
+    world = World(network_of(leaf_spine(2, 1, 2)))
+    [tree] = world.trees
+    laid_out = world.lay_out()
+    root, *leaves = switches_of(tree)
+    [top] = laid_out[root]
+    for leaf, place in zip(leaves, top.places, strict=True):
+        [branch] = laid_out[leaf]
+        above = branch.above
+        assert above is not None
+        assert (above.rank, above.cookie, above.first_slot) == (place.rank, place.cookie, top.slots.first)
+        assert (above.address, above.port) == (world.sites[root].address, world.ports[leaf][root])
+        assert (place.address, place.port) == (world.sites[leaf].address, world.ports[root][leaf])
+        assert place.rank >= len(world.seats)
+        assert [one.bit for one in branch.places] == [0, 1]  # places at this switch, and no ranks
+        state = SwitchState.of(branch.items())
+        entries = [entry for entry in state.entries.values() if entry.table == ADMISSION]
+        assert {entry.params["everybody"] for entry in entries} == {0b11}
+        assert {entry.params["member"] for entry in entries} == {1, 2}
+        assert state.groups[branch.group] == Group(
+            group=branch.group,
+            replicas=frozenset(Replica(port=one.port, instance=one.rank) for one in branch.places),
+        )
+
+
+def test_trees_share_a_switch_in_slots_that_lie_side_by_side() -> None:
+    world = World(network_of(two_spines(2, 1000, 400), 1400), slots=14)
+    assert len(world.trees) == 2
+    reserved = world.reserve()
+    leaf = reserved[world.seats[0].switch]
+    assert leaf.all_slots.count == 14
+    assert leaf.slots[0].end == leaf.slots[1].first
+    assert leaf.slots[0].count == world.trees[0].slots
+    assert len(set(leaf.groups.values())) == 2
+    for name, one in reserved.items():
+        assert one.all_slots.first == world.sites[name].taken[0].end  # behind those of other jobs
+        assert not set(one.groups.values()) & world.sites[name].groups
+    entries = [item for branch in world.lay_out()[world.seats[0].switch] for item in branch.items()]
+    admissions = {entry.key for entry in entries if isinstance(entry, Entry) and entry.table == ADMISSION}
+    assert len(admissions) == 2 * 2  # a worker is admitted to each tree
+
+
+def test_the_switch_above_may_limit_how_much_frames_grow() -> None:
+    world = World(network_of(leaf_spine(2, 1, 1)))
+    for name, site in world.sites.items():
+        world.sites[name] = replace(site, lanes=256, growth_bytes=512 if name == world.trees[0].root else 0xFFFF)
+    leaf = world.lay_out()[world.seats[0].switch][0]
+    assert leaf.above is not None
+    assert leaf.above.padding == 256 * 4 - 512
+
+
+def refused(world: World) -> str:
+    with pytest.raises((UsageError, NoCapacity)) as caught:
+        world.lay_out()
+    return str(caught.value)
+
+
+def test_a_job_that_a_switch_has_no_room_for_is_refused() -> None:
+    world = World(network_of(leaf_spine(2, 1, 1)), slots=63)
+    assert "no 63 slots in a row are free (62 are free in all" in refused(world)  # of the second switch
+    world = World(network_of(leaf_spine(2, 1, 1)))
+    root = world.trees[0].root
+    world.sites[root] = replace(world.sites[root], groups=frozenset(range(2, 21)))
+    assert f"switch {root}: it has no 1 multicast groups left" in refused(world)
+
+
+def test_switches_that_are_away_or_run_another_program_are_refused() -> None:
+    world = World(network_of(leaf_spine(2, 1, 1)))
+    root = world.trees[0].root
+    site = world.sites.pop(root)
+    assert f"need switch {root}, which the controller is not connected with" in refused(world)
+    world.sites[root] = replace(site, lanes=256)
+    assert "a job's switches run the same program" in refused(world)
+    world.sites[root] = replace(site, ports={})
+    assert "is known to lead to" in refused(world)
+    world.sites[root] = replace(site, address=world.sites[world.seats[0].switch].address)
+    assert "have the same address" in refused(world)
+
+
+def test_workers_that_the_trees_do_not_serve_are_refused() -> None:
+    world = World(network_of(leaf_spine(2, 1, 1)))
+    first, second = world.seats
+    world.seats = [first, replace(second, host="h9")]
+    assert "rank 1 runs on h9, which tree 0 of the job does not reach" in refused(world)
+    world.seats = [first, replace(second, switch=first.switch)]
+    assert "the topology is not that of the network" in refused(world)
+    world.seats = [first, replace(second, address=replace(second.address, ip=first.address.ip))]
+    assert f"{first.host} and {second.host} have the same address" in refused(world)
+    world.seats = [first, replace(first, cookie=1), second]
+    assert "has an address that another rank has" in refused(world)
+    world.seats = [first]
+    assert f"hosts on which no rank runs, {second.host}" in refused(world)
+
+
+def test_more_members_than_bits_are_refused() -> None:
+    """A host has several ranks: the planner counts hosts, the bitmap counts members."""
+    world = World(network_of(leaf_spine(2, 1, 1)))
+    first, second = world.seats
+    many = [replace(first, address=replace(first.address, port=6000 + at), cookie=at + 1) for at in range(33)]
+    world.seats = [*many[:32], second]
+    assert len(world.lay_out()[first.switch][0].places) == 32
+    world.seats = [*many, second]
+    assert "a slot's bitmap has 32 bits" in refused(world)
+
+
+def test_trees_are_laid_out_from_the_root_down() -> None:
+    tree = AggregationTree(
+        root="a",
+        rate_mbit=1.0,
+        slots=1,
+        levels=3,
+        parents={"c": "b", "b": "a", "h1": "c", "h2": "a", "d": "a", "h3": "d"},
+    )
+    assert switches_of(tree) == ["a", "b", "d", "c"]
