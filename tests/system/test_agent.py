@@ -13,13 +13,16 @@ import pytest
 from switchsum.agent.options import choose_link, read_ranks
 from switchsum.launch import wires
 from switchsum.launch.children import Children
-from switchsum.launch.options import JUMBO_MTU, MTU
+from switchsum.launch.options import MTU
 from switchsum.protocol.errors import UsageError
 
 from ..timing import patience
 from .daemons import free_udp_port, run, run_here, system
 
 pytestmark = pytest.mark.timeout(120)
+
+NARROW_MTU = "1000"
+"""Frames of 256 lanes are longer."""
 
 SUM = """
 import numpy as np, os, switchsum
@@ -167,23 +170,23 @@ def test_frames_that_do_not_fit_a_link_are_refused_when_a_member_joins() -> None
         return done.stderr
 
     options = ["--controller", "10.0.0.100:9560"]
-    agent = ["agent", "--job", "jumbo", "--rank", "0", "--size", "0.1", *options]
+    agent = ["agent", "--job", "narrow", "--rank", "0", "--size", "0.1", *options]
     with Children() as children:
-        wire = wires.lay(children, 0, mtu=JUMBO_MTU, rate=None)
-        narrow_worker = wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", "1500"])
+        wire = wires.lay(children, 0, mtu=MTU, rate=None)
+        narrow_worker = wire.inside(["ip", "link", "set", wires.WORKER_INTERFACE, "mtu", NARROW_MTU])
         wires.run(["ip", "address", "add", "10.0.0.100/24", "dev", wire.interface])
         # A switch for each link: one with ports of both kinds compiles a loop that nothing else here needs.
-        with system("--interface", f"1@{wire.interface}", listen="10.0.0.100:9560", lanes=2048):
-            create("jumbo", 1, options, run)
+        with system("--interface", f"1@{wire.interface}", listen="10.0.0.100:9560"):
+            create("narrow", 1, options, run)
             assert join("--interface", wires.WORKER_INTERFACE) == ""
             # The switch's end is too narrow: nothing on the worker's side knows.
-            wires.run(["ip", "link", "set", wire.interface, "mtu", "1500"])
-            assert "frames of 8282 bytes get lost" in join("--interface", wires.WORKER_INTERFACE)
+            wires.run(["ip", "link", "set", wire.interface, "mtu", NARROW_MTU])
+            assert "frames of 1114 bytes get lost" in join("--interface", wires.WORKER_INTERFACE)
             wires.run(narrow_worker)
-            assert f"`ip link set {wires.WORKER_INTERFACE} mtu 8268`" in join("--interface", wires.WORKER_INTERFACE)
-        wires.run([*narrow_worker[:-1], str(JUMBO_MTU)])
-        with system("--udp", "10.0.0.100:21333", listen="10.0.0.100:9560", lanes=2048):
-            create("jumbo", 1, options, run)
-            assert "frames of 8282 bytes get lost" in join("--udp", "10.0.0.100")
+            assert f"`ip link set {wires.WORKER_INTERFACE} mtu 1100`" in join("--interface", wires.WORKER_INTERFACE)
+        wires.run([*narrow_worker[:-1], str(MTU)])
+        with system("--udp", "10.0.0.100:21333", listen="10.0.0.100:9560"):
+            create("narrow", 1, options, run)
+            assert "frames of 1114 bytes get lost" in join("--udp", "10.0.0.100")
             wires.run(narrow_worker)
-            assert "takes IPv4 packets of 1500 bytes, not 8268" in join("--udp", "10.0.0.100")
+            assert f"takes IPv4 packets of {NARROW_MTU} bytes, not 1100" in join("--udp", "10.0.0.100")
