@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from switchsum.protocol import reports, rpc
-from switchsum.protocol.errors import RemoteError, UsageError
+from switchsum.protocol.errors import RemoteError, SwitchsumError, UsageError
 from switchsum.protocol.frame import WIRE_VERSION
 
 from . import views
@@ -141,7 +141,13 @@ class Controller(MemberCalls):
                 lanes_per_frame=config.program.lanes_per_frame,
                 switch=config.switch_address,
                 free_slots=self._jobs.free_slots,
+                refused=self._refusals.latest(self._clock()),
             )
+
+    def note_refusal(self, request: rpc.JoinRequest | rpc.CreateJobRequest, error: SwitchsumError) -> None:
+        """Keep why a job was not made, or a member not let in, for those who ask how things are."""
+        rank = request.rank if isinstance(request, rpc.JoinRequest) else -1
+        self._refusals.note(request.job, rank, str(error), self._clock())
 
 
 def _refuse_to_end(job: Job, *, force: bool) -> None:

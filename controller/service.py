@@ -71,9 +71,13 @@ def _handler(controller: Controller, name: str) -> Any:
     method: Callable[[Any], Any] = getattr(controller, method_name(name))
 
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
+        request = None
         try:
-            return rpc_codec.encode(method(_decode(request_type, data)))
+            request = _decode(request_type, data)
+            return rpc_codec.encode(method(request))
         except Exception as error:
+            if isinstance(request, rpc.JoinRequest | rpc.CreateJobRequest) and isinstance(error, errors.SwitchsumError):
+                controller.note_refusal(request, error)
             _refuse(context, name, error)
 
     return grpc.unary_unary_rpc_method_handler(handle)

@@ -34,6 +34,7 @@ from .connection import SwitchConnection
 from .job import Job
 from .jobs import Former, Jobs
 from .plan import Identity, Settings, most_in_flight, plan, rebuild
+from .refusals import Refusals
 from .switch import Switch
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ class Upkeep:
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._failure: Exception | None = None
+        self._refusals = Refusals()
         self._connection = SwitchConnection(config.switch_address, self._make_switch)
         self._forget()
 

@@ -356,6 +356,19 @@ class LossRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalInfo:
+    """A job that could not be made, or into which a member was not let; the latest one of its job."""
+
+    job: str
+    rank: int = -1
+    """-1: the job itself was refused."""
+    reason: str = ""
+    age_s: float = 0.0
+    times: int = 1
+    """How often something was refused of this job since the controller was started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerInfo:
     """Who the controller is and which switch it serves."""
 
@@ -366,6 +379,8 @@ class ControllerInfo:
     switch: str
     """P4Runtime address."""
     free_slots: int
+    refused: list[RefusalInfo] = field(default_factory=list)
+    """What was refused last, a few jobs of it."""
 
 
 METHODS: Final[dict[str, tuple[type, type]]] = {

@@ -44,6 +44,9 @@ def controller(
     election_id: Annotated[
         int | None, typer.Option(help="P4Runtime's election id (65536, or more where nobody is primary, by default).")
     ] = None,
+    web: Annotated[
+        str | None, typer.Option(help="HOST:PORT at which to serve a live page and Prometheus' metrics.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
     """Keep jobs on one switch: give it its program and entries, and serve hosts, until interrupted."""
@@ -72,27 +75,35 @@ def controller(
         election_id=election_id,
         package_version=__version__,
     )
-    serve(config, listen)
+    serve(config, listen, web)
 
 
-def serve(config: Config, listen: str) -> None:
+def serve(config: Config, listen: str, web: str | None = None) -> None:
     """Run a controller until interrupted."""
     from switchsum.controller.daemon import Controller
     from switchsum.controller.service import Service
     from switchsum.launch.ready import announce, is_launched
+    from switchsum.web.local import LocalSource
+    from switchsum.web.server import WebServer
 
     daemon = Controller(config)
     for number in (signal.SIGINT, signal.SIGTERM):  # before the controller listens, so that no signal is missed
         signal.signal(number, lambda *_: daemon.stop())
     service = Service(daemon, listen)
     greet(f"controller at {service.address}, switch at {config.switch_address}")
+    pages = None
     try:
+        if web is not None:
+            pages = WebServer(LocalSource(daemon), web, daemon.fail)
+            greet(f"page at {pages.url}, metrics at {pages.url}metrics")
         # A switch that refuses the program today may be another one tomorrow, but a launcher has no other one.
         daemon.run(
-            on_connected=lambda: announce(controller=service.address),
+            on_connected=lambda: announce(controller=service.address, web=pages and pages.url),
             on_refused=lambda error: daemon.fail(error) if is_launched() else None,
         )
     finally:
+        if pages is not None:
+            pages.stop()
         service.stop()
 
 

@@ -26,6 +26,7 @@ def run(
     terminal: Annotated[bool, typer.Option("--terminal", help="Rank 0 keeps the terminal.")] = False,
     timeout_s: Annotated[float, typer.Option("--timeout", help="The job's time-out in seconds.")] = DEFAULT_TIMEOUT_S,
     seed: Annotated[int | None, typer.Option(help="What int16 and int8 lanes' rounding at random starts from.")] = None,
+    web: Annotated[str | None, typer.Option(help="HOST:PORT at which to serve a live page and metrics.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what switch and controller log.")] = False,
 ) -> None:
     """Start a switch, a controller and N workers; end all of them when one fails."""
@@ -46,6 +47,7 @@ def run(
         terminal=terminal,
         timeout_s=timeout_s,
         seed=seed,
+        web=web,
         verbose=verbose,
     )
     raise typer.Exit(session.run(options))

@@ -64,6 +64,8 @@ class RunOptions:
     """The job's time-out."""
     seed: int | None = None
     """SWITCHSUM_SEED of the workers: what rounding at random starts from; None: the environment's."""
+    web: str | None = None
+    """HOST:PORT at which the controller serves a page and metrics."""
     verbose: bool = False
     """Switch and controller log more."""
 

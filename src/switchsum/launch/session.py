@@ -172,9 +172,13 @@ def _start_controller(
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
     for wire in laid:  # workers exchange frames before they join, for example in PyTorch's rendezvous
         command += ["--station", f"{format_mac(wire.address.mac)}@{wire.port}", "--flood-port", str(wire.port)]
+    if options.web is not None:
+        command += ["--web", options.web]
     if options.verbose:
         command.append("--verbose")
     _, facts = daemon(children, "controller", command)
+    if options.web is not None:
+        sys.stderr.write(f"switchsum: page at {facts['web']}, metrics at {facts['web']}metrics\n")
     return str(facts["controller"])
 
 

@@ -1,0 +1,44 @@
+"""The latest refusals by job: what nobody could see who asks about jobs, since a job that was refused is not there."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import Final
+
+from switchsum.protocol import rpc
+
+MOST_JOBS: Final = 16
+"""Jobs that are kept, those that were refused last."""
+MOST_TEXT: Final = 200
+"""Characters of a name or a reason: anybody may ask for anything."""
+
+
+class Refusals:
+    """Keeps for each job the latest reason why it was not made, or a member not let in; any thread may call it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._latest: OrderedDict[str, tuple[int, str, float, int]] = OrderedDict()
+
+    def note(self, job: str, rank: int, reason: str, now: float) -> None:
+        """Keep a refusal; rank -1: of the job itself."""
+        job, reason = _bounded(job), _bounded(reason)
+        with self._lock:
+            times = self._latest.pop(job, (0, "", 0.0, 0))[3] + 1
+            self._latest[job] = rank, reason, now, times
+            while len(self._latest) > MOST_JOBS:
+                self._latest.popitem(last=False)
+
+    def latest(self, now: float) -> list[rpc.RefusalInfo]:
+        """Describe them, the latest first."""
+        with self._lock:
+            return [
+                rpc.RefusalInfo(job=job, rank=rank, reason=reason, age_s=round(max(0.0, now - at), 3), times=times)
+                for job, (rank, reason, at, times) in reversed(self._latest.items())
+            ]
+
+
+def _bounded(text: str) -> str:
+    """Return a text that is short and has no characters which do something to a terminal or a page."""
+    return "".join(one if one.isprintable() else "?" for one in text[:MOST_TEXT])

@@ -1,0 +1,1 @@
+"""The live page and the metrics of a controller, over HTTP."""

@@ -1,0 +1,45 @@
+"""A controller in this process, asked as one over gRPC is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from switchsum.protocol import reports, rpc
+
+if TYPE_CHECKING:
+    from switchsum.controller.daemon import Controller
+
+
+class LocalSource:
+    """Reads a controller; each call takes its lock for a moment, and changes nothing."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def info(self) -> rpc.ControllerInfo:
+        """Describe the controller."""
+        return self._controller.info(rpc.Empty())
+
+    def list_jobs(self) -> rpc.JobList:
+        """Describe all jobs."""
+        return self._controller.list_jobs(rpc.Empty())
+
+    def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
+        """Describe a job."""
+        return self._controller.show_job(request)
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        """Tell what each member of a job last said of itself."""
+        return self._controller.workers(request)
+
+    def statistics(self) -> rpc.Statistics:
+        """Read the switch's counters."""
+        return self._controller.statistics(rpc.Empty())
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        """Read the cells of slots from the switch."""
+        return self._controller.slots(request)
+
+    def ports(self) -> rpc.PortList:
+        """Describe all ports of which something is known."""
+        return self._controller.ports(rpc.Empty())

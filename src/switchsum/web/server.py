@@ -1,0 +1,93 @@
+"""The web server: a thread beside the controller, which never waits for it."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from switchsum.native import threads
+from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.view.facts import Source
+
+MOST_CONNECTIONS: Final = 300
+"""Connections at a time, silent ones too; what comes beyond gets 503."""
+STOP_S: Final = 3.0
+_log = logging.getLogger(__name__)
+
+
+def listen(text: str) -> socket.socket:
+    """Return a socket that listens where --web says, HOST:PORT; raises UsageError or LocalError."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16) or (":" in host and host[0] != "["):
+        raise UsageError(f"--web takes HOST:PORT or [IPv6]:PORT, its port 0 to 65535, not {text!r}")
+    try:
+        [(family, kind, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        bound = socket.socket(family, kind)
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            bound.bind(place)
+            bound.listen(128)
+        except OSError:
+            bound.close()
+            raise
+    except OSError as error:
+        remedy = "port 0 takes any that is free" if error.errno == errno.EADDRINUSE else "another address may do"
+        raise LocalError(f"cannot serve --web {text}: {error.strerror}; {remedy}") from error
+    return bound
+
+
+class WebServer:
+    """Serves the page and the metrics of a source until it is stopped."""
+
+    def __init__(self, source: Source, at: str, exhausted: Callable[[Exception], object]) -> None:
+        """Serve at HOST:PORT; raises UsageError or LocalError.  `exhausted` is called when no thread can be started."""
+        try:
+            import uvicorn  # noqa: PLC0415
+
+            from switchsum.web.app import application  # noqa: PLC0415
+            from switchsum.web.looks import Looks  # noqa: PLC0415
+        except ImportError as error:
+            raise UsageError(f"--web needs {error.name}: pip install 'switchsum[web]'") from error
+        bound = listen(at)
+        host, port = at.rpartition(":")[0], bound.getsockname()[1]
+        self.url = f"http://{host}:{port}/"
+        """Where the page is."""
+        self._looks = Looks(source)
+        config = uvicorn.Config(
+            application(self._looks, host.strip("[]")),
+            lifespan="off",
+            ws="none",
+            loop="asyncio",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([bound],), name="web", daemon=True)
+        threads.start(self._thread, exhausted)
+        if not (host in ("localhost", "[::1]") or host.startswith("127.")):
+            _log.warning("%s: everybody who can reach this address may see jobs, hosts and addresses", self.url)
+
+    @property
+    def watching(self) -> int:
+        """Return how many pages are open."""
+        return self._looks.watching
+
+    @property
+    def resting(self) -> bool:
+        """Whether the controller is not looked at, since no page is open."""
+        return self._looks.is_resting
+
+    def stop(self) -> None:
+        """Stop serving, and end streams that are open."""
+        self._server.should_exit = True
+        self._looks.close()
+        self._thread.join(STOP_S)

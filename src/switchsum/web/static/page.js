@@ -1,0 +1,220 @@
+// The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
+const MINUTES = 5, MOST = MINUTES * 60;
+const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
+const byId = (id) => document.getElementById(id);
+const SVG = "http://www.w3.org/2000/svg";
+const history = new Map(); // job -> [[seconds, collectives a second, MB/s, repeats a second], ...]
+let started = null, lostSince = null, last = null;
+
+function make(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return made;
+}
+function draw(tag, attributes = {}, text = null) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 1 });
+const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
+const clock = () => new Date().toLocaleTimeString();
+
+function rows(body, records, cells) { // keeps what is there: a screen reader does not lose its place each second
+  while (body.rows.length > records.length) body.deleteRow(-1);
+  records.forEach((record, place) => {
+    const row = body.rows[place] ?? body.insertRow();
+    const { bad, values } = cells(record);
+    row.className = bad ? "bad" : "";
+    values.forEach(([text, kind], column) => {
+      let cell = row.cells[column];
+      if (!cell) { cell = column ? document.createElement("td") : make("th", { scope: "row" }); row.append(cell); }
+      cell.className = kind ?? "";
+      if (cell.textContent !== String(text)) cell.textContent = text;
+    });
+  });
+}
+function table(caption, columns) {
+  const head = make("tr", {}, ...columns.map(([name, kind]) => make("th", { scope: "col", class: kind ?? "" }, name)));
+  return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody"));
+}
+function list(target, items, fill) { // changes only what differs, for the sake of aria-live
+  const texts = items.map((item) => JSON.stringify(item));
+  if (target.dataset.shown === JSON.stringify(texts)) return;
+  target.dataset.shown = JSON.stringify(texts);
+  target.replaceChildren(...items.map(fill));
+}
+const isBad = (finding) => finding.kind !== "fine";
+
+function trouble(picture) {
+  const found = [];
+  if (picture.trouble) found.push({ text: `The switch: ${picture.trouble}`, advice: "" });
+  for (const one of picture.refused ?? []) {
+    const who = one.rank >= 0 ? `Rank ${one.rank} of job “${one.job}” was not let in` : `Job “${one.job}” was not made`;
+    const slots = picture.jobs.some((job) => job.job === one.job) ? "" : ` It has no slots; ${picture.slots_text}.`;
+    const times = one.times > 1 ? `, ${one.times} times` : "";
+    found.push({ text: `${who}${times}: ${one.reason}.${slots}`, advice: "" });
+  }
+  for (const job of picture.jobs)
+    for (const one of job.findings.filter(isBad)) found.push({ text: `Job ${job.job}: ${one.text}`, advice: one.advice });
+  // Seconds that pass are no news: a text that differs in numbers alone replaces the old one without being read out.
+  const target = byId("alerts"), kinds = JSON.stringify(found.map((one) => one.text.replace(/\d+/g, "#")));
+  target.setAttribute("aria-live", target.dataset.kinds === kinds ? "off" : "polite");
+  target.dataset.kinds = kinds;
+  list(target, found.length ? found : [{ text: "Nothing.", advice: "", fine: true }], finding);
+}
+function finding(one) {
+  const item = make("li", { class: one.fine || one.kind === "fine" ? "" : "bad" }, one.text);
+  if (one.advice) item.append(make("span", { class: "advice" }, one.advice));
+  return item;
+}
+
+function topology(picture) {
+  const ranks = picture.jobs.flatMap((job) => job.ranks.map((row) => ({
+    ...row, bad: job.findings.some((one) => isBad(one) && one.ranks.includes(row.rank)),
+  })));
+  const across = Math.max(1, Math.min(ranks.length, Math.max(2, Math.floor(byId("topology").clientWidth / 150))));
+  const lines = Math.ceil(ranks.length / across), width = across * 150, height = 90 + lines * 80;
+  const words = `Switch ${picture.controller?.switch ?? ""} with ${ranks.length} ranks`;
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words });
+  const most = Math.max(1, ...ranks.map((row) => row.bytes_per_s));
+  const middle = width / 2, boxes = [];
+  ranks.forEach((row, place) => {
+    const x = (place % across) * 150 + 75, y = 100 + Math.floor(place / across) * 80;
+    const wide = 1.5 + 8 * (row.bytes_per_s / most);
+    const wire = draw("line", { x1: middle, y1: 40, x2: x, y2: y, class: row.bad ? "wire bad" : "wire" });
+    wire.style.strokeWidth = `${wide}px`; wire.style.opacity = 0.35 + 0.65 * (row.bytes_per_s / most);
+    const text = draw("text", { x, y: y + 20, "text-anchor": "middle" }, `${row.job}/${row.rank}`.slice(0, 20));
+    const host = draw("text", { x, y: y + 36, "text-anchor": "middle", class: "soft" }, (row.host || "host not known").slice(0, 22));
+    const rate = draw("text", { x, y: y + 50, "text-anchor": "middle", class: "soft" }, `port ${row.port}, ${number(row.bytes_per_s / 1e6)} MB/s`);
+    boxes.push([wire], [draw("rect", { x: x - 70, y, width: 140, height: 58, rx: 6 }), text, host, rate]);
+  });
+  const isWire = (parts) => parts[0].tagName === "line";
+  svg.append(...boxes.filter(isWire).flat(), ...boxes.filter((parts) => !isWire(parts)).flat());
+  svg.append(draw("rect", { x: middle - 60, y: 8, width: 120, height: 40, rx: 6 }),
+    draw("text", { x: middle, y: 33, "text-anchor": "middle" }, "switch"));
+  byId("topology").replaceChildren(svg);
+}
+
+function newJob(name) {
+  const card = make("section", { "aria-label": `Job ${name}` });
+  card.dataset.job = name;
+  const grid = make("canvas", { class: "slots", role: "img" });
+  const scroll = (label, inside) => make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, inside);
+  const ranks = table("Ranks", [["rank"], ["host"], ["does"], ["collectives", "n"], ["a second", "n"], ["MB/s", "n"],
+    ["repeats/s", "n"], ["lost", "n"], ["density", "n"], ["port", "n"], ["link"]]);
+  const waiting = table("Slots that wait, and who is missing in them", [["slot"], ["round", "n"], ["missing"], ["seconds", "n"]]);
+  card.parts = { title: make("h2"), findings: make("ul", { class: "findings" }), figures: make("dl", { class: "figures" }),
+    ranks, grid, legend: make("ul", { class: "legend" }), waiting, curve: make("div") };
+  const { title, findings, figures, legend, curve } = card.parts;
+  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Slots"), grid, legend,
+    scroll(`Slots of job ${name} that wait`, waiting), make("h3", {}, `Last ${MINUTES} minutes`), curve);
+  return card;
+}
+function showJob(card, job) {
+  const { parts } = card, name = (rank) => {
+    const row = job.ranks.find((one) => one.rank === rank);
+    return row?.host ? `rank ${rank} (${row.host})` : `rank ${rank}`;
+  };
+  if (parts.title.textContent !== job.headline) parts.title.textContent = job.headline;
+  list(parts.findings, job.findings, finding);
+  const frames = sum(job.ranks, "frames_sent"), lost = sum(job.ranks, "lost");
+  const rate = Math.max(0, ...job.ranks.map((row) => row.collectives_per_s));
+  const density = job.ranks.find((row) => row.density !== null && row.density !== undefined)?.density;
+  list(parts.figures, [["collectives finished", number(job.collectives)], ["collectives a second", number(rate)],
+    ["sent, MB/s", number(sum(job.ranks, "bytes_per_s") / 1e6)], ["repeats a second", number(sum(job.ranks, "repeats_per_s"))],
+    ["lost", frames ? `${number(lost)} of ${number(frames)}` : "–"],
+    ["density of sparse sums", density === undefined ? "–" : `${number(100 * density)} %`]],
+    ([term, value]) => make("div", {}, make("dt", {}, term), make("dd", {}, value)));
+  const named = new Set(job.findings.filter(isBad).flatMap((one) => one.ranks));
+  rows(parts.ranks.tBodies[0], job.ranks, (row) => ({ bad: named.has(row.rank), values: [[row.rank], [row.host || "not known yet"],
+    [row.does, "text"], [number(row.collective), "n"], [number(row.collectives_per_s), "n"], [number(row.bytes_per_s / 1e6), "n"],
+    [number(row.repeats_per_s), "n"], [number(row.lost), "n"],
+    [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [row.port, "n"], [row.link]] }));
+  grid(parts, job);
+  parts.waiting.hidden = !job.waiting.length;
+  rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slot], [one.number, "n"],
+    [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
+}
+function grid(parts, job) {
+  const counts = Object.fromEntries(Object.keys(STATES).map((letter) => [letter, 0]));
+  for (const letter of job.slots) counts[letter] += 1;
+  const said = Object.entries(STATES).map(([letter, state]) => `${counts[letter]} ${state}`).join(", ");
+  parts.grid.setAttribute("aria-label", `${job.slots.length} slots from ${job.first_slot} on: ${said}`);
+  list(parts.legend, Object.keys(STATES).map((letter) => [letter, counts[letter]]),
+    ([letter, count]) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), `${count} ${STATES[letter]}`));
+  const across = 64, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
+  parts.grid.width = across * size; parts.grid.height = lines * size;
+  parts.grid.hidden = !job.slots.length;
+  const pen = parts.grid.getContext("2d"), style = getComputedStyle(document.documentElement);
+  const colours = Object.fromEntries(Object.entries(STATES).map(([letter, state]) => [letter, style.getPropertyValue(`--${state}`)]));
+  [...job.slots].forEach((letter, place) => {
+    pen.fillStyle = colours[letter];
+    pen.fillRect((place % across) * size, Math.floor(place / across) * size, size - 1, size - 1);
+  });
+}
+function curve(target, points, label) {
+  const width = 600, height = 90, end = Date.now() / 1000, top = Math.max(1, ...points.map((one) => one[2]), 0);
+  const repeats = Math.max(1, ...points.map((one) => one[3]), 0);
+  const place = (column, most) => points.map((one) =>
+    `${(width * (1 - (end - one[0]) / (MINUTES * 60))).toFixed(1)},${(height - 5 - (height - 25) * (one[column] / most)).toFixed(1)}`).join(" ");
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
+  svg.append(draw("polyline", { points: place(2, top), class: "curve" }), draw("polyline", { points: place(3, repeats), class: "curve bad" }),
+    draw("text", { x: 0, y: 12, class: "soft" }, label));
+  target.replaceChildren(svg);
+}
+
+function show(picture) {
+  last = picture;
+  const now = Date.now() / 1000, about = picture.controller;
+  if (about) byId("controller").textContent =
+    `Switch ${about.switch}, ${about.lanes_per_frame} lanes, ${number(about.free_slots)} slots free; switchsum ${about.package_version}`;
+  trouble(picture);
+  topology(picture);
+  const cards = byId("jobs"), there = new Map([...cards.children].map((card) => [card.dataset.job, card]));
+  const names = new Set(picture.jobs.map((job) => job.job));
+  for (const [name, card] of there) if (!names.has(name)) card.remove();
+  for (const job of picture.jobs) {
+    let card = there.get(job.job);
+    if (!card) { card = newJob(job.job); cards.append(card); }
+    showJob(card, job);
+    const points = history.get(job.job) ?? [];
+    points.push([now, Math.max(0, ...job.ranks.map((row) => row.collectives_per_s)), sum(job.ranks, "bytes_per_s") / 1e6, sum(job.ranks, "repeats_per_s")]);
+    while (points.length > MOST || (points.length && points[0][0] < now - MINUTES * 60)) points.shift();
+    history.set(job.job, points);
+    const [, , rate, repeats] = points.at(-1);
+    curve(card.parts.curve, points, `sent ${number(rate)} MB/s, in blue; repeats ${number(repeats)} a second, in red`);
+  }
+  const order = [...picture.counters].sort((one, other) => other.packets - one.packets);
+  rows(byId("counters").tBodies[0], order, (one) => ({ bad: false, values: [[one.reason.replaceAll("_", " ")],
+    [number(one.packets), "n"], [number(one.packets_per_s), "n"], [number(one.bytes), "n"]] }));
+}
+
+function say(text, isLost) {
+  const target = byId("connection");
+  target.className = isLost ? "lost" : "";
+  if (target.textContent !== text) target.textContent = text;
+}
+function open() {
+  const events = new EventSource("events");
+  events.onmessage = (message) => {
+    const picture = JSON.parse(message.data);
+    if (lostSince !== null || started === null)
+      say(started !== null && picture.started !== started ? `Connected again at ${clock()}; the controller was restarted.` : "Connected.", false);
+    [started, lostSince] = [picture.started, null];
+    show(picture);
+  };
+  events.onerror = () => {
+    lostSince ??= clock();
+    say(`No controller since ${lostSince}, trying again; what is shown is of before.`, true);
+    if (events.readyState === EventSource.CLOSED) { // refused, as where too many pages are open: the browser gives up
+      events.close();
+      setTimeout(open, 3000);
+    }
+  };
+}
+addEventListener("resize", () => last && topology(last));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => last && show(last));
+open();

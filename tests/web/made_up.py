@@ -1,0 +1,74 @@
+"""A controller that is made up: three jobs at a moment, for what is shown of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from switchsum.protocol import reports, rpc
+from switchsum.protocol.errors import SwitchLost
+
+HOSTILE = '<script>alert("1")</script>\\"}\n'.replace("\n", "?")
+
+
+class MadeUp:
+    """Has what a `Source` has; `away` is a switch that does not answer."""
+
+    def __init__(self, *, away: bool = False) -> None:
+        self.away = away
+        self.asked = 0
+        states = [rpc.MemberInfo(rank=rank, state="admitted", ingress_port=rank) for rank in range(3)]
+        self.job = rpc.JobInfo(
+            job=HOSTILE, number=1, epoch=1, state="running", workers=3, first_slot=4, slot_count=4, members=states
+        )
+        self.counted: dict[str, Any] = {"contributions": 900, "contribution_bytes": 9000, "results": 300}
+
+    def info(self) -> rpc.ControllerInfo:
+        self.asked += 1
+        refused = [rpc.RefusalInfo(job="other", rank=0, reason="there is no job 'other'", age_s=3.0, times=2)]
+        return rpc.ControllerInfo(
+            package_version="1", wire_version=3, program_digest="d", lanes_per_frame=256, switch="unix:s", free_slots=9,
+            refused=refused,
+        )  # fmt: skip
+
+    def list_jobs(self) -> rpc.JobList:
+        return rpc.JobList(jobs=[self.job])
+
+    def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
+        return self.job
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        waits = [
+            reports.WorkerInfo(
+                rank=rank, age_s=0.2, host="<b>h</b>", link="shm:x", begun=11, finished=10, operation="allreduce",
+                waiting_s=7.0, frames_sent=300, frames_received=296, bytes_sent=3000, waiting_slots=4, rounds=296,
+            )
+            for rank in (0, 2)
+        ]  # fmt: skip
+        idle = reports.WorkerInfo(rank=1, age_s=0.2, host="slow", link="shm:x", begun=10, finished=10, idle_s=7.0)
+        return reports.WorkerList(workers=[waits[0], idle, waits[1]])
+
+    def statistics(self) -> rpc.Statistics:
+        if self.away:
+            raise SwitchLost("the switch is away")
+        return rpc.Statistics(
+            counters=[rpc.CounterInfo(reason="completed", packets=300, bytes=900)],
+            members=[rpc.MemberCounters(job=HOSTILE, rank=rank, **self.counted) for rank in range(3)],
+        )
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        seen = {
+            4: (0, 0),
+            5: (0b111, 0b101),
+            6: (0b111, 0b110),
+            7: (0b110, 0b111),
+        }
+        return rpc.SlotList(
+            slots=[
+                rpc.SlotInfo(slot=slot, version=v, number=40 + v, seen=bits[v], flags=0, block=0, next_block=0)
+                for slot, bits in seen.items()
+                for v in (0, 1)
+            ]
+        )
+
+    def ports(self) -> rpc.PortList:
+        return rpc.PortList(ports=[rpc.PortInfo(port=1, members=["a/1"], ingress_loss=0.25)])

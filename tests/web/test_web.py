@@ -1,0 +1,214 @@
+"""The page's data, the metrics, and who is served: in this process, of a controller that is made up."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.view.facts import look_at
+from switchsum.web.app import STATIC
+from switchsum.web.metrics import exposition
+from switchsum.web.picture import Painter
+from switchsum.web.server import WebServer
+
+from ..timing import eventually, patience
+from .made_up import HOSTILE, MadeUp
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[MadeUp, WebServer]]:
+    source = MadeUp()
+    server = WebServer(source, "127.0.0.1:0", print)
+    yield source, server
+    server.stop()
+
+
+def samples(text: str) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Return the value of each sample by its name and its labels' values."""
+    return {
+        (one.name, tuple(one.labels.values())): one.value
+        for family in text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def place(server: WebServer) -> tuple[str, int]:
+    host, port = server.url.removeprefix("http://").rstrip("/").split(":")
+    return host, int(port)
+
+
+def connection(server: WebServer) -> socket.socket:
+    return socket.create_connection(place(server), timeout=patience(20))
+
+
+def stream(server: WebServer) -> socket.socket:
+    """Open a page's stream; nothing has been read of it."""
+    link = connection(server)
+    link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    return link
+
+
+def test_metrics_are_valid_and_hostile_names_are_escaped() -> None:
+    body, kind = exposition(look_at(MadeUp(), switch=True, slots=False), "")
+    assert kind.startswith("text/plain")
+    found = samples(body.decode())
+    assert found["switchsum_contributions_total", (HOSTILE, "1")] == 900
+    assert found["switchsum_worker_waiting_seconds", (HOSTILE, "0")] == 7
+    assert found["switchsum_switch_packets_total", ("completed",)] == 300
+    assert found["switchsum_worker_info", ("<b>h</b>", HOSTILE, "shm:x", "0")] == 1
+    assert found["switchsum_switch_up", ()] == 1
+    assert found["switchsum_port_simulated_loss_ratio", ("ingress", "1")] == 0.25
+
+
+def test_a_switch_that_is_away_is_said_and_workers_are_still_shown() -> None:
+    seen = look_at(MadeUp(away=True), switch=True, slots=True)
+    found = samples(exposition(seen, "")[0].decode())
+    assert found["switchsum_switch_up", ()] == 0
+    assert ("switchsum_worker_idle_seconds", (HOSTILE, "1")) in found
+    assert Painter().paint(seen, 0.0)["trouble"] == "the switch is away"
+
+
+def test_a_picture_has_states_of_slots_missing_members_sentences_and_rates() -> None:
+    painter, source = Painter(), MadeUp()
+    first = painter.paint(look_at(source, switch=True, slots=True), 0.0)["jobs"][0]
+    assert first["slots"] == "fiic"
+    assert [one["missing"] for one in first["waiting"]] == [[1], [0]]
+    later = painter.paint(look_at(source, switch=True, slots=True), 3.0)
+    [job] = later["jobs"]
+    assert job["slots"] == "fssc"
+    [straggler] = [one for one in job["findings"] if one["kind"] == "straggler"]
+    assert "rank" in straggler["text"]
+    assert later["refused"][0]["job"] == "other"
+    assert "9 are free" in later["slots_text"]
+    assert later["counters"][0]["packets_per_s"] == 0
+
+
+def test_the_page_is_small_and_of_this_origin_alone() -> None:
+    assert sum(path.stat().st_size for path in STATIC.iterdir()) < 300_000
+    text = "".join(path.read_text() for path in STATIC.iterdir())
+    assert "innerHTML" not in text  # names of jobs and hosts are texts
+    assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "127.0.0.1:8080"}, 200),
+        ({"Host": "[::1]:8080"}, 200),
+        ({"Host": "localhost", "Origin": "http://localhost"}, 200),
+        ({"Host": "evil.example"}, 403),
+        ({"Host": ""}, 403),
+        ({"Host": "localhost", "Origin": "http://evil.example"}, 403),
+        ({"Host": "localhost", "Origin": "null"}, 403),
+        ({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors"}, 403),
+        ({"Host": "localhost", "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
+    ],
+)
+def test_pages_of_other_sites_get_nothing(
+    served: tuple[MadeUp, WebServer], headers: dict[str, str], status: int
+) -> None:
+    given = {"Host": "localhost"} | headers
+    for method, path in (("GET", "/"), ("GET", "/metrics"), ("POST", "/")):
+        client = http.client.HTTPConnection(*place(served[1]), timeout=patience(20))
+        client.putrequest(method, path, skip_host=True)
+        for header in given.items():
+            client.putheader(*header)
+        client.endheaders()
+        answer = client.getresponse()
+        assert answer.status == (405 if method == "POST" and status == 200 else status)
+        assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        assert status in (200, 405) or answer.read().startswith(b"refused: ")
+        client.close()
+
+
+def test_streams_go_to_as_many_pages_as_stated_and_looks_end_with_the_last(served: tuple[MadeUp, WebServer]) -> None:
+    source, server = served
+    links = [stream(server) for _ in range(150)]
+    try:
+        answers = [link.recv(4096).split(b"\r\n")[0] for link in links]
+        assert answers.count(b"HTTP/1.1 200 OK") == 100
+        assert answers.count(b"HTTP/1.1 503 Service Unavailable") == 50
+    finally:
+        for link in links:
+            link.close()
+    assert eventually(lambda: server.watching == 0)
+    assert eventually(lambda: server.resting)
+    asked = source.asked
+    again = stream(server)
+    assert eventually(lambda: source.asked > asked)
+    data = b""
+    while b"\n\n" not in data.partition(b"data: ")[2]:
+        data += again.recv(65536)
+    assert json.loads(data.partition(b"data: ")[2].splitlines()[0].removesuffix(b"\r"))["jobs"][0]["job"] == HOSTILE
+    again.close()
+
+
+def test_a_scraper_that_never_reads_keeps_nobody_waiting(served: tuple[MadeUp, WebServer]) -> None:
+    source, server = served
+    deaf = connection(server)
+    deaf.sendall(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200)
+    for _ in range(3):
+        with urllib.request.urlopen(server.url + "metrics", timeout=patience(20)) as answer:
+            assert answer.status == 200
+    assert source.asked <= 3  # one look a second, however many ask
+    deaf.close()
+
+
+@pytest.mark.parametrize("text", ["8080", "host:port", "::1:80", "127.0.0.1:65536", ":1"])
+def test_what_is_no_address_is_refused_by_the_options_name(text: str) -> None:
+    with pytest.raises(UsageError, match="--web takes HOST:PORT"):
+        WebServer(MadeUp(), text, print)
+
+
+def test_a_port_that_is_taken_and_an_address_of_another_machine(served: tuple[MadeUp, WebServer]) -> None:
+    taken = served[1].url.removeprefix("http://").rstrip("/")
+    for text in (taken, "192.0.2.1:8080"):
+        with pytest.raises(LocalError, match=f"cannot serve --web {text}: .*; "):
+            WebServer(MadeUp(), text, print)
+
+
+@pytest.mark.skipif(shutil.which("prometheus") is None, reason="prometheus is not on PATH")
+def test_a_real_prometheus_scrapes(served: tuple[MadeUp, WebServer], tmp_path: Path) -> None:
+    _, server = served
+    target = server.url.removeprefix("http://").rstrip("/")
+    config = tmp_path / "prometheus.yml"
+    config.write_text(
+        "scrape_configs:\n- job_name: switchsum\n  honor_labels: true\n  scrape_interval: 1s\n"
+        f"  static_configs:\n  - targets: ['{target}']\n"
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        own = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={tmp_path}"]
+    command.append(f"--web.listen-address={own}")
+    query = f"http://{own}/api/v1/query?query=switchsum_contributions_total"
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def value() -> list[Any]:
+        try:
+            with urllib.request.urlopen(query, timeout=5) as page:
+                found: list[Any] = json.load(page)["data"]["result"]
+                return found
+        except OSError:
+            return []
+
+    try:
+        assert eventually(value)
+        assert {(one["metric"]["job"], one["metric"]["rank"], one["value"][1]) for one in value()} == {
+            (HOSTILE, rank, "900") for rank in "012"
+        }
+    finally:
+        process.terminate()
+        process.wait()
