@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from switchsum.protocol.errors import NoCapacity, UsageError
 from switchsum.protocol.frame import MAX_WORKERS, padding_bytes
@@ -24,12 +24,23 @@ from switchsum.protocol.wire import Address
 from .branch import Above, Branch, Place
 from .slots import SlotRange, first_fit
 
-if TYPE_CHECKING:
-    from .trees import AggregationTree
-
 LAST_RANK: Final = 0xFFFE
 """65535 is the rank of a job's record."""
 LAST_TREE: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AggregationTree:
+    """One tree of a job, whose switches add."""
+
+    root: str
+    rate_mbit: float
+    slots: int
+    """Slots of the job that belong to this tree."""
+    levels: int
+    """Levels of switches."""
+    parents: dict[str, str]
+    """The parent of every host and switch but the root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +50,8 @@ class Site:
     address: Address
     ports: Mapping[str, int]
     """The port that leads to each switch beside it."""
-    lanes: int
-    """Lanes of a frame of the program that it runs."""
+    lanes_per_frame: int
+    """Of the program that it runs."""
     total_slots: int
     growth_bytes: int = 0xFFFF
     """Most bytes by which its frames may grow; 65535: no limit."""
@@ -209,7 +220,7 @@ class Forest:
             rank=rank,
             cookie=cookie,
             first_slot=self.reserved[parent].slots[number].first,
-            padding=padding_bytes(site.lanes, site.growth_bytes),
+            padding=padding_bytes(site.lanes_per_frame, site.growth_bytes),
         )
 
 
@@ -246,19 +257,13 @@ def _check_sites(trees: Sequence[AggregationTree], passing: Sequence[str], sites
         raise UsageError(
             f"the job's trees need switch {missing[0]}, which the controller is not connected with (--switch)"
         )
-    lanes = {switch: sites[switch].lanes for switch in passing}
+    lanes = {switch: sites[switch].lanes_per_frame for switch in passing}
     for switch, count in lanes.items():
         if count != lanes[passing[0]]:
             raise UsageError(
                 f"switch {passing[0]} adds {lanes[passing[0]]} lanes a frame and switch {switch} {count}: "
                 "a job's switches run the same program (--lanes)"
             )
-    owners: dict[tuple[int, int], str] = {}
-    for switch in passing:
-        address = sites[switch].address
-        other = owners.setdefault((address.ip, address.port), switch)
-        if other != switch:
-            raise UsageError(f"switches {other} and {switch} have the same address, {address}")
     inner = set(passing)
     for tree in trees:
         for child, parent in tree.parents.items():

@@ -22,6 +22,7 @@ from scipy.sparse import csc_array
 from switchsum.protocol.errors import UsageError
 
 from .bounds import Bound, bound_of, cheapest, least_cut
+from .forest import AggregationTree
 from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of
 from .topology import Network, TopologyError
 
@@ -35,20 +36,6 @@ MOST_CHOICES: Final = 48
 """Trees among which integer programming looks for the fewest: its time grows steeply with them."""
 _EXACT: Final = 1e-7
 """Relative error of rates that counts as none."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AggregationTree:
-    """One tree of a job, whose switches add."""
-
-    root: str
-    rate_mbit: float
-    slots: int
-    """Slots of the job that belong to this tree."""
-    levels: int
-    """Levels of switches."""
-    parents: dict[str, str]
-    """The parent of every host and switch but the root."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
