@@ -11,7 +11,7 @@ import pytest
 
 from checks.bench import accuracy
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import Packed, Part
+from switchsum.host.compress import Packed, Part, packed
 from switchsum.host.compress.packed import Layout, digits_of, magnitudes, scales_of
 from switchsum.protocol.errors import UsageError
 
@@ -43,6 +43,19 @@ def test_values_stay_where_they_are() -> None:
     np.testing.assert_array_equal(blocks.reshape(-1)[:1000], values)
     assert not blocks.reshape(-1)[1000:].any()
     np.testing.assert_array_equal(blocks[0, 1], values[32:64])
+
+
+def test_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(per_word=3, block=32)
+    blocks = layout.blocks_of(np.random.default_rng(2).standard_normal(5000).astype(np.float32))
+    scales, found = scales_of(magnitudes(blocks)), []
+    for size in (1, 500, 1 << 16):
+        monkeypatch.setattr(packed, "CHUNK_VALUES", size)
+        words, values = layout.pack(blocks, scales, 50, 7), np.empty(5000, np.float32)
+        layout.unpack(words, scales, values)
+        found.append((words.tobytes(), values.tobytes()))
+    assert len({*found}) == 1
+    np.testing.assert_array_equal(layout.part(layout.pack(blocks, scales, 50, 7)), digits_of(blocks, scales, 50, 7))
 
 
 def test_rounding_is_right_in_the_mean_and_off_by_less_than_a_step() -> None:
