@@ -113,6 +113,12 @@ def networks(draw: st.DrawFn, most_switches: int, most_hosts: int, most_links: i
     return Network(switches=tuple(switches), hosts=tuple(hosts), cables=tuple(cables))
 
 
+def test_a_switch_beside_the_way_does_not_slow_the_others_down() -> None:
+    found = plan(network_from("s0 s1", "h0 h1", "s1-s0:1 h0-s0:2 h1-s0:2"), ("h0", "h1"))
+    assert found.rate_mbit == found.bound.mbit == 2
+    assert [tree.root for tree in found.trees] == ["s0"]
+
+
 @settings(max_examples=25, deadline=None)
 @given(network=networks(4, 3, 9))
 def test_tiny_networks_get_the_optimum(network: Network) -> None:
