@@ -216,8 +216,8 @@ class Packing:
         rows = np.array([link for tree in trees for link in (*tree, len(core.tails))], dtype=np.int64)
         starts = np.cumsum([0, *(len(tree) + 1 for tree in trees)])
         shape = (len(core.tails) + 1, len(trees))
-        # The solver takes no infinite bound, which is that of hosts with one link where there are none.  Otherwise links
-        # between switches say nothing about a tree of a single switch.
+        # The solver takes no infinite bound, which is that of hosts with one link where there are none.  Where there
+        # are some, links between switches say nothing about a tree of a single switch.
         most = core.access_mbit if np.isfinite(core.access_mbit) else float(core.free_mbit.sum())
         return csc_array((np.ones(len(rows)), rows, starts), shape=shape), np.append(core.free_mbit, most)
 
