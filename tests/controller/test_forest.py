@@ -16,7 +16,7 @@ from switchsum.controller.forest import AggregationTree, Forest, Reserved, Seat,
 from switchsum.controller.slots import SlotRange
 from switchsum.protocol.errors import NoCapacity, UsageError
 from switchsum.protocol.frame import Flag, Header, Kind
-from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
+from switchsum.protocol.tree_rules import TreeSwitch
 from switchsum.protocol.wire import Address, build_frame, parse_frame
 
 pytest.importorskip("networkx")
@@ -25,6 +25,7 @@ pytest.importorskip("scipy")
 
 from switchsum.controller.topology import Cable, Network
 from switchsum.controller.trees import plan as plan_trees
+from switchsum.testing.tree import carry_out
 from switchsum.topologies import fat_tree, leaf_spine, star, two_spines
 
 LANES = 4
@@ -85,45 +86,12 @@ class World:
         return forest.lay_out(self.seats, epoch=EPOCH, draw_cookie=itertools.count(5000).__next__)
 
 
-def carry_out(world: World, name: str, branches: list[Branch]) -> TreeSwitch:
-    """Give a switch that follows the rules its branches."""
-    switch = TreeSwitch(lanes_per_frame=LANES, address=world.sites[name].address)
-    for branch in branches:
-        common: dict[str, Any] = {"job": branch.job, "tree": branch.tree, "epoch": branch.epoch}
-        common |= {"first_slot": branch.slots.first, "slot_count": branch.slots.count}
-        for place in branch.places:
-            switch.admit(
-                TreeMember(
-                    rank=place.rank,
-                    cookie=place.cookie,
-                    address=place.address,
-                    port=place.port,
-                    workers=len(branch.places),
-                    place=place.bit,
-                    is_switch=place.is_switch,
-                    **common,
-                )
-            )
-        if branch.above is not None:
-            above = branch.above
-            switch.attach(
-                Upstream(
-                    rank=above.rank,
-                    cookie=above.cookie,
-                    address=above.address,
-                    port=above.port,
-                    members=len(branch.places),
-                    first_slot_above=above.first_slot,
-                    padding=above.padding,
-                    **common,
-                )
-            )
-    return switch
-
-
 def run_round(world: World, laid_out: dict[str, list[Branch]], tree: int, slot: int) -> tuple[dict[int, bytes], Any]:
     """Let all workers contribute to a slot of a tree; return the lanes of each one's result, and the sum."""
-    switches = {name: carry_out(world, name, branches) for name, branches in laid_out.items()}
+    switches = {name: TreeSwitch(lanes_per_frame=LANES, address=world.sites[name].address) for name in laid_out}
+    for name, branches in laid_out.items():
+        for branch in branches:
+            carry_out(switches[name], branch)
     far = {name: {port: end for end, port in ports.items()} for name, ports in world.ports.items()}
     ranks = {seat.host: rank for rank, seat in enumerate(world.seats)}
     values = np.random.default_rng(1).integers(-(10**6), 10**6, (len(ranks), LANES))

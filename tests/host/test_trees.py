@@ -38,13 +38,13 @@ def bits(
     return [array.tobytes() for array in given]
 
 
-@pytest.mark.parametrize("leaves", [2, 8])
+@pytest.mark.parametrize(("leaves", "inner"), [(2, 0), (8, 0), (4, 2)])
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_a_tree_gives_the_same_bits_as_one_switch(dtype: np.dtype[Any], leaves: int) -> None:
+def test_a_tree_gives_the_same_bits_as_one_switch(dtype: np.dtype[Any], leaves: int, inner: int) -> None:
     config = ClusterConfig(workers=WORKERS)
     for operator in ("sum", "max", "min"):
         expected = bits(dtype, operator, None, config)
-        assert bits(dtype, operator, Tree(config, leaves=leaves), config) == expected
+        assert bits(dtype, operator, Tree(config, leaves=leaves, inner=inner), config) == expected
         assert len(set(expected)) == 1
 
 
@@ -64,8 +64,8 @@ def test_integers_that_overflow_come_out_as_on_one_switch() -> None:
 def test_loss_and_duplication_on_every_hop_are_recovered_by_the_workers() -> None:
     config = ClusterConfig(workers=WORKERS)
     bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
-    for seed in range(3):
-        tree = Tree(config, leaves=2, loss=0.1, duplication=0.1, seed=seed)
+    for seed, leaves, inner in ((0, 2, 0), (1, 2, 0), (2, 4, 2)):
+        tree = Tree(config, leaves=leaves, inner=inner, loss=0.1, duplication=0.1, seed=seed)
         links = LinkConditions(up=bad, down=bad)
         dtype = TYPES[0]
         assert bits(dtype, "sum", tree, config, links) == bits(dtype, "sum", None, config)
@@ -88,14 +88,16 @@ def test_a_mismatch_behind_another_leaf_is_raised() -> None:
         cluster.allreduce([np.ones(20 + (rank == 7), np.float32) for rank in range(WORKERS)])
 
 
-def test_a_leaf_that_is_cleared_is_filled_again() -> None:
+@pytest.mark.parametrize("cleared", ["leaf1", "inner0", "root", "leaf0 inner1 root"])
+def test_switches_that_are_cleared_are_filled_again(cleared: str) -> None:
     config = ClusterConfig(workers=WORKERS)
-    tree = Tree(config, leaves=2)
+    tree = Tree(config, leaves=4, inner=2)
     given = arrays(TYPES[0], 900)
     cluster = Cluster(config, switch=tree)
     serials = [cluster.submit(rank, array) for rank, array in enumerate(given)]
     cluster.run(lambda: tree.passed_up > 25)
-    tree.leaves[1].clear()
+    for name in cleared.split():
+        tree.switches[name].clear()
     for worker in cluster.workers:
         worker.engine.restarted(cluster.clock.now_s)
     cluster.run(lambda: all(serial in w.finished for serial, w in zip(serials, cluster.workers, strict=True)))

@@ -1,114 +1,152 @@
-"""A tree of switches in place of one: leaves and a root that follow `protocol.tree_rules`, on the virtual network."""
+"""A tree of switches in place of one, on the virtual network, laid out by the controller: `protocol.tree_rules`."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Any, Final
 
+from switchsum.controller.branch import Branch
+from switchsum.controller.forest import AggregationTree, Forest, Seat, Site, reserve, switches_of
+from switchsum.controller.slots import SlotRange
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Replies
 from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
-from switchsum.protocol.wire import Address
 from switchsum.testing.cluster import ClusterConfig
 
-ROOT_ADDRESS: Final = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=SWITCH_ADDRESS.port)
-_UP: Final = 0
-"""A leaf's port to the root; workers' ports are numbered from 1, on all leaves together."""
-_FIRST_RANK: Final = 0x1000
-"""Of leaves as members of the root: beyond all workers."""
+_FIRST_PORT: Final = 0x1000
+"""Ports to other switches are numbered from here, beyond those of workers."""
 _SLOTS_BETWEEN: Final = 11
-"""The root numbers the job's slots otherwise than the leaves do, by so many."""
+"""Switches that have no workers number the job's slots otherwise than the leaves do, by so many."""
+_ROOT: Final = "root"
 
 
 class Tree:
-    """A root and leaves with equally many workers each, as a `Pipeline` for a `Cluster`.
+    """A root, perhaps inner switches, and leaves with equally many workers each, as a `Pipeline` for a `Cluster`.
 
     What passes between switches is under way for no time.  Of those frames a share is lost and a share comes twice.
     """
 
     def __init__(
-        self, config: ClusterConfig, *, leaves: int, loss: float = 0.0, duplication: float = 0.0, seed: int = 0
+        self,
+        config: ClusterConfig,
+        *,
+        leaves: int,
+        inner: int = 0,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        seed: int = 0,
     ) -> None:
-        if config.workers % leaves:
-            raise ValueError(f"{config.workers} workers cannot be shared out evenly among {leaves} leaves")
-        self.root = TreeSwitch(lanes_per_frame=config.lanes_per_frame, address=ROOT_ADDRESS)
-        self.leaves = [
-            TreeSwitch(lanes_per_frame=config.lanes_per_frame, address=SWITCH_ADDRESS) for _ in range(leaves)
-        ]
+        if config.workers % leaves or (inner and leaves % inner):
+            raise ValueError(f"{config.workers} workers, {leaves} leaves, {inner} inner switches: not evenly shared")
         self.passed_up = 0
-        """Frames that leaves have sent to the root."""
+        """Frames that leaves have sent to the switch above them."""
         self._workers = config.workers // leaves
         self._loss, self._duplication, self._random = loss, duplication, Random(seed)
-        for place, leaf in enumerate(self.leaves):
-            self._connect(config, place, leaf)
+        self._tree = _shape(config, leaves, inner)
+        names = switches_of(self._tree)
+        self._ports = {name: {far: _FIRST_PORT + at for at, far in enumerate(names)} for name in names}
+        self.switches = self._lay_out(config, names)
+        """By name: root, inner0 and so on, leaf0 and so on."""
+        self.root = self.switches[_ROOT]
+        self.leaves = [self.switches[f"leaf{at}"] for at in range(leaves)]
 
     def process(self, port: int, frame: bytes) -> Replies:
         """Process a worker's frame, and whatever it makes the switches send to one another."""
-        at = (port - 1) // self._workers
+        far = list(self._ports)
         replies: Replies = []
-        under_way = deque([(self.leaves[at], at, port, frame)])
+        under_way = deque([(f"leaf{(port - 1) // self._workers}", port, frame)])
         while under_way:
-            switch, place, came_at, taken = under_way.popleft()
-            for out, sent in switch.process(came_at, taken):
-                if switch is not self.root and out != _UP:
+            name, came_at, taken = under_way.popleft()
+            for out, sent in self.switches[name].process(came_at, taken):
+                if out < _FIRST_PORT:
                     replies.append((out, sent))
                     continue
-                self.passed_up += switch is not self.root
-                for _ in range(self._copies()):
-                    if switch is self.root:
-                        under_way.append((self.leaves[out], out, _UP, sent))
-                    else:
-                        under_way.append((self.root, -1, place, sent))
+                to = far[out - _FIRST_PORT]
+                self.passed_up += name.startswith("leaf")
+                under_way += [(to, self._ports[to][name], sent)] * self._copies()
         return replies
 
     def _copies(self) -> int:
         return int(self._random.random() >= self._loss) + int(self._random.random() < self._duplication)
 
-    def _connect(self, config: ClusterConfig, place: int, leaf: TreeSwitch) -> None:
-        """Write the entries of a leaf and of its workers."""
-        first = place * self._workers
-        for rank in range(first, first + self._workers):
-            one = config.member(rank)
-            leaf.admit(
-                TreeMember(
-                    job=one.job,
-                    rank=rank,
-                    epoch=one.epoch,
-                    cookie=one.cookie,
-                    address=one.address,
-                    port=one.port,
-                    workers=self._workers,
-                    first_slot=one.first_slot,
-                    slot_count=one.slot_count,
-                    place=rank - first,
-                )
+    def _lay_out(self, config: ClusterConfig, names: list[str]) -> dict[str, TreeSwitch]:
+        """Return the switches with their entries; workers know all leaves by one address."""
+        lanes = config.lanes_per_frame
+        sites = {
+            name: Site(
+                address=SWITCH_ADDRESS,
+                ports=self._ports[name],
+                lanes_per_frame=lanes,
+                total_slots=1024,
+                taken=(
+                    SlotRange(first=0, count=config.first_slot + (0 if name.startswith("leaf") else _SLOTS_BETWEEN)),
+                ),
             )
-        upstream = Upstream(
-            job=config.job,
-            epoch=config.epoch,
-            rank=_FIRST_RANK + place,
-            cookie=config.cookie(_FIRST_RANK + place),
-            address=ROOT_ADDRESS,
-            port=_UP,
-            members=self._workers,
-            first_slot=config.first_slot,
-            first_slot_above=config.first_slot + _SLOTS_BETWEEN,
-            slot_count=config.window_slots,
-        )
-        leaf.attach(upstream)
-        self.root.admit(
+            for name in names
+        }
+        members = [config.member(rank) for rank in range(config.workers)]
+        seats = [
+            Seat(
+                host=f"worker{one.rank}",
+                switch=self._tree.parents[f"worker{one.rank}"],
+                port=one.port,
+                address=one.address,
+                cookie=one.cookie,
+            )
+            for one in members
+        ]
+        reserved = reserve([self._tree], sites, first_group=2, last_group=9)
+        forest = Forest(job=config.job, trees=[self._tree], reserved=reserved, sites=sites)
+        laid_out = forest.lay_out(seats, epoch=config.epoch, draw_cookie=lambda: self._random.getrandbits(64))
+        switches = {name: TreeSwitch(lanes_per_frame=lanes, address=SWITCH_ADDRESS) for name in names}
+        for name, branches in laid_out.items():
+            for branch in branches:
+                carry_out(switches[name], branch)
+        return switches
+
+
+def carry_out(switch: TreeSwitch, branch: Branch) -> None:
+    """Give a switch its part in a tree."""
+    common: dict[str, Any] = {"job": branch.job, "tree": branch.tree, "epoch": branch.epoch}
+    common |= {"first_slot": branch.slots.first, "slot_count": branch.slots.count}
+    for place in branch.places:
+        switch.admit(
             TreeMember(
-                job=config.job,
-                rank=upstream.rank,
-                epoch=config.epoch,
-                cookie=upstream.cookie,
-                address=replace(SWITCH_ADDRESS, mac=SWITCH_ADDRESS.mac + 0x100 + place),
-                port=place,
-                workers=len(self.leaves),
-                first_slot=upstream.first_slot_above,
-                slot_count=upstream.slot_count,
-                place=place,
-                is_switch=True,
+                rank=place.rank,
+                cookie=place.cookie,
+                address=place.address,
+                port=place.port,
+                workers=len(branch.places),
+                place=place.bit,
+                is_switch=place.is_switch,
+                **common,
             )
         )
+    if branch.above is not None:
+        switch.attach(
+            Upstream(
+                rank=branch.above.rank,
+                cookie=branch.above.cookie,
+                address=branch.above.address,
+                port=branch.above.port,
+                members=len(branch.places),
+                first_slot_above=branch.above.first_slot,
+                padding=branch.above.padding,
+                **common,
+            )
+        )
+
+
+def _taken(config: ClusterConfig, name: str) -> SlotRange:
+    """Return the slots before the job's."""
+    return SlotRange(first=0, count=config.first_slot + (0 if name.startswith("leaf") else _SLOTS_BETWEEN))
+
+
+def _shape(config: ClusterConfig, leaves: int, inner: int) -> AggregationTree:
+    workers = config.workers // leaves
+    parents = {f"worker{rank}": f"leaf{rank // workers}" for rank in range(config.workers)}
+    for leaf in range(leaves):
+        parents[f"leaf{leaf}"] = f"inner{leaf * inner // leaves}" if inner else _ROOT
+    parents |= {f"inner{at}": _ROOT for at in range(inner)}
+    levels = 3 if inner else 2
+    return AggregationTree(root=_ROOT, rate_mbit=1.0, slots=config.window_slots, levels=levels, parents=parents)
