@@ -95,11 +95,11 @@ class Parts:
         ]
         return self.spawn(*command, "--", "--grpc-server-addr", self.p4runtime, "--cpu-port", str(CPU_PORT))
 
-    def controller(self) -> Process:
+    def controller(self, *options: str) -> Process:
         """Start the controller."""
         socket = self.scratch / "controller"
         socket.unlink(missing_ok=True)
-        return self.spawn(*SWITCHSUM, "controller", "--switch", self.p4runtime, "--listen", f"unix:{socket}")
+        return self.spawn(*SWITCHSUM, "controller", "--switch", self.p4runtime, "--listen", f"unix:{socket}", *options)
 
     def worker(self, rank: int, program: str, **variables: str) -> Process:
         """Start a worker: a program of the folder `workers`."""

@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from switchsum.protocol import rpc
 from switchsum.protocol.serial import is_older
-from switchsum.view.explain import explain, headline, lost_frames, slots_taken
+from switchsum.view.explain import explain, headline, lost_frames, runs, slots_taken
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
 
 STALE_S: Final = 2.0
 """A round that lacks contributions and has not changed for so long waits for those who are missing."""
 MOST_WAITING: Final = 32
-"""Slots of a job that are listed with who is missing; the heat map shows all."""
+"""Lines of slots of a job that are listed with who is missing; the heat map shows all."""
 
 
 class Painter:
@@ -93,9 +93,14 @@ class Painter:
                 self._cells[key] = cell.number, cell.seen, now
             waits_s = round(now - since, 1)
             letters.append("s" if waits_s >= STALE_S else "i")
-            if len(waiting) < MOST_WAITING:
-                missing = [rank for rank in range(facts.job.workers) if not cell.seen >> rank & 1]
-                waiting.append({"slot": slot, "number": cell.number, "missing": missing, "for_s": waits_s})
+            missing = [rank for rank in range(facts.job.workers) if not cell.seen >> rank & 1]
+            same = [one for one in waiting if (one["missing"], one["number"]) == (missing, cell.number)]
+            if same:
+                same[0]["slots"].append(slot)
+                same[0]["for_s"] = max(same[0]["for_s"], waits_s)
+            elif len(waiting) < MOST_WAITING:
+                waiting.append({"slots": [slot], "number": cell.number, "missing": missing, "for_s": waits_s})
+        waiting = [one | {"slots": runs(one["slots"])} for one in waiting]
         return {"first_slot": facts.job.first_slot, "slots": "".join(letters), "waiting": waiting}
 
     def _counter(self, counter: rpc.CounterInfo, now: float) -> dict[str, Any]:

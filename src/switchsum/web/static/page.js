@@ -105,7 +105,7 @@ function newJob(name) {
   const scroll = (label, inside) => make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, inside);
   const ranks = table("Ranks", [["rank"], ["host"], ["does"], ["collectives", "n"], ["a second", "n"], ["MB/s", "n"],
     ["repeats/s", "n"], ["lost", "n"], ["density", "n"], ["port", "n"], ["link"]]);
-  const waiting = table("Slots that wait, and who is missing in them", [["slot"], ["round", "n"], ["missing"], ["seconds", "n"]]);
+  const waiting = table("Slots that wait, and who is missing in them", [["slots"], ["round", "n"], ["missing"], ["seconds", "n"]]);
   card.parts = { title: make("h2"), findings: make("ul", { class: "findings" }), figures: make("dl", { class: "figures" }),
     ranks, grid, legend: make("ul", { class: "legend" }), waiting, curve: make("div") };
   const { title, findings, figures, legend, curve } = card.parts;
@@ -135,7 +135,7 @@ function showJob(card, job) {
     [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [row.port, "n"], [row.link]] }));
   grid(parts, job);
   parts.waiting.hidden = !job.waiting.length;
-  rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slot], [one.number, "n"],
+  rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slots], [one.number, "n"],
     [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
 }
 function grid(parts, job) {

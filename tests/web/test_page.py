@@ -1,0 +1,143 @@
+"""The page in headless Chromium, of real jobs: what is wrong with each is found on it by name.
+
+With SWITCHSUM_SCREENSHOTS=docs/images it writes the pictures of docs/operations.md and README.md.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from switchsum.launch.bmv2 import free_port
+from switchsum.native.controller_client import ControllerClient
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import UnknownJob
+
+from ..system.daemons import run_here
+from ..system.parts import Parts, Process
+from ..timing import eventually, patience
+
+LACKING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.skipif(bool(LACKING), reason=f"{' and '.join(LACKING)} not on PATH"),
+    pytest.mark.skipif(find_spec("selenium") is None, reason="selenium is not installed"),
+]
+PHONE = (390, 844)
+
+
+@pytest.fixture
+def browser() -> Iterator[Any]:
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(shutil.which("chromium"))
+    for option in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--window-size=1200,1100",
+    ):
+        options.add_argument(f"--{option}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, webdriver.ChromeService(executable_path=shutil.which("chromedriver")))
+    driver.set_page_load_timeout(patience(30))
+    yield driver
+    driver.quit()
+
+
+def text(browser: Any, selector: str) -> str:
+    """Return the text of the first thing that a selector finds; empty: there is none."""
+    code = "return (document.querySelector(arguments[0])?.innerText ?? '')"
+    return " ".join(str(browser.execute_script(code, selector)).split())
+
+
+def picture(browser: Any, name: str) -> None:
+    if folder := os.environ.get("SWITCHSUM_SCREENSHOTS"):
+        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+
+
+def begin(parts: Parts, web: str) -> Process:
+    """Start job `slow`, whose rank 1 straggles, and `lossy`, whose link of rank 1 loses; return the controller."""
+    parts.switch()
+    controller = parts.controller("--web", web)
+    for job in ("slow", "lossy"):
+        parts.ask(partial(ControllerClient.create_job, request=rpc.CreateJobRequest(job=job, workers=2, slots=64)))
+    for rank in range(2):
+        parts.worker(rank, "straggler.py", SLOW="1", SWITCHSUM_JOB="slow")
+        parts.worker(rank, "endless.py", SWITCHSUM_JOB="lossy")
+    assert eventually(lambda: parts.show("lossy").state == "running", 90)
+    port = next(one.ingress_port for one in parts.show("lossy").members if one.rank == 1)
+    run_here("drop-probability", "0.05", "--port", str(port), "--controller", f"unix:{parts.scratch}/controller")
+    with pytest.raises(UnknownJob):
+        parts.ask(lambda client: client.join(rpc.JoinRequest(job="forgotten", rank=0, world_size=2)))
+    return controller
+
+
+def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any) -> None:
+    web = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        scratch = stack.enter_context(TemporaryDirectory(prefix="switchsum-"))  # a short path, for the pictures
+        parts = Parts(stack, Path(scratch), size=2)
+        first = begin(parts, web)
+        browser.get(f"http://{web}/")
+
+        def alerts() -> str:
+            return text(browser, "#alerts")
+
+        assert eventually(lambda: "rank 0 waits for rank 1 (host" in alerts(), 90), alerts()
+        assert eventually(lambda: "The link of rank 1 (host" in alerts(), 90), alerts()
+        assert "Job slow: rank 0 waits for rank 1" in alerts()
+        assert "Job lossy: The link of rank 1" in alerts()
+        assert "Rank 0 of job “forgotten” was not let in: there is no job 'forgotten'" in alerts()
+        assert "It has no slots;" in alerts()
+        waiting = '[data-job="slow"] [aria-label^="Slots of"]'
+        assert eventually(lambda: "rank 1 (" in text(browser, waiting), 30)
+        label = browser.execute_script("return document.querySelector('[data-job=slow] canvas').ariaLabel")
+        assert int(re.findall(r"(\d+) stale", label)[0]) > 0
+        assert "completed" in text(browser, "#counters")
+        picture(browser, "page")
+        browser.execute_script("document.querySelector('[data-job=slow]').scrollIntoView()")
+        picture(browser, "page-straggler")
+        is_usable(browser)
+
+        # A controller that is restarted under an open page.
+        first.terminate()
+        first.wait()
+        assert eventually(lambda: "No controller since" in text(browser, "#connection"), 30)
+        parts.controller("--web", web)
+        assert eventually(lambda: "the controller was restarted" in text(browser, "#connection"), 60)
+        problems = [one for one in browser.get_log("browser") if "net::ERR" not in one["message"]]
+        assert problems == []
+
+
+def is_usable(browser: Any) -> None:
+    """Check phone width, dark colours, names for screen readers, and the keyboard."""
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    code = "return [...document.querySelectorAll('[role=img], canvas')].every((one) => one.getAttribute('aria-label'))"
+    assert browser.execute_script(code)
+    assert browser.execute_script("return [...document.querySelectorAll('table')].every((one) => one.caption)")
+    browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
+    assert browser.execute_script("return document.activeElement.className") == "skip"
+    light = browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+    media = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") != light
+    size = {"width": PHONE[0], "height": PHONE[1], "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.execute_script("scrollTo(0, 0)")
+    assert eventually(lambda: browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0], 10)
+    picture(browser, "page-phone")
