@@ -8,26 +8,38 @@ import time
 from checks.bench.choice import Choice
 from checks.bench.compare import OTHERS
 from checks.bench.jobs import Job, is_there, measure
-from checks.bench.records import Record, Samples, record
+from checks.bench.records import Record, Samples, pairs, record
 
 WORKERS = 4
 
 
 def run(choice: Choice) -> list[Record]:
-    """Measure ourselves with warm caches, then the others."""
-    made = [_record("switchsum", choice.runs)]
-    for peer, title in OTHERS.items():
-        if is_there(peer):
-            theirs = _record(peer, choice.runs)
-            made[0] = dataclasses.replace(made[0], more={**made[0].more, f"x {title}": theirs.value / made[0].value})
-            made.append(theirs)
-    return made
+    """Measure ourselves and the others in turn, with warm caches."""
+    peers = ["switchsum", *(peer for peer in OTHERS if is_there(peer))]
+    seconds: dict[str, list[float]] = {peer: [] for peer in peers}
+    for turn in range(1 + choice.runs):  # the first one warms up
+        for peer in peers:
+            taken = once(peer)
+            seconds[peer] += [taken] if turn else []
+    return records(seconds)
 
 
-def _record(peer: str, runs: int) -> Record:
-    conditions = f"{WORKERS} ranks that import, join, add 4 bytes and end; caches on disk are warm; {runs} runs"
-    once(peer)
-    return record(f"start.{WORKERS}workers.{peer}", Samples.of(lambda: once(peer), runs), "s", conditions)
+def records(seconds: dict[str, list[float]]) -> list[Record]:
+    """Turn the seconds of each turn into records."""
+    conditions = f"{WORKERS} ranks that import, join, add 4 bytes and end; caches on disk are warm; in turn"
+    made = {
+        peer: record(f"start.{WORKERS}workers.{peer}", Samples(values=values), "s", f"{conditions}, {len(values)} runs")
+        for peer, values in seconds.items()
+    }
+    ratios = {
+        f"x {title}": pairs(seconds["switchsum"], seconds[peer]) for peer, title in OTHERS.items() if peer in made
+    }
+    made["switchsum"] = dataclasses.replace(
+        made["switchsum"],
+        more={name: ratio.median for name, ratio in ratios.items()},
+        intervals={name: ratio.interval for name, ratio in ratios.items()},
+    )
+    return list(made.values())
 
 
 def once(peer: str) -> float:

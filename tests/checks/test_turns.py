@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.bench import compare, page
+from checks.bench import compare, page, start
 from checks.bench.allreduce_worker import Run
 from checks.bench.records import Record, pairs, processor, save
 from checks.bench.turns import Player, in_turn
@@ -140,3 +140,10 @@ def test_a_table_says_once_for_each_machine_what_it_was_measured_on() -> None:
         "Measured on AMD, commit a, b, not recorded, 2026-11-01, 2026-11-02, date not recorded, load 0.5 to 3.0.  ",
         "Measured on Xeon, commit not recorded, date not recorded, load not recorded.  ",
     ]
+
+
+def test_starts_are_compared_by_turns() -> None:
+    ours, *_ = start.records({"switchsum": [4.0, 8.0, 4.0], "gloo": [2.0, 8.0, 3.0]})
+    assert (ours.value, ours.runs) == (4.0, 3)
+    assert ours.more == {"x gloo": 0.75}
+    assert ours.intervals == {"x gloo": (0.5, 1.0)}
