@@ -17,6 +17,12 @@ from .slots import SlotRange
 
 ADMISSION: Final = "SwitchIngress.validate.admission.admission"
 RESULT_ADDRESS: Final = "SwitchEgress.result_address"
+SLOT: Final = "SwitchIngress.dispatch.cells.slot"
+UPLINK: Final = f"{SLOT}.uplink"
+"""Where partial sums go, and as whose."""
+ABOVE: Final = "SwitchIngress.validate.above"
+FROM_ABOVE: Final = f"{ABOVE}.above"
+"""From where results of the whole job come, and for whom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +84,7 @@ class Branch:
         return (1 << len(self.places)) - 1
 
     def items(self) -> Iterator[Entry | Group]:
-        """Yield the multicast group and the entries of the members."""
+        """Yield the multicast group, the entries of the members, and those of the switch above."""
         yield Group(
             group=self.group,
             replicas=frozenset(Replica(port=place.port, instance=place.rank) for place in self.places),
@@ -86,6 +92,9 @@ class Branch:
         for place in self.places:
             yield self._result_address(place)
             yield self._admission(place)
+        if self.above is not None:
+            yield self._uplink(self.above)
+            yield self._from_above(self.above)
 
     def _result_address(self, place: Place) -> Entry:
         here = place.address
@@ -110,7 +119,7 @@ class Branch:
                 "source_port": place.address.port,
                 "ingress_port": place.port,
             },
-            action="SwitchIngress.validate.admission.admit",
+            action=f"SwitchIngress.validate.admission.{'admit_switch' if place.is_switch else 'admit'}",
             params={
                 "member": 1 << place.bit,
                 "everybody": self.everybody,
@@ -118,6 +127,46 @@ class Branch:
                 "slot_count": self.slots.count,
                 "group": self.group,
                 "cookie": place.cookie,
+                # What a switch says to be final goes on to the switch above.
+                **({"passes_up": int(self.above is not None)} if place.is_switch else {}),
             },
             metadata=place.record,
+        )
+
+    def _uplink(self, above: Above) -> Entry:
+        return Entry(
+            table=UPLINK,
+            match={"job": self.job, "tree": self.tree, "epoch": self.epoch},
+            action=f"{SLOT}.pass_up",
+            params={
+                "port": above.port,
+                "mac": above.address.mac,
+                "ip": above.address.ip,
+                "udp_port": above.address.port,
+                "rank": above.rank,
+                "cookie": above.cookie,
+                "slot_shift": (above.first_slot - self.slots.first) & 0xFFFF_FFFF,
+                "pads": int(above.padding > 0),
+            },
+            metadata=self.record,
+        )
+
+    def _from_above(self, above: Above) -> Entry:
+        return Entry(
+            table=FROM_ABOVE,
+            match={"job": self.job, "tree": self.tree, "epoch": self.epoch},
+            action=f"{ABOVE}.take",
+            params={
+                "ip": above.address.ip,
+                "udp_port": above.address.port,
+                "port": above.port,
+                "rank": above.rank,
+                "cookie": above.cookie,
+                "first_slot_above": above.first_slot,
+                "slot_count": self.slots.count,
+                "first_slot": self.slots.first,
+                "everybody": self.everybody,
+                "group": self.group,
+            },
+            metadata=self.record,
         )

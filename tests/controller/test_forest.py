@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from switchsum.controller.branch import ADMISSION, Branch
+from switchsum.controller.branch import ADMISSION, FROM_ABOVE, UPLINK, Branch
 from switchsum.controller.entries import Entry, Group, Replica, SwitchState
 from switchsum.controller.forest import AggregationTree, Forest, Reserved, Seat, Site, reserve, switches_of
 from switchsum.controller.slots import SlotRange
@@ -175,6 +175,32 @@ def test_leaf_and_root_name_each_other() -> None:
             group=branch.group,
             replicas=frozenset(Replica(port=one.port, instance=one.rank) for one in branch.places),
         )
+        [uplink] = state.table(UPLINK)
+        [from_above] = state.table(FROM_ABOVE)
+        assert uplink.match == from_above.match == {"job": JOB, "tree": 0, "epoch": EPOCH}
+        here = (branch.slots.first + uplink.params["slot_shift"]) & 0xFFFF_FFFF
+        assert here == from_above.params["first_slot_above"] == top.slots.first
+        assert from_above.params["first_slot"] == branch.slots.first
+        for entry in (uplink, from_above):
+            assert (entry.params["ip"], entry.params["udp_port"]) == (above.address.ip, above.address.port)
+            assert (entry.params["port"], entry.params["rank"]) == (above.port, above.rank)
+            assert entry.params["cookie"] == above.cookie
+
+
+def test_who_is_a_switch_is_admitted_as_one_and_told_whether_it_ends_here() -> None:
+    world = World(network_of(fat_tree(4)))
+    ends = set()
+    for branches in world.lay_out().values():
+        for branch in branches:
+            for item in branch.items():
+                if isinstance(item, Entry) and item.table == ADMISSION:
+                    is_switch = cast("int", item.match["rank"]) >= len(world.seats)
+                    assert item.action.endswith(".admit_switch" if is_switch else ".admit")
+                    assert ("passes_up" in item.params) == is_switch
+                    if is_switch:
+                        assert item.params["passes_up"] == (branch.above is not None)
+                        ends.add(item.params["passes_up"])
+    assert ends == {0, 1}  # inner switches and a root
 
 
 def test_trees_share_a_switch_in_slots_that_lie_side_by_side() -> None:
