@@ -91,7 +91,7 @@ bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, 
 
 coverage: $(STAMP) ## list the lines of the worker's engine that its tests do not run; nothing is compiled
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),cov]'
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout=600 tests/host/test_engine.py tests/host/test_integers.py \
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout=600 tests/host/test_engine*.py tests/host/test_integers.py \
 	  --cov=src/switchsum/host/engine --cov-branch --cov-report=term-missing $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict

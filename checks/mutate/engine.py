@@ -21,12 +21,13 @@ from typing import Any, Final
 import pytest
 
 from switchsum.host.engine import contribution, recovery
-from tests.host import test_engine, test_recovery, test_rules
+from tests.host import test_engine, test_engine_failures, test_engine_frames, test_recovery, test_rules
 
 from .mutant import Mutant
 
 MODULES: Final = (recovery, contribution)
-TESTS: Final = (test_rules, test_recovery, test_engine)
+ENGINE_TESTS: Final = (test_engine, test_engine_failures, test_engine_frames)
+TESTS: Final = (test_rules, test_recovery, *ENGINE_TESTS)
 MOST_S: Final = 0.1
 """Of processor time, that a test of the engine as a whole may take to be run for each change; nearly all take less."""
 TIMEOUT_S: Final = 60
@@ -151,7 +152,7 @@ def cases() -> list[Callable[[], object]]:
             for values in _parameters(test):
                 began = time.process_time()
                 case = functools.partial(test, **values)
-                signal.setitimer(signal.ITIMER_PROF, MOST_S if module is test_engine else TIMEOUT_S)
+                signal.setitimer(signal.ITIMER_PROF, MOST_S if module in ENGINE_TESTS else TIMEOUT_S)
                 try:
                     case()
                 except (TypeError, TimeoutError, pytest.skip.Exception):

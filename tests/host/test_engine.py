@@ -19,13 +19,10 @@ from switchsum.native.plain import PLAIN
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import (
     CollectiveTimeout,
-    NotAdmitted,
     OperationMismatch,
-    SwitchLost,
     UsageError,
 )
-from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind, Operator, Reason
-from switchsum.protocol.slot_rules import ReferenceSwitch
+from switchsum.protocol.frame import FRAME_BYTES, Flag, Operator
 from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
@@ -37,7 +34,6 @@ BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BFLOAT16, np.dtype(np.int32)]
 RNG = np.random.default_rng(11)
 FIRST = ClusterConfig().first_slot
-COOKIE = ClusterConfig().cookie(0)
 
 
 def draw(size: int, dtype: np.dtype[Any], workers: int, scale: float = 100.0) -> list[Array]:
@@ -391,115 +387,6 @@ def test_a_barrier_waits_for_everybody() -> None:
     cluster.run(lambda: all(worker.finished for worker in cluster.workers))
 
 
-def errors(cluster: Cluster, *, limit_s: float = 30.0) -> list[Exception | None]:
-    """Run until every engine has given up."""
-    done = {rank for rank, worker in enumerate(cluster.workers) if worker.error}
-    while len(done) < len(cluster.workers) and cluster.clock.now_s < limit_s:
-        at = min(cluster.network.next_at, *(worker.wake_at for worker in cluster.workers))
-        cluster.clock.advance_to(at)
-        cluster.network.deliver()
-        for worker in cluster.workers:
-            worker.run()
-        done = {rank for rank, worker in enumerate(cluster.workers) if worker.error}
-    return [worker.error for worker in cluster.workers]
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Operation(kind="barrier"),
-        Operation(kind="allreduce", values=np.ones(100, np.int32), shape=(100,)),
-        Operation(kind="allreduce", values=np.ones(99, np.float32), shape=(99,)),
-        Operation(kind="allreduce", values=np.ones(100, np.float32), shape=(10, 10)),
-        Operation(kind="allreduce", operator="average", values=np.ones(100, np.float32), shape=(100,)),
-    ],
-    ids=str,
-)
-def test_different_operations_fail_on_every_rank(other: Operation) -> None:
-    cluster = Cluster(ClusterConfig(workers=4))
-    for rank in range(4):
-        values = np.ones(100, np.float32)
-        mine = Operation(kind="allreduce", values=values, shape=values.shape) if rank != 2 else other
-        cluster.workers[rank].engine.submit(mine, cluster.clock.now_s)
-    assert [type(error) for error in errors(cluster)] == [OperationMismatch] * 4
-    with pytest.raises(UsageError, match="given up"):
-        cluster.submit(0, np.ones(1, np.float32))
-
-
-def test_operations_in_another_order_fail_on_every_rank() -> None:
-    cluster = Cluster(ClusterConfig(workers=2))
-    sizes = [(5, 9), (9, 5)]
-    for rank in range(2):
-        for size in sizes[rank]:
-            cluster.submit(rank, np.ones(size, np.float32))
-    assert [type(error) for error in errors(cluster)] == [OperationMismatch] * 2
-
-
-def test_a_rank_that_never_comes_is_named_by_all() -> None:
-    cluster = Cluster(ClusterConfig(workers=4, timeout_s=2.0))
-    for rank in (0, 1, 3):
-        cluster.submit(rank, np.ones(100, np.float32))
-    with pytest.raises(CollectiveTimeout, match="rank 2"):
-        cluster.run(lambda: False)
-    assert 2.0 <= cluster.clock.now_s < 2.5
-    found = [error for error in errors(cluster, limit_s=4.0) if error]
-    assert len(found) == 3
-    assert all(isinstance(error, CollectiveTimeout) and error.missing == (2,) for error in found)
-
-
-def test_waiting_for_a_late_rank_costs_few_frames() -> None:
-    cluster = Cluster(ClusterConfig(workers=3, window_slots=64))
-    arrays = draw(64 * 8 * 4, DTYPES[0], 3)
-    for rank in range(2):
-        cluster.submit(rank, arrays[rank])
-    with pytest.raises(TimeoutError):
-        cluster.run(lambda: False, limit_s=1.0)
-    counts = cluster.workers[0].engine.counts
-    assert 10 <= counts[Count.PROBES] <= 40  # two in each time-out, 64 slots notwithstanding
-    assert counts[Count.HELD] == counts[Count.PROBES]
-    cluster.submit(2, arrays[2])
-    began = cluster.clock.now_s
-    cluster.run(lambda: all(worker.finished for worker in cluster.workers))
-    assert cluster.clock.now_s - began < 2e-3  # nobody waits for a timer now
-
-
-class Silent:
-    """A switch that is gone."""
-
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return []
-
-
-def test_a_switch_that_never_answers_is_lost() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, timeout_s=2.0), switch=Silent())
-    for rank in range(2):
-        cluster.submit(rank, np.ones(100, np.float32))
-    assert [type(error) for error in errors(cluster)] == [SwitchLost] * 2
-    assert cluster.clock.now_s < 2.5
-
-
-def test_a_switch_is_given_up_sooner_than_a_late_rank() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, timeout_s=100.0, switch_timeout_s=2.0), switch=Silent())
-    for rank in range(2):
-        cluster.submit(rank, np.ones(100, np.float32))
-    assert [type(error) for error in errors(cluster)] == [SwitchLost] * 2
-    assert cluster.clock.now_s < 2.5
-    cluster = Cluster(ClusterConfig(workers=2, timeout_s=20.0, switch_timeout_s=2.0))
-    cluster.submit(0, np.ones(100, np.float32))
-    assert type(errors(cluster)[0]) is CollectiveTimeout
-    assert cluster.clock.now_s > 19
-
-
-def test_a_switch_that_refuses_is_reported() -> None:
-    switch = ReferenceSwitch(lanes_per_frame=8)
-    cluster = Cluster(ClusterConfig(workers=2, epoch=1), switch=switch)
-    switch.members.clear()
-    cluster.submit(0, np.ones(100, np.float32))
-    with pytest.raises(NotAdmitted, match="not admitted"):
-        cluster.run(lambda: False)
-    assert switch.events[Reason.NOT_ADMITTED] > 0
-
-
 def test_a_worker_that_was_stopped_for_long_goes_on() -> None:
     cluster = Cluster(ClusterConfig(workers=2, timeout_s=5.0))
     arrays = draw(2000, DTYPES[0], 2)
@@ -535,132 +422,6 @@ def test_a_transport_may_take_a_part_of_the_queue() -> None:
     assert engine.outgoing()[0].tolist() == rows[3:]
     engine.sent(5)
     assert engine.outgoing()[0].tolist() == []
-
-
-class Fed:
-    """One engine of two that waits for a result, and a way to hand it any frame."""
-
-    def __init__(self) -> None:
-        self.cluster = Cluster(ClusterConfig(workers=2, window_slots=2))
-        self.engine = self.cluster.workers[0].engine
-        self.values = np.arange(1, 9, dtype=np.float32)
-        answers: list[bytes] = []
-        self.cluster.network.connect(1, LinkConditions(), answers.append)
-        for rank in range(2):
-            self.cluster.submit(rank, self.values if rank == 0 else self.values.copy())
-        try:
-            self.cluster.run(lambda: bool(answers), limit_s=1e-3)
-        finally:
-            self.result = answers[0]
-        self.rows = allocate_rows(1, FRAME_BYTES + 32)
-
-    def feed(self, frame: bytes) -> Count:
-        """Hand the engine a frame; return how it was counted."""
-        before = self.engine.counts.copy()
-        self.rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
-        row, length = np.zeros(1, np.int32), np.full(1, len(frame), np.int32)
-        self.engine.receive(self.rows, row, length, self.cluster.clock.now_s)
-        changed = [Count(i) for i in np.flatnonzero(self.engine.counts[:9] != before[:9]).tolist()]
-        assert len(changed) == 1
-        return changed[0]
-
-
-def patch(frame: bytes, field: str, value: int) -> bytes:
-    """Set a field of the aggregation header."""
-    header = Header.unpack(frame[42:])
-    assert header is not None
-    setattr_values = {name: getattr(header, name) for name in Header.__dataclass_fields__} | {field: value}
-    return frame[:LOWER_BYTES] + Header(**setattr_values).pack() + frame[FRAME_BYTES:]
-
-
-@pytest.mark.parametrize(
-    ("field", "value", "count"),
-    [
-        ("version", 1, Count.BROKEN),
-        ("kind", Kind.CONTRIBUTION, Count.BROKEN),
-        ("kind", 77, Count.BROKEN),
-        ("flags", Flag.PAYLOAD, Count.BROKEN),
-        ("job", 8, Count.FOREIGN),
-        ("epoch", 2, Count.FOREIGN),
-        ("rank", 1, Count.FOREIGN),
-        ("tree", 1, Count.FOREIGN),
-        ("cookie", 0, Count.FORGED),
-        ("cookie", COOKIE ^ 1, Count.FORGED),
-        ("cookie", COOKIE ^ 1 << 31, Count.FORGED),
-        ("cookie", COOKIE ^ 1 << 32, Count.FORGED),
-        ("cookie", COOKIE ^ 1 << 63, Count.FORGED),
-        ("cookie", ClusterConfig().cookie(1), Count.FORGED),
-        ("slot", FIRST + 2, Count.FOREIGN),
-        ("slot", FIRST - 1, Count.FOREIGN),
-        ("slot", 0, Count.FOREIGN),
-        ("slot", 0xFFFF_FFFF, Count.FOREIGN),
-        ("slot", FIRST + 1, Count.FOREIGN),
-        ("number", 2, Count.FOREIGN),
-        ("number", 0, Count.DUPLICATE),
-        ("number", 0xFFFF_FFFF, Count.STALE),
-        ("operator", 2, Count.UNEXPECTED),
-        ("format", 2, Count.UNEXPECTED),
-        ("exponent", 9, Count.UNEXPECTED),
-        ("block", 0, Count.UNEXPECTED),
-        ("digest", 0, Count.UNEXPECTED),
-        ("next_block", 1, Count.UNEXPECTED),
-        ("next_block", 0xFFFF_FFFF, Count.UNEXPECTED),
-        ("next_exponent", 0, Count.UNEXPECTED),
-        ("bitmap", 0, Count.ROUNDS),
-        ("next_exponent", 254, Count.ROUNDS),
-    ],
-)
-def test_results_that_do_not_fit_are_dropped_under_their_reason(field: str, value: int, count: Count) -> None:
-    fed = Fed()
-    before = fed.values.copy()
-    assert fed.feed(patch(fed.result, field, value)) == count
-    np.testing.assert_array_equal(fed.values, before)
-    if count != Count.ROUNDS:
-        assert fed.feed(fed.result) == Count.ROUNDS
-
-
-@pytest.mark.parametrize("kind", [Kind.RESULT, Kind.HELD, Kind.REJECT])
-def test_no_answer_of_any_kind_passes_without_the_cookie(kind: Kind) -> None:
-    fed = Fed()
-    answer = patch(fed.result, "kind", kind)
-    assert fed.feed(patch(answer, "cookie", COOKIE + 1)) == Count.FORGED
-    assert not fed.engine.events()
-    assert fed.feed(answer) == {Kind.RESULT: Count.ROUNDS, Kind.HELD: Count.HELD, Kind.REJECT: Count.REJECTED}[kind]
-
-
-@pytest.mark.parametrize("at", [6, 7, 8, 9, 10, 11, 12, 14, 20, 23, 26, 29, 30, 33, 34, 36, 38])
-def test_frames_from_elsewhere_are_dropped(at: int) -> None:
-    fed = Fed()
-    frame = bytearray(fed.result)
-    frame[at] ^= 0x11
-    assert fed.feed(bytes(frame)) in (Count.FOREIGN, Count.BROKEN)
-    assert fed.feed(fed.result) == Count.ROUNDS
-
-
-def test_a_result_cut_at_any_byte_or_with_more_behind_it_is_dropped() -> None:
-    fed = Fed()
-    for length in range(len(fed.result)):
-        assert fed.feed(fed.result[:length]) == Count.BROKEN
-    assert fed.feed(fed.result + b"\0") == Count.BROKEN
-    assert fed.feed(fed.result) == Count.ROUNDS
-
-
-def test_random_frames_change_nothing() -> None:
-    fed = Fed()
-    before = fed.values.copy()
-    for _ in range(3000):
-        frame = bytearray(fed.result)
-        for _ in range(int(RNG.integers(1, 6))):
-            frame[int(RNG.integers(len(frame)))] = int(RNG.integers(256))
-        header = Header.unpack(bytes(frame[42:]))
-        assert header is not None
-        if header.flags & Flag.MISMATCH or header.kind == Kind.REJECT:
-            continue
-        if fed.feed(bytes(frame)) == Count.ROUNDS:
-            break
-        np.testing.assert_array_equal(fed.values, before)
-    else:
-        assert fed.feed(fed.result) == Count.ROUNDS
 
 
 @pytest.mark.parametrize(
