@@ -1,0 +1,189 @@
+"""Several switches at once: each kept alone, a change on all or on none, and sums through a leaf, a root and a leaf."""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("networkx")
+pytest.importorskip("yaml")
+pytest.importorskip("scipy")
+
+from switchsum.controller.branch import UPLINK
+from switchsum.controller.connection import SwitchConnection
+from switchsum.controller.entries import Entry, Group, Replica, SwitchState
+from switchsum.controller.fleet import Fleet
+from switchsum.controller.jobs import Jobs
+from switchsum.controller.plan import STATIONS, Identity, Settings, plan
+from switchsum.controller.switch import Switch
+from switchsum.protocol.errors import RemoteError, SwitchLost
+from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind
+from switchsum.protocol.wire import build_frame, parse_frame
+from switchsum.topologies import leaf_spine
+
+from .rig import LANES, LONG_S, SWITCH, EmbeddedSwitch, program
+from .test_forest import EPOCH, JOB, World, network_of
+
+NAMES = ("s1", "s2", "s3")
+
+
+class Switches:
+    """Embedded switches, and a fleet of connections to them."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.ends: queue.SimpleQueue[tuple[str, RemoteError]] = queue.SimpleQueue()
+        self.switches = {}
+        for name in NAMES:
+            (scratch / name).mkdir()
+            self.switches[name] = EmbeddedSwitch(scratch / name)
+        self.writes: list[str] = []
+        self.fleet = Fleet({name: SwitchConnection(at.address, partial(self._make, name)) for name, at in self.of()})
+
+    def of(self) -> list[tuple[str, EmbeddedSwitch]]:
+        return list(self.switches.items())
+
+    def _make(self, name: str) -> Switch:
+        made = Switch(program(), self.switches[name].address, on_end=lambda error: self.ends.put((name, error)))
+        write = made.write
+
+        def noted(steps: Any) -> None:
+            self.writes.append(name)
+            write(steps)
+
+        made.write = noted  # type: ignore[method-assign]
+        return made
+
+    def restart(self, name: str) -> None:
+        self.switches[name].restart()
+        ended, error = self.ends.get(timeout=LONG_S)
+        assert ended == name
+        self.fleet.lose(name, error)
+
+    def on_switch(self, name: str) -> SwitchState:
+        return self.fleet.connections[name].need().read_state()
+
+    def close(self) -> None:
+        self.fleet.close()
+        for switch in self.switches.values():
+            switch.close()
+
+
+@pytest.fixture
+def network(tmp_path: Path) -> Iterator[Switches]:
+    """Yield three embedded switches that are connected with one another in no way yet."""
+    made = Switches(tmp_path)
+    yield made
+    made.close()
+
+
+def basic() -> SwitchState:
+    """Return what a switch without jobs has."""
+    return plan(Jobs(16, int, int), Settings(identity=Identity(address=SWITCH, growth_bytes=0xFFFF)))
+
+
+def with_station(port: int) -> SwitchState:
+    state = basic()
+    forward = "SwitchIngress.dispatch.forwarding.forward"
+    state.put(Entry(table=STATIONS, match={"mac": 5}, action=forward, params={"port": port}))
+    return state
+
+
+def refused_state() -> SwitchState:
+    state = with_station(4)
+    state.put(Group(group=0, replicas=frozenset({Replica(port=1, instance=1)})))
+    return state
+
+
+def test_a_change_comes_to_all_switches_or_to_none(network: Switches) -> None:
+    fleet = network.fleet
+    assert fleet.keep("s1")
+    assert fleet.keep("s2")
+    with pytest.raises(SwitchLost):  # the third one is away
+        fleet.change(dict.fromkeys(NAMES, with_station(1)))
+    assert network.writes == []
+    assert fleet.keep("s3")
+    fleet.change(dict.fromkeys(NAMES, with_station(1)))
+    assert network.writes == list(NAMES)
+    fleet.change(dict.fromkeys(NAMES, with_station(1)))
+    assert all(fleet.keep(name) for name in NAMES)
+    assert network.writes == list(NAMES)  # nothing is written twice
+    with pytest.raises(RemoteError):
+        fleet.change({"s1": with_station(2), "s2": refused_state(), "s3": with_station(2)})
+    for name in NAMES:
+        assert [entry.params for entry in network.on_switch(name).table(STATIONS)] == [{"port": 1}]
+    assert network.writes.count("s3") == 1
+
+
+def test_a_switch_that_was_restarted_gets_its_own_state_again_and_no_other_is_touched(network: Switches) -> None:
+    fleet = network.fleet
+    assert all(fleet.keep(name) for name in NAMES)
+    fleet.change({name: with_station(port) for port, name in enumerate(NAMES, 1)})
+    network.writes.clear()
+    network.restart("s2")
+    with pytest.raises(SwitchLost):
+        fleet.change({"s1": with_station(9), "s2": with_station(9)})
+    assert fleet.keep("s2")
+    assert network.writes == ["s2"]
+    assert fleet.loads == {"s1": 1, "s2": 2, "s3": 1}
+    assert [entry.params for entry in network.on_switch("s2").table(STATIONS)] == [{"port": 2}]
+
+
+def sum_of_round(network: Switches, world: World, states: dict[str, Any], number: int) -> list[list[int]]:
+    """Let every worker contribute to the first slot of its leaf; return the first lane of what each host gets."""
+    far = {name: {port: end for end, port in ports.items()} for name, ports in world.ports.items()}
+    got: dict[str, list[int]] = {seat.host: [] for seat in world.seats}
+    for rank, seat in enumerate(world.seats):
+        header = Header(
+            kind=Kind.CONTRIBUTION,
+            flags=int(Flag.PAYLOAD),
+            job=JOB,
+            epoch=EPOCH,
+            rank=rank,
+            slot=states[seat.switch][0].slots.first,
+            number=number,
+            cookie=seat.cookie,
+        )
+        payload = (number + rank).to_bytes(LANE_BYTES, signed=True) * LANES
+        network.switches[seat.switch].send(seat.port, build_frame(seat.address, SWITCH, header, payload))
+    waiting = deque(seat.switch for seat in world.seats)
+    while waiting:
+        name = waiting.popleft()
+        for port, frame in network.switches[name].collect():
+            end = far[name][port]
+            if end in network.switches:
+                network.switches[end].send(world.ports[end][name], frame)
+                waiting.append(end)
+                continue
+            packet = parse_frame(frame)
+            assert packet is not None
+            assert packet.header.kind == Kind.RESULT
+            got[end].append(int.from_bytes(packet.payload[:LANE_BYTES], signed=True))
+    return list(got.values())
+
+
+@pytest.mark.skipif(f'"{UPLINK}"' not in program().p4info, reason="the P4 program has no trees yet")
+def test_two_leaves_and_a_root_add_and_go_on_after_each_was_restarted(network: Switches) -> None:
+    world = World(network_of(leaf_spine(2, 1, 1)))
+    assert set(world.ports) == set(NAMES)
+    for name, site in world.sites.items():
+        world.sites[name] = replace(site, address=SWITCH, lanes_per_frame=LANES)
+    branches = world.lay_out()
+    desired = {}
+    for name, ones in branches.items():
+        items = [item for branch in ones for item in branch.items()]
+        desired[name] = SwitchState.of([*basic().entries.values(), *items])
+    assert all(network.fleet.keep(name) for name in NAMES)
+    network.fleet.change(desired)
+    wanted = sum(range(len(world.seats)))
+    assert sum_of_round(network, world, branches, 10) == [[20 + wanted]] * 2
+    for number, name in enumerate(NAMES, 11):
+        network.restart(name)
+        assert network.fleet.keep(name)
+        assert sum_of_round(network, world, branches, number) == [[2 * number + wanted]] * 2
