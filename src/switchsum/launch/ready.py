@@ -46,12 +46,12 @@ def report_progress() -> None:
 
 
 def announce(**facts: Any) -> None:
-    """Tell the launcher that this process is ready, and its addresses; without a launcher do nothing."""
+    """Tell the launcher that this process is ready, and the addresses that it has; without a launcher do nothing."""
     number = os.environ.pop(READY_FD, None)
     if number is None:
         return
     with os.fdopen(int(number), "w") as pipe:
-        pipe.write(json.dumps(facts) + "\n")
+        pipe.write(json.dumps({name: fact for name, fact in facts.items() if fact is not None}) + "\n")
 
 
 def await_ready(child: Child, descriptor: int, timeout_s: float, children: Children | None = None) -> dict[str, Any]:
