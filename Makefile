@@ -99,8 +99,9 @@ lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
-p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled
+p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, and the exercises' solutions
 	$(BIN)/python tools/compile_p4.py $(ARGS)
+	$(BIN)/python tools/compile_exercises.py
 
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)

@@ -39,12 +39,12 @@ def folders_on_disk() -> dict[str, Path]:
 
 
 def files_that_ship() -> set[str]:
-    """Return the path in the wheel of every file on disk but notes and caches."""
+    """Return the path in the wheel of every file on disk but notes and caches; an exercise's page is no note."""
     return {
         str(path.relative_to(PACKAGE.parent))
         for folder, _, files in os.walk(PACKAGE, followlinks=True)
         for path in map(Path(folder).joinpath, files)
-        if path.suffix not in {".md", ".pyc"}
+        if path.suffix not in {".md", ".pyc"} or (path.suffix == ".md" and path.parent.parent.name == "exercises")
     }
 
 

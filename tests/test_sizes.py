@@ -17,6 +17,7 @@ FOLDERS = (
     "src/switchsum",
     "checks",
     "examples",
+    "exercises",
     "mininet",
 )
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import switchsum
-from switchsum.cli import job, observe, topology, tree
+from switchsum.cli import exercise, job, observe, topology, tree
 from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
@@ -52,6 +52,7 @@ app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)
 app.command()(explain)
+app.add_typer(exercise.app)
 app.command()(top)
 app.command("drop-probability")(observe.drop_probability)
 app.command()(send)

@@ -1,0 +1,1 @@
+"""Exercise 1: a switch that only forwards."""

@@ -1,0 +1,1 @@
+"""Exercise 3: frames are lost, and repeated."""

@@ -1,0 +1,1 @@
+"""Exercise 2: one slot adds, and gives everybody the sum."""

@@ -1,0 +1,156 @@
+"""Exercises: our solutions are right, skeletons and usual mistakes are each told what is wrong with them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli import app
+from switchsum.exercises import EXERCISES, Exercise, driver, find, start
+from switchsum.exercises.p4 import attempt_of, compile_program
+from switchsum.protocol.errors import UsageError
+
+P4C = pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH")
+IN_P4 = [exercise for exercise in EXERCISES if exercise.has_p4]
+SKELETONS = {
+    "forwarder": "a frame from port 1 to the station behind port 2 went nowhere",
+    "one_slot": "every rank has contributed, and no result left",
+    "loss": "round 3 of slot 0: a result left after 1 of 3 contributions",
+}
+P4_SKELETONS = {**SKELETONS, "forwarder": "the program never applies table SwitchIngress.stations"}
+# Exercise, what the solution says, what a learner wrote instead, and what the check says about it.
+MISTAKES = [
+    ("forwarder", "if other != port]", "]", "came back through port 1: its sender would see it twice"),
+    ("forwarder", "goal is None or goal == port", "goal is None", "was sent back"),
+    ("forwarder", "return [(goal, frame)]", "return [(p, frame) for p in (1, 2, 3)]", "left through ports [1, 2, 3]"),
+    ("forwarder", "return [(goal, frame)]", "return (goal, frame)", "it returns a list of (port, Frame)"),
+    ("forwarder", "self.stations.get(frame.destination)", "self.stations[frame.destination]", "KeyError in line"),
+    ("one_slot", "add(self.sums, frame.lanes)", "frame.lanes", "the last contribution alone"),
+    ("one_slot", "        self.sums = (0,) * LANES\n        self.count = 0\n        return", "        self.count = 0\n"
+     "        return", "round 2: the sum has round 1 in it: the slot was not emptied"),
+    ("one_slot", "(port_of(rank), result) for rank in range(self.workers)", "(port, result)", "0 and 1 got no result"),
+    ("one_slot", "self.count < self.workers", "self.count < 2", "a result left after 2 of 3 contributions"),
+    ("loss", "            return []\n        cell.sums", "        cell.sums",
+     "round 2 of slot 0: rank 1's repeat was added twice"),
+    ("loss", "return [(port, Frame(", "return [(port_of(r), Frame(", "ranks 0 and 1 got the result as well"),
+    ("loss", "self.cells[frame.number % 2]", "self.cells[0]", "a slot has two versions"),
+    ("loss", "        if frame.number < cell.number:\n            return []\n        if frame.number > cell.number:",
+     "        if frame.number != cell.number:", "an old number is dropped"),
+    ("loss", "if len(cell.seen) == self.workers:", "if False:", "rank 2 lost the result"),
+]  # fmt: skip
+
+
+def judged(name: str, text: str, folder: Path) -> str:
+    """Return what the check says about a learner's code; nothing if it is right."""
+    path = folder / "switch.py"
+    path.write_text(text)
+    try:
+        driver.check(next(one for one in EXERCISES if one.name == name), driver.Attempt(driver.load(path)))
+    except driver.Wrong as wrong:
+        return str(wrong)
+    return ""
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
+def test_solutions_pass_and_skeletons_are_told_why_not(exercise: Exercise, tmp_path: Path) -> None:
+    assert judged(exercise.name, (exercise.folder / "solution.py").read_text(), tmp_path) == ""
+    assert SKELETONS[exercise.name] in judged(exercise.name, (exercise.folder / "skeleton.py").read_text(), tmp_path)
+
+
+@pytest.mark.parametrize(("name", "right", "mistake", "sentence"), MISTAKES, ids=lambda value: str(value)[:20])
+def test_mistakes_are_named(name: str, right: str, mistake: str, sentence: str, tmp_path: Path) -> None:
+    text = next(one for one in EXERCISES if one.name == name).folder.joinpath("solution.py").read_text()
+    assert text.count(right) == 1
+    text = text.replace(right, mistake)
+    if "port_of(r)" in mistake:
+        text = text.replace(
+            "lanes=cell.sums))]\n            return []", "lanes=cell.sums)) for r in cell.seen]\n            return []"
+        )
+    assert sentence in judged(name, text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("class Switch(", "switch.py is no Python, line 1"),
+        ("import nothing_like_it", "raised ModuleNotFoundError when it was loaded"),
+        ("", "switch.py has no Switch; the skeleton has one"),
+    ],
+)
+def test_what_is_no_switch_at_all_is_said(text: str, sentence: str, tmp_path: Path) -> None:
+    assert sentence in judged("loss", text, tmp_path)
+
+
+@pytest.mark.parametrize("exercise", IN_P4, ids=lambda exercise: exercise.name)
+def test_compiled_solutions_pass_on_the_embedded_switch(exercise: Exercise) -> None:
+    assert driver.check(exercise, attempt_of(exercise, exercise.folder, "solution")) > 0
+
+
+@P4C
+@pytest.mark.parametrize("exercise", IN_P4, ids=lambda exercise: exercise.name)
+def test_compiled_solutions_are_current_and_skeletons_compile(exercise: Exercise, tmp_path: Path) -> None:
+    committed = json.loads((exercise.folder / "solution.json").read_text())
+    assert current().without_places(compile_program(exercise.folder / "solution.p4")) == current().without_places(
+        committed
+    )
+    start(exercise, tmp_path / "mine")
+    with pytest.raises(driver.Wrong, match=P4_SKELETONS[exercise.name]):
+        driver.check(exercise, attempt_of(exercise, tmp_path / "mine", "switch"))
+
+
+def current() -> ModuleType:
+    path = Path(__file__).parent / "switch" / "test_programs_current.py"
+    return importlib.import_module(f"tests.switch.{path.stem}")
+
+
+@P4C
+def test_what_p4c_says_is_handed_on(tmp_path: Path) -> None:
+    (tmp_path / "switch.p4").write_text("header {")
+    with pytest.raises(driver.Wrong, match=r"p4c does not take switch\.p4: .*error"):
+        compile_program(tmp_path / "switch.p4")
+
+
+def test_commands(tmp_path: Path) -> None:
+    run = CliRunner()
+    assert "3  loss: repeats and versions (Python)" in run.invoke(app, ["exercise", "list"]).output
+    folder = str(tmp_path / "mine")
+    begun = run.invoke(app, ["exercise", "start", "2", folder])
+    assert (begun.exit_code, (tmp_path / "mine" / "switch.p4").is_file()) == (0, True)
+    checked = run.invoke(app, ["exercise", "check", "2", folder])
+    assert (checked.exit_code, "exercise 2: not yet. round 1: every rank" in checked.output) == (1, True)
+    right = run.invoke(app, ["exercise", "check", "2", "--solution"])
+    assert (right.exit_code, right.output) == (0, "exercise 2: right, 3 checks passed\n")
+
+
+def test_nothing_is_overwritten_and_wrong_numbers_are_refused(tmp_path: Path) -> None:
+    start(find(1), tmp_path)
+    with pytest.raises(UsageError, match="is there already: choose another folder"):
+        start(find(1), tmp_path)
+    with pytest.raises(UsageError, match="there is no exercise 99"):
+        find(99)
+    with pytest.raises(UsageError, match="in Python alone"):
+        attempt_of(find(3), tmp_path, "switch")
+
+
+def test_exercises_need_nothing_of_linux() -> None:
+    code = """
+import os, select, socket, sys
+for module, names in ((os, "eventfd memfd_create sched_setaffinity sched_getaffinity unshare setns pidfd_open"),
+                      (select, "epoll"), (socket, "AF_PACKET AF_NETLINK SO_BINDTODEVICE")):
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+sys.argv = ["switchsum", "exercise", "check", "2", "--solution", *sys.argv[1:]]
+from switchsum.cli import app
+app()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "exercise 2: right, 3 checks passed\n", done.stderr
