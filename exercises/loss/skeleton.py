@@ -13,7 +13,7 @@ class Cell:
         """Of the round; 0: none yet."""
         self.seen: set[int] = set()
         """The ranks that have contributed."""
-        self.sums = (0,) * LANES
+        self.sums: tuple[int, ...] = (0,) * LANES
 
 
 class Switch:

@@ -11,7 +11,7 @@ class Cell:
     def __init__(self) -> None:
         self.number = 0
         self.seen: set[int] = set()
-        self.sums = (0,) * LANES
+        self.sums: tuple[int, ...] = (0,) * LANES
 
 
 class Switch:

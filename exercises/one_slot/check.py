@@ -61,7 +61,7 @@ def any_order(attempt: Attempt) -> None:
 def many_rounds(attempt: Attempt) -> None:
     """Use a slot again and again."""
     bench = attempt.switch(WORKERS)
-    before = (0, 0, 0, 0)
+    before: tuple[int, ...] = (0, 0, 0, 0)
     for number in range(1, 8):
         round_of(bench, number, [(number + step) % WORKERS for step in range(WORKERS)], before)
         before = total(ROUNDS[(number - 1) % len(ROUNDS)])

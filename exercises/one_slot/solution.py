@@ -10,7 +10,7 @@ class Switch:
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.sums = (0,) * LANES
+        self.sums: tuple[int, ...] = (0,) * LANES
         self.count = 0
 
     def process(self, port: int, frame: Frame) -> Answers:
