@@ -29,6 +29,26 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
+    // A member that is a switch.  passes_up: this switch has one above for this tree of the job.
+    action admit_switch(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
+            cookie_t cookie, bit<1> passes_up) {
+        meta.everybody = everybody;
+        meta.group = group;
+        meta.passes_up = passes_up;
+        if ((hdr.agg.flags & FLAG_FINAL) != 0) {
+            meta.traffic = traffic_t.FINAL;
+            meta.member = everybody;    // a result stands for all of them
+        } else {
+            meta.traffic = traffic_t.PARTIAL;
+            meta.member = member;
+        }
+        if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot >= slot_count) {
+            meta.reason = reason_t.SLOT;
+        }
+    }
+
     action refuse() {
         meta.reason = reason_t.NOT_ADMITTED;
     }
@@ -45,7 +65,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             hdr.udp.source: exact @name("source_port");
             standard_metadata.ingress_port: exact @name("ingress_port");
         }
-        actions = { admit; refuse; }
+        actions = { admit; admit_switch; refuse; }
         const default_action = refuse();
         counters = contributions;
         size = ADMISSION_ENTRIES;
@@ -67,6 +87,49 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.reason != reason_t.NONE && meta.reason != reason_t.COOKIE) {
             meta.reply = reply_t.REJECT;
         }
+    }
+}
+
+// Whether a frame that is no contribution comes from the switch above; else it is dropped, whatever it says.
+control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    // ip, udp_port, port: where the switch above is.  rank, cookie: of this switch as its member.  first_slot_above,
+    // slot_count, first_slot: the job's slots, as that switch numbers them and as this one does.  everybody, group: of
+    // this switch's own members.
+    action take(ip_t ip, bit<16> udp_port, port_t port, bit<16> rank, cookie_t cookie, bit<32> first_slot_above,
+            bit<32> slot_count, bit<32> first_slot, bitmap_t everybody, bit<16> group) {
+        meta.member = everybody;    // what is said, is said to all of them
+        meta.everybody = everybody;
+        meta.group = group;
+        meta.traffic = traffic_t.ABOVE;
+        if (hdr.ipv4.source != ip || hdr.udp.source != udp_port || standard_metadata.ingress_port != port
+                || hdr.agg.rank != rank) {
+            meta.reason = reason_t.NOT_ADMITTED;
+        } else if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot_above >= slot_count) {
+            meta.reason = reason_t.SLOT;
+        }
+        hdr.agg.slot = hdr.agg.slot - first_slot_above + first_slot;
+        hdr.agg.flags = hdr.agg.flags | FLAG_FINAL;    // of a result; Slot looks at no other flags
+    }
+
+    action refuse_kind() {
+        meta.reason = reason_t.KIND;
+    }
+
+    table above {
+        key = {
+            hdr.agg.job: exact @name("job");
+            hdr.agg.tree: exact @name("tree");
+            hdr.agg.epoch: exact @name("epoch");
+        }
+        actions = { take; refuse_kind; }
+        const default_action = refuse_kind();
+        size = UPSTREAM_ENTRIES;
+    }
+
+    apply {
+        above.apply();
     }
 }
 

@@ -28,6 +28,7 @@ const bit<32> COUNTED_GROUPS = 64;
 // Entries of each table.
 const int ADMISSION_ENTRIES = 4096;         // members of all jobs
 const int RESULT_ADDRESS_ENTRIES = 4096;    // members of all jobs, and one more for each job
+const int UPSTREAM_ENTRIES = 1024;          // trees of all jobs that have a switch above
 const int STATION_ENTRIES = 1024;           // Ethernet addresses
 const int LOSS_ENTRIES = 512;               // ports
 

@@ -15,7 +15,7 @@ control Dispatch(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     Forwarding() forwarding;
 
     apply {
-        if (meta.traffic == traffic_t.CONTRIBUTION || meta.traffic == traffic_t.STATE_REQUEST) {
+        if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.STATE_REQUEST) {
             cells.apply(hdr, meta);
         } else if (meta.traffic == traffic_t.HELLO) {
             meta.reply = reply_t.CONTROLLER;

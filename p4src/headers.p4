@@ -171,6 +171,11 @@ struct metadata_t {
     bitmap_t member;
     bitmap_t everybody;
     bit<16> group;
+    bit<1> passes_up;         // of switches' contributions: this switch has one above
+
+    // Table `uplink`, of frames that go there: the port, and whether frames without lanes are padded.
+    port_t up_port;
+    bit<1> up_pads;
 
     // The drop simulator.
     bit<32> dice;

@@ -19,10 +19,18 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         standard_metadata.egress_spec = CPU_PORT;
     }
 
+    action count_completed() {
+        events.count((bit<32>)(bit<8>)reason_t.COMPLETED);
+    }
+
     // One replica for each member; egress addresses them.
     action to_members() {
         standard_metadata.mcast_grp = meta.group;
-        events.count((bit<32>)(bit<8>)reason_t.COMPLETED);
+    }
+
+    // The table `uplink` has addressed it.
+    action to_upstream() {
+        standard_metadata.egress_spec = meta.up_port;
     }
 
     // Answers go back where the question came from.
@@ -60,6 +68,17 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         meta.is_ipv4_changed = true;
     }
 
+#define REPLY_PAD(i) hdr.padding.c##i = 0;
+#if LANES > 128
+    // What a frame without lanes carries where the switch above limits by how much frames grow.
+    action pad() {
+        hdr.padding.setValid();
+        CHUNKS_PADDING(REPLY_PAD)
+        hdr.udp.length = UDP_PADDED;
+        hdr.ipv4.total_length = IPV4_PADDED;
+    }
+#endif
+
     action count() {
         events.count((bit<32>)(bit<8>)meta.reason);
     }
@@ -84,6 +103,14 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             } else {
                 if (meta.reply == reply_t.MEMBERS) {
                     to_members();
+                    if (hdr.agg.kind == kind_t.RESULT) {
+                        count_completed();
+                    }
+                } else if (meta.reply == reply_t.UPSTREAM) {
+                    to_upstream();
+                    if (meta.reason != reason_t.REPEATED) {
+                        count_completed();
+                    }
                 } else {
                     to_sender();
                     if (meta.reply == reply_t.REJECT) {
@@ -91,19 +118,26 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
                     }
                 }
                 finish();
+#if LANES > 128
+                if (meta.reply == reply_t.UPSTREAM && meta.up_pads == 1 && (hdr.agg.flags & FLAG_PAYLOAD) == 0) {
+                    pad();
+                }
+#endif
                 if (hdr.packet_out.isValid()) {
                     to_controller();
                 }
             }
             if (meta.reason != reason_t.NONE) {
                 count();
-                if (meta.traffic == traffic_t.CONTRIBUTION && meta.reason != reason_t.CONTRIBUTED
-                        && (bit<32>)meta.group < COUNTED_GROUPS) {
+                if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.CONTRIBUTION && meta.traffic != traffic_t.ABOVE
+                        && meta.reason != reason_t.CONTRIBUTED && (bit<32>)meta.group < COUNTED_GROUPS) {
                     count_for_member();
                 }
             }
         }
     }
 }
+
+#undef REPLY_PAD
 
 #endif

@@ -7,7 +7,7 @@
 //
 // A cell has the number of its round, the set `seen` of members that have contributed to it (empty: the cell was never
 // used), and the tag: all that the contributions to a round must have in common. This is what it does with a frame, which
-// is a contribution except in rows 1 and 2. Below each row is the test for it, in tests/p4/test_program.py.
+// is a contribution except in rows 1 and 2. Below each row is the test for it, in tests/p4/test_program.py or test_trees.py.
 //
 //    | the cell's state                     | what came                    | what happens                  | counted as
 // ---|--------------------------------------|------------------------------|-------------------------------|------------
@@ -36,6 +36,28 @@
 //    |   test_a_repeat_in_a_complete_round_gets_the_stored_result_alone
 // 12 | everybody is in seen, by one of 4-9  |                              | all members get the RESULT    | COMPLETED
 //    |   test_a_round_gives_everybody_the_sum
+//
+// With a switch above for a tree of the job (an entry of `uplink`), a complete cell has a partial until the result from
+// above has made it *final*.  protocol/tree_rules.py says why each of these rows must be.
+//
+//    | the cell's state                     | what came                    | what happens                  | counted as
+// ---|--------------------------------------|------------------------------|-------------------------------|------------
+// 13 | complete, not final; a switch above  | the same number, a repeat    | the partial goes up again     | REPEATED
+//    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
+// 14 | final; a switch above                | a repeat that is a recall,   | the result goes up as a       | REPEATED
+//    |                                      | or a final contribution      | contribution that is final    |
+//    |   test_a_recall_sends_the_result_up_as_final
+// 15 | complete and final: no; else any     | a switch's contribution that | it becomes the result, which  | COMPLETED
+//    |                                      | is final, number not older   | all members get               |
+//    |   test_a_final_contribution_becomes_the_result
+// 16 | complete, not final                  | the same number, RESULT from | it becomes the result, which  | COMPLETED
+//    |                                      | above                        | all members get               |
+//    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
+// 17 | complete, not final                  | the same number, HELD or     | all members get it            | HELD, or why
+//    |                                      | REJECT from above            |                               |
+//    |   test_what_the_switch_above_has_to_say_reaches_all_members
+// 18 | any other                            | anything from above          | dropped                       | STALE
+//    |   test_a_result_counts_only_from_the_switch_above_and_once
 //
 // Nothing here belongs to one architecture: cells.p4 keeps the state, lanes.p4 the lanes, reply.p4 sends what came of it.
 
@@ -91,7 +113,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     // The contribution becomes part of the round.
     action join() {
         cell.seen = cell.seen | meta.member;
-        cell.outcome = (cell.outcome[SLOT_FLAGS] | flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0))
+        cell.outcome = (cell.outcome[SLOT_FLAGS] | flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0)
+                | (meta.traffic == traffic_t.CONTRIBUTION ? 0
+                    : hdr.agg.flags & (FLAG_OVERFLOW | FLAG_MISMATCH | FLAG_FINAL)))
             ++ (meta.reason == reason_t.CONTRIBUTED && SLOT_OWN_NEXT < cell.outcome[SLOT_NEXT]
                 ? SLOT_OWN_NEXT : cell.outcome[SLOT_NEXT]);
         if ((flags & FLAG_OVERFLOW) != 0) {
@@ -106,7 +130,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     }
 
     // The frame becomes the cell's answer, with its flags except those that are hidden.
-    action describe(kind_t kind, flags_t hidden) {
+    action describe(kind_t kind, flags_t hidden, reply_t reply) {
         hdr.agg.kind = kind;
         hdr.agg.operator = (operator_t)cell.tag[SLOT_OPERATOR];
         hdr.agg.format = (format_t)cell.tag[SLOT_FORMAT];
@@ -119,7 +143,36 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
         hdr.agg.reason = reason_t.NONE;
         hdr.agg.next_block = cell.outcome[SLOT_NEXT_BLOCK];
         hdr.agg.next_exponent = ~cell.outcome[SLOT_NEXT_EXPONENT];
-        meta.reply = reply_t.SENDER;
+        meta.reply = reply;
+    }
+
+    // The answer is this switch's contribution to the one above.  rank, cookie: of this membership.  slot_shift: how far
+    // the job's slots there are from those here.  pads: frames without lanes must be padded there.
+    action pass_up(port_t port, mac_t mac, ip_t ip, bit<16> udp_port, bit<16> rank, cookie_t cookie, bit<32> slot_shift,
+            bit<1> pads) {
+        hdr.ethernet.destination = mac;
+        hdr.ipv4.destination = ip;
+        hdr.udp.destination = udp_port;
+        hdr.agg.rank = rank;
+        hdr.agg.cookie = cookie;
+        hdr.agg.slot = hdr.agg.slot + slot_shift;
+        meta.up_port = port;
+        meta.up_pads = pads;
+        meta.reply = reply_t.UPSTREAM;
+    }
+
+    action is_root() {}
+
+    // The switch above, for a tree of a job.  It is looked up when a cell is complete, so that most frames do without.
+    table uplink {
+        key = {
+            hdr.agg.job: exact @name("job");
+            hdr.agg.tree: exact @name("tree");
+            hdr.agg.epoch: exact @name("epoch");
+        }
+        actions = { pass_up; is_root; }
+        const default_action = is_root();
+        size = UPSTREAM_ENTRIES;
     }
 
     apply {
@@ -127,14 +180,33 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
             if (hdr.agg.kind == kind_t.SET) {
                 overwrite();
             }
-            describe(kind_t.STATE, FLAG_PAYLOAD);
+            describe(kind_t.STATE, FLAG_PAYLOAD, reply_t.SENDER);
         } else {
             flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK);
-            if (cell.tag == SLOT_OWN_TAG && cell.seen != 0) {    // rows 6 to 8, most frames
+            if (cell.tag == SLOT_OWN_TAG && cell.seen != 0
+                    && (bit<8>)meta.traffic <= (bit<8>)traffic_t.PARTIAL) {    // rows 6 to 8, most frames
                 meta.reason = reason_t.CONTRIBUTED;
+            } else if (meta.traffic == traffic_t.ABOVE) {
+                if (cell.seen != meta.everybody || cell.tag[SLOT_NUMBER] != hdr.agg.number
+                        || (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) {    // row 18
+                    meta.reason = reason_t.STALE;
+                } else if (hdr.agg.kind == kind_t.RESULT) {    // row 16
+                    meta.reason = reason_t.CONTRIBUTED;
+                    open();
+                } else if (hdr.agg.kind == kind_t.HELD) {    // row 17, counted below
+                    describe(kind_t.HELD, FLAG_PAYLOAD, reply_t.MEMBERS);
+                } else {
+                    flags = (flags_t)(bit<8>)hdr.agg.reason;
+                    describe(kind_t.REJECT, 0xFF, reply_t.MEMBERS);
+                    hdr.agg.reason = (reason_t)(bit<8>)flags;
+                }
             } else if (cell.seen != 0 && (hdr.agg.number - cell.tag[SLOT_NUMBER])[31:31] == 1) {    // row 3
                 meta.reason = reason_t.STALE;
             } else if (cell.seen == 0 || hdr.agg.number != cell.tag[SLOT_NUMBER]) {    // rows 4 and 5
+                meta.reason = reason_t.CONTRIBUTED;
+                open();
+            } else if (meta.traffic == traffic_t.FINAL && (cell.seen != meta.everybody
+                    || (meta.passes_up == 1 && (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0))) {    // row 15
                 meta.reason = reason_t.CONTRIBUTED;
                 open();
             } else {    // row 9
@@ -142,7 +214,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                 flags = (flags & FLAG_MARK) | FLAG_MISMATCH;
             }
 
-            if (meta.reason != reason_t.STALE) {
+            if ((bit<8>)meta.reason > (bit<8>)reason_t.STALE) {
                 if ((cell.seen & meta.member) != 0) {
                     flags = 0;
                     if (cell.seen == meta.everybody) {    // row 11
@@ -157,12 +229,29 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                     join();
                 }
                 if (cell.seen == meta.everybody) {
-                    describe(kind_t.RESULT, 0);
-                    if (meta.reason != reason_t.REPEATED) {    // row 12
-                        meta.reply = reply_t.MEMBERS;
+                    if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED
+                            && ((hdr.agg.flags & FLAG_RECALL) != 0 || meta.traffic == traffic_t.FINAL))) {
+                        uplink.apply();    // rows 13 and 14
+                    }
+                    if (meta.reply == reply_t.UPSTREAM) {
+                        describe(kind_t.CONTRIBUTION, 0, reply_t.UPSTREAM);
+                        hdr.agg.bitmap = 0;
+                    } else if (meta.reason == reason_t.REPEATED) {
+                        describe(kind_t.RESULT, FLAG_FINAL, reply_t.SENDER);
+                    } else {    // row 12
+                        describe(kind_t.RESULT, FLAG_FINAL, reply_t.MEMBERS);
+                        if ((bit<8>)meta.traffic > (bit<8>)traffic_t.PARTIAL) {
+                            meta.reason = reason_t.NONE;    // counted as COMPLETED alone
+                        }
                     }
                 } else if (meta.reason == reason_t.HELD) {
-                    describe(kind_t.HELD, FLAG_PAYLOAD);
+                    describe(kind_t.HELD, FLAG_PAYLOAD, reply_t.SENDER);
+                }
+            } else if (meta.reply == reply_t.MEMBERS) {    // row 17
+                if (hdr.agg.kind == kind_t.HELD) {
+                    meta.reason = reason_t.HELD;
+                } else if ((bit<8>)hdr.agg.reason <= REASON_LAST && hdr.agg.reason != reason_t.LOST_EGRESS) {
+                    meta.reason = hdr.agg.reason;
                 }
             }
         }

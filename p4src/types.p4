@@ -16,7 +16,7 @@ typedef bit<64> cookie_t;
 typedef bit<2048> chunk_t;
 const bit<32> CHUNKS = LANES / 64;
 
-const bit<8> WIRE_VERSION = 3;
+const bit<8> WIRE_VERSION = 4;
 const bit<16> AGGREGATION_PORT = 21333;
 
 // Each slot has two versions, its cells: while a round may still be repeated, the next one fills.
@@ -96,6 +96,8 @@ const flags_t FLAG_OVERFLOW = 2;
 const flags_t FLAG_MISMATCH = 4;
 const flags_t FLAG_MARK = 8;
 @noWarn("unused") const flags_t FLAG_REPEAT = 16;
+const flags_t FLAG_FINAL = 32;
+const flags_t FLAG_RECALL = 64;
 
 // Next block of a sender that has nothing more to send.
 @noWarn("unused") const bit<32> NO_BLOCK = 0xFFFFFFFF;
@@ -128,14 +130,18 @@ enum bit<8> reason_t {
     SPOOFED_INSIDE = 23,
     OPAQUE = 24
 }
+const bit<8> REASON_LAST = 24;
 const bit<32> REASONS = 32;
 
 // What Validate and Admission take a frame for.
 enum bit<8> traffic_t {
     ORDINARY = 0,        // not for the switch's aggregation
-    CONTRIBUTION = 1,    // of a member that is admitted
-    STATE_REQUEST = 2,   // the controller queries or sets a cell
-    HELLO = 3            // a worker shows itself to the controller
+    HELLO = 1,           // a worker shows itself to the controller
+    STATE_REQUEST = 2,   // the controller queries or sets a cell; from here on frames are about cells
+    CONTRIBUTION = 3,    // of a worker that is a member
+    PARTIAL = 4,         // of a switch that is a member: what its own members' contributions come to
+    FINAL = 5,           // likewise, but it is the result of the whole job
+    ABOVE = 6            // of the switch above: what became of this switch's contribution
 }
 
 // Who gets what the frame has become; control Reply sends it there.
@@ -144,7 +150,8 @@ enum bit<8> reply_t {
     CONTROLLER = 1,    // the controller gets the frame as it is
     SENDER = 2,        // the sender gets the answer
     REJECT = 3,        // the sender gets the reason for which the frame was refused
-    MEMBERS = 4        // each member of the job gets the result
+    MEMBERS = 4,       // each member of the job gets the result
+    UPSTREAM = 5       // the switch above gets the contribution
 }
 
 #endif

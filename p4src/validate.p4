@@ -12,6 +12,7 @@
 // Says in meta.traffic what the frame is, unless it is ordinary, and in meta.reason why it is dropped.
 control Validate(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     Admission() admission;
+    Above() above;
 
     apply {
         if (hdr.agg.isValid() && hdr.ipv4.destination == meta.own_ip) {
@@ -39,6 +40,8 @@ control Validate(inout headers_t hdr, inout metadata_t meta, inout standard_meta
                 admission.apply(hdr, meta, standard_metadata);
             } else if (hdr.agg.kind == kind_t.HELLO) {
                 meta.traffic = traffic_t.HELLO;
+            } else if (hdr.agg.kind == kind_t.RESULT || hdr.agg.kind == kind_t.HELD || hdr.agg.kind == kind_t.REJECT) {
+                above.apply(hdr, meta, standard_metadata);
             } else {
                 meta.reason = reason_t.KIND;
             }

@@ -23,7 +23,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import IntEnum, IntFlag
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
-WIRE_VERSION: Final = 3
+WIRE_VERSION: Final = 4
 """Grows with every change that an older side would misread."""
 AGGREGATION_PORT: Final = 21333
 """UDP destination port of everything that is addressed to the switch's aggregation service."""
@@ -122,6 +122,10 @@ class Flag(IntFlag):
     """Congestion was met on the way."""
     REPEAT = 16
     """The sender has sent this contribution before."""
+    FINAL = 32
+    """The lanes of a switch's contribution, or a cell's, are the result of the whole job.  No worker gets to see it."""
+    RECALL = 64
+    """Of a repeat: the sender holds this round's result, and repeats for the others' sake."""
 
 
 class Reason(IntEnum):

@@ -189,6 +189,9 @@ class ReferenceSwitch:
             return self._drop(Reason.CHECKSUM)
         if header.version != WIRE_VERSION:
             return self._drop(Reason.VERSION)
+        if frame[_ECN_AT] & 3 == _CONGESTION_EXPERIENCED:
+            header = replace(header, flags=header.flags | Flag.MARK)
+            packet = replace(packet, header=header)
         if header.kind != Kind.CONTRIBUTION:
             return self._take_other_kind(port, packet)
         source = packet.source
@@ -198,8 +201,6 @@ class ReferenceSwitch:
             return self._drop(reason)  # no answer, so that nobody can try cookies and see
         if member is None or reason is not None:
             return self._reject(port, packet, reason or Reason.NOT_ADMITTED)
-        if frame[_ECN_AT] & 3 == _CONGESTION_EXPERIENCED:
-            packet = replace(packet, header=replace(header, flags=header.flags | Flag.MARK))
         return self._contribute(port, member, packet)
 
     def answer_request(self, request: Header) -> Header:

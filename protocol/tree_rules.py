@@ -1,7 +1,7 @@
 """The rules of a slot on a switch in a tree: leaves, inner switches and the root run the same rules with other entries.
 
-This is the definition, in plain Python, of what the P4 program is to do; `slot_rules` has what a switch alone does, and
-each row there holds here, too.  checks/verify/tree.pml is searched for wrong sums and dead ends of the same rules.
+This is the definition, in plain Python; tests/p4/test_trees.py holds the P4 program to it.  `slot_rules` has what a
+switch alone does, and each row there holds here, too.  checks/verify/tree.pml is searched for wrong sums and dead ends of the same rules.
 
 A switch with an entry `Upstream` for a job is a member of the switch above: its *partial*, what its own members'
 contributions come to, goes up as one contribution, under its own bit and with its own cookie.  A switch without one is
@@ -57,12 +57,9 @@ from .serial import is_older
 from .slot_rules import Cell, Member, ReferenceSwitch, Replies
 from .wire import Address, Packet, build_frame
 
-FINAL: Final = 32
-"""Flag: the lanes of a switch's contribution, or those in a cell, are the result of the whole job.  No worker ever gets
-to see it.  It is no member of `Flag` until the P4 program knows it; docs/wire.md reserves its bit."""
-RECALL: Final = 64
-"""Flag: of a repeat, the worker holds this round's result and repeats for the others' sake.  Likewise."""
-_FROM_WORKERS: Final = Flag.PAYLOAD | Flag.MARK | Flag.REPEAT | RECALL
+_FROM_WORKERS: Final = Flag.PAYLOAD | Flag.MARK | Flag.REPEAT | Flag.RECALL
+_REASONS: Final = frozenset(Reason) - {Reason.LOST_EGRESS}
+"""Why a switch above may have refused a partial.  For the one that is missing, the program's egress drops frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,15 +122,15 @@ class TreeSwitch(ReferenceSwitch):
 
     def is_settled(self, cell: Cell, everybody: int, upstream: Upstream | None) -> bool:
         """Tell whether a version has the result of the whole job."""
-        return cell.seen == everybody and (upstream is None or bool(cell.flags & FINAL))
+        return cell.seen == everybody and (upstream is None or bool(cell.flags & Flag.FINAL))
 
     def goes_up_again(self, header: Header) -> bool:
         """Row 14: tell whether a repeat to a final version asks for its result on behalf of others."""
-        return bool(header.flags & (RECALL | FINAL))
+        return bool(header.flags & (Flag.RECALL | Flag.FINAL))
 
     def is_result_taken(self, cell: Cell, number: int, upstream: Upstream) -> bool:
         """Rows 16 to 18: tell whether what comes from above for a number is meant for what the version holds."""
-        return cell.seen == upstream.everybody and cell.number == number and not cell.flags & FINAL
+        return cell.seen == upstream.everybody and cell.number == number and not cell.flags & Flag.FINAL
 
     def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
         header = packet.header
@@ -144,7 +141,7 @@ class TreeSwitch(ReferenceSwitch):
         is_same = cell.seen != 0 and cell.number == header.number
         is_newer = cell.seen == 0 or (not is_same and not is_older(header.number, cell.number))
         is_unsettled = is_same and not self.is_settled(cell, member.everybody, self._upstream(header))
-        if header.flags & FINAL and (is_newer or is_unsettled):  # row 15
+        if header.flags & Flag.FINAL and (is_newer or is_unsettled):  # row 15
             self.open(cell, header.number, (0, 0, 0, 0, 0))
             cell.seen = member.everybody
             return self._become_final(member, cell, packet)
@@ -221,7 +218,10 @@ class TreeSwitch(ReferenceSwitch):
         member = next(one for one in self.members.values() if (one.job, one.tree, one.epoch) == own)
         if header.kind == Kind.RESULT:
             return self._become_final(member, cell, packet)  # row 16
-        self.events[Reason.HELD if header.kind == Kind.HELD else Reason(header.reason)] += 1
+        if header.kind == Kind.HELD:
+            self.events[Reason.HELD] += 1
+        elif header.reason in _REASONS:  # one that this switch does not know is handed on uncounted
+            self.events[Reason(header.reason)] += 1
         answer = self._answer(cell, header, Kind(header.kind))  # row 17
         if header.kind == Kind.REJECT:
             answer = replace(answer, flags=0, reason=header.reason)
@@ -232,7 +232,7 @@ class TreeSwitch(ReferenceSwitch):
         header = packet.header
         cell.tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)
         cell.next_block, cell.next_exponent = header.next_block, header.next_exponent
-        cell.flags = header.flags & (Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK) | FINAL
+        cell.flags = header.flags & (Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK) | Flag.FINAL
         if header.flags & Flag.PAYLOAD:
             cell.lanes[: payload_bytes(self.lanes_per_frame)] = np.frombuffer(packet.payload, np.uint8)
         self.events[Reason.COMPLETED] += 1
@@ -241,4 +241,4 @@ class TreeSwitch(ReferenceSwitch):
     def _answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
         """Keep from members what concerns switches alone; STATE tells the controller."""
         answer = super()._answer(cell, header, kind)
-        return answer if kind is Kind.STATE else replace(answer, flags=answer.flags & ~FINAL)
+        return answer if kind is Kind.STATE else replace(answer, flags=answer.flags & ~Flag.FINAL)

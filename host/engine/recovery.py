@@ -40,6 +40,8 @@ from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .state import NEVER, Core, Count, Outstanding, Slot, State
 
+_REPEAT: Final = int(Flag.REPEAT)
+_RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
 _PROBES_AT_ONCE: Final = 2
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
@@ -87,7 +89,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     """Send a slot's contribution again, exactly as packed but for the flag that says so."""
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
-    _mark_repeat(state, row)
+    _mark(state, row, _REPEAT)
     slot.repeats += 1
     if slot.repeats > 1 and ACTIONS[slot.phase, Event.REPEATED] == Action.REPEAT_FORMER:
         _recall(state, index)
@@ -95,22 +97,26 @@ def _repeat(state: State, index: int, now: float) -> None:
 
 
 @inner
-def _mark_repeat(state: State, row: int) -> None:
-    """Set the flag that says so in the frame in a row."""
+def _mark(state: State, row: int, flags: int) -> None:
+    """Set flags in the frame in a row."""
     core = state.core[0]
     frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
-    if frame[AT.flags] & Flag.REPEAT == 0:
-        frame[AT.flags] |= Flag.REPEAT
+    if frame[AT.flags] & flags != flags:
+        frame[AT.flags] |= flags
         if core.checksum:
             fill_checksum(frame)
 
 
 @inner
 def _recall(state: State, index: int) -> None:
-    """Send the contribution before a slot's next one again, if there was one and the transport has let go of it."""
+    """Send the contribution before a slot's next one again, if there was one and the transport has let go of it.
+
+    This worker holds that round's result.  It says so: in a tree of switches its leaf may hold the only copy of what
+    switches above have forgotten (row 14 of `switchsum.protocol.tree_rules`).
+    """
     row = 2 * index + (~state.slots[index].number & 1)
     if 0 < state.rows[row].sequence <= state.core[0].consumed:
-        _mark_repeat(state, row)
+        _mark(state, row, _RECALL)
         _queue(state, row)
         state.core[0].counts[Count.RECALLED] += 1
 

@@ -63,7 +63,8 @@ def test_each_row_of_the_slot_machines_table_has_its_test() -> None:
     rows = ROW.findall(TEXTS["slot.p4"])
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     assert len(rows) == len(re.findall(r"^// +\d+ \|", TEXTS["slot.p4"], re.M)) > 1
-    there = set(re.findall(r"^def (test_\w+)", (Path(__file__).parent / "test_program.py").read_text(), re.M))
+    texts = [(Path(__file__).parent / name).read_text() for name in ("test_program.py", "test_trees.py")]
+    there = set(re.findall(r"^def (test_\w+)", "".join(texts), re.M))
     for number, rest in rows:
         named = re.findall(r"\btest_\w+", rest)
         assert named, f"row {number} names no test"

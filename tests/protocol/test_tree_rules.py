@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, Operator, Reason
 from switchsum.protocol.slot_rules import Cell
-from switchsum.protocol.tree_rules import FINAL, RECALL, TreeMember, TreeSwitch, Upstream
+from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum.protocol.wire import Address, build_frame, parse_frame
 
 LANES = 4
@@ -68,7 +68,7 @@ class Worker:
         lanes = self.values[at].astype(">i4").tobytes() if self.values[at].any() else b""
         header = Header(
             kind=Kind.CONTRIBUTION,
-            flags=flags | (Flag.PAYLOAD if lanes else 0) | (RECALL if at < self.done else 0),
+            flags=flags | (Flag.PAYLOAD if lanes else 0) | (Flag.RECALL if at < self.done else 0),
             job=JOB,
             epoch=EPOCH,
             rank=self.rank,
@@ -91,7 +91,7 @@ class Worker:
         assert packet is not None
         header = packet.header
         assert (header.rank, header.cookie, header.slot) == (self.rank, 900 + self.rank, 5)
-        assert not header.flags & (FINAL | RECALL)
+        assert not header.flags & (Flag.FINAL | Flag.RECALL)
         self.answers.add(Kind(header.kind))
         if header.kind == Kind.RESULT and self.is_sending and header.number == (FIRST_NUMBER + self.done) & 0xFFFF_FFFF:
             self.results.append((int(header.flags), packet.payload))
@@ -252,12 +252,12 @@ def test_every_worker_gets_the_right_sums_under_loss_duplication_reordering_and_
 
 class AnyNumber(TreeSwitch):
     def is_result_taken(self, cell: Cell, number: int, upstream: Upstream) -> bool:
-        return cell.seen == upstream.everybody and not cell.flags & FINAL
+        return cell.seen == upstream.everybody and not cell.flags & Flag.FINAL
 
 
 class OpenRound(TreeSwitch):
     def is_result_taken(self, cell: Cell, number: int, upstream: Upstream) -> bool:
-        return cell.seen != 0 and cell.number == number and not cell.flags & FINAL
+        return cell.seen != 0 and cell.number == number and not cell.flags & Flag.FINAL
 
 
 class PartialAsResult(TreeSwitch):
@@ -331,7 +331,7 @@ def test_a_mismatch_and_a_mark_reach_every_worker(odd: int) -> None:
 
 
 def test_a_worker_cannot_say_that_its_lanes_are_final_or_that_others_differ() -> None:
-    flags = Flag.PAYLOAD | FINAL | Flag.OVERFLOW | Flag.MISMATCH
+    flags = Flag.PAYLOAD | Flag.FINAL | Flag.OVERFLOW | Flag.MISMATCH
     frames = [contribution(rank, 1 + rank // 2, [rank] * 4, flags=flags) for rank in range(4)]
     _, got = results(frames, [2, 2])
     assert [(header.flags, payload) for _, header, payload in got] == [(Flag.PAYLOAD, bytes([0, 0, 0, 6] * 4))] * 4

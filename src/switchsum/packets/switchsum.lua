@@ -4,7 +4,7 @@
 -- refusal) and what does not fit is expert information, `switchsum.expert.NAME`.
 
 -- Generated from protocol/frame.py by tools/frame_tables.py
-local WIRE_VERSION, AGGREGATION_PORT = 3, 21333
+local WIRE_VERSION, AGGREGATION_PORT = 4, 21333
 local HEADER_BYTES, NO_BLOCK = 48, 4294967295
 local KINDS = {
   [1] = "contribution",
@@ -61,6 +61,8 @@ local FLAGS = { -- value, name
   { 4, "mismatch" },
   { 8, "mark" },
   { 16, "repeat" },
+  { 32, "final" },
+  { 64, "recall" },
 }
 local HEADER = { -- name, offset, bytes
   { "version", 0, 1 },

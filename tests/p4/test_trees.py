@@ -1,0 +1,298 @@
+"""The P4 program as leaf, inner switch and root: frame for frame what `protocol.tree_rules` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason, padding_bytes
+from switchsum.protocol.slot_rules import Replies
+from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
+from switchsum.protocol.wire import Address, build_frame, parse_frame
+from switchsum.switch.pipeline import EngineName
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.rig import Engine
+
+JOB, EPOCH, GROUP = 7, 3, 1
+UP = 9
+"""Port of a switch that leads to the one above."""
+FIRST, ABOVE, COUNT = 16, 40, 2
+"""The job's first slot here and at the switch above, and how many it has."""
+LANES = 128
+
+
+def switch_address(number: int) -> Address:
+    return Address(mac=0x02_00_00_00_01_00 + number, ip=0x0A_00_01_00 + number, port=21333)
+
+
+def member_address(rank: int) -> Address:
+    if rank >= 100:
+        return switch_address(rank)
+    return Address(mac=0x02_00_00_00_02_00 + rank, ip=0x0A_00_02_00 + rank, port=5000 + rank)
+
+
+def program(
+    engine: Engine, own: Address, members: Sequence[TreeMember], upstream: Upstream | None, growth: int = 65535
+) -> Engine:
+    """Write the entries that a controller would write."""
+    engine.set_default("SwitchIngress.identity", "SwitchIngress.identify", (own.mac, own.ip, own.port, growth))
+    engine.set_group(GROUP, [(one.port, one.rank) for one in members])
+    for one in members:
+        place = one.address
+        where = (place.mac, place.ip, place.port, one.cookie)
+        engine.insert("SwitchEgress.result_address", (JOB, one.rank), "SwitchEgress.address", where)
+        given = (one.bit, one.everybody, one.first_slot, one.slot_count, GROUP, one.cookie)
+        below = (int(upstream is not None),)
+        engine.insert(
+            "SwitchIngress.validate.admission.admission",
+            (JOB, one.tree, one.rank, EPOCH, place.ip, place.port, one.port),
+            f"SwitchIngress.validate.admission.admit{'_switch' * one.is_switch}",
+            given + below * one.is_switch,
+        )
+    if upstream is not None:
+        key, up, place = (JOB, upstream.tree, EPOCH), upstream, upstream.address
+        shift = (up.first_slot_above - up.first_slot) % 2**32
+        who = (up.rank, up.cookie)
+        slot = "SwitchIngress.dispatch.cells.slot"
+        there = (up.port, place.mac, place.ip, place.port, *who, shift, int(up.padding > 0))
+        engine.insert(f"{slot}.uplink", key, f"{slot}.pass_up", there)
+        above = (place.ip, place.port, up.port, *who, up.first_slot_above, up.slot_count, up.first_slot, up.everybody)
+        control = "SwitchIngress.validate.above"
+        engine.insert(f"{control}.above", key, f"{control}.take", (*above, GROUP))
+    return engine
+
+
+class Pair:
+    """The program and its definition side by side: every frame goes to both, and both do the same."""
+
+    def __init__(
+        self, engine: Engine, *, members: int, is_inner: bool = False, is_root: bool = False, padding: int = 0
+    ) -> None:
+        first = 100 if is_inner or is_root else 0
+        self.own = switch_address(1)
+        self.members = [
+            TreeMember(
+                job=JOB,
+                rank=first + place,
+                epoch=EPOCH,
+                cookie=900 + first + place,
+                address=member_address(first + place),
+                port=place + 1,
+                workers=members,
+                place=place,
+                is_switch=bool(first),
+                first_slot=FIRST,
+                slot_count=COUNT,
+            )
+            for place in range(members)
+        ]
+        self.above = Upstream(
+            job=JOB,
+            epoch=EPOCH,
+            rank=200,
+            cookie=1100,
+            address=switch_address(200),
+            port=UP,
+            members=members,
+            first_slot=FIRST,
+            first_slot_above=ABOVE,
+            slot_count=COUNT,
+            padding=padding,
+        )
+        upstream = None if is_root else self.above
+        self.program = program(engine, self.own, self.members, upstream)
+        self.definition = TreeSwitch(lanes_per_frame=LANES, address=self.own)
+        for one in self.members:
+            self.definition.admit(one)
+        if upstream is not None:
+            self.definition.attach(upstream)
+
+    def process(self, port: int, frame: bytes) -> Replies:
+        before = self.definition.events.copy()
+        expected = sorted(self.definition.process(port, frame))
+        assert sorted(self.program.process(port, frame)) == expected, parse_frame(frame)
+        counted = self.definition.events - before
+        self.counted = [reason for reason in Reason for _ in range(counted[reason])]
+        return expected
+
+    def check_counters(self) -> None:
+        """See that both have counted the same."""
+        counted = {reason: self.program.events("SwitchIngress.reply.events", reason) for reason in Reason}
+        assert counted == {reason: self.definition.events[reason] for reason in Reason}
+
+    def contribute(self, place: int, value: int = 1, /, **fields: int) -> Replies:
+        one = self.members[place]
+        values = {"rank": one.rank, "cookie": one.cookie, "slot": FIRST, "number": 1, "flags": Flag.PAYLOAD} | fields
+        header = Header(kind=Kind.CONTRIBUTION, job=JOB, epoch=EPOCH, **values)
+        lanes = np.full(LANES, value, ">i4").tobytes() if header.flags & Flag.PAYLOAD else b""
+        return self.process(one.port, build_frame(one.address, self.own, header, lanes))
+
+    def tell(self, value: int = 1, /, *, port: int = UP, source: Address | None = None, **fields: int) -> Replies:
+        """Let the switch above say something."""
+        values = {"kind": Kind.RESULT, "rank": 200, "cookie": 1100, "slot": ABOVE, "number": 1, "flags": Flag.PAYLOAD}
+        header = Header(**({"job": JOB, "epoch": EPOCH} | values | fields))
+        lanes = np.full(LANES, value, ">i4").tobytes() if header.flags & Flag.PAYLOAD else b""
+        return self.process(port, build_frame(source or self.above.address, self.own, header, lanes))
+
+
+@pytest.fixture(params=["interpreter", "native"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    name: EngineName = request.param
+    return Embedded(LANES, name)
+
+
+def headers(replies: Replies) -> list[tuple[int, Header]]:
+    parsed = [(port, parse_frame(frame)) for port, frame in replies]
+    return [(port, packet.header) for port, packet in parsed if packet is not None]
+
+
+def test_a_leaf_sends_its_partial_up_again_until_it_has_the_result(engine: Engine) -> None:
+    pair = Pair(engine, members=2)
+    assert pair.contribute(0, 3) == []
+    [(port, up)] = headers(pair.contribute(1, 4))
+    assert (port, up.kind, up.rank, up.slot, up.cookie, up.flags) == (UP, Kind.CONTRIBUTION, 200, ABOVE, 1100, 1)
+    [(port, again)] = headers(pair.contribute(0, 3, flags=Flag.PAYLOAD | Flag.REPEAT))  # row 13
+    assert (port, again, pair.counted) == (UP, up, [Reason.REPEATED])
+    told = pair.tell(10)  # row 16
+    assert [(port, header.rank, header.slot) for port, header in headers(told)] == [(1, 0, FIRST), (2, 1, FIRST)]
+    assert pair.counted == [Reason.COMPLETED]
+    [(port, result)] = headers(pair.contribute(0, 3, flags=Flag.PAYLOAD | Flag.REPEAT))
+    assert (port, result.kind, result.flags) == (1, Kind.RESULT, Flag.PAYLOAD)
+    pair.check_counters()
+
+
+def test_a_recall_sends_the_result_up_as_final(engine: Engine) -> None:
+    pair = Pair(engine, members=1)
+    pair.contribute(0, 3)
+    pair.tell(10)
+    [(port, up)] = headers(pair.contribute(0, 3, flags=Flag.PAYLOAD | Flag.REPEAT | Flag.RECALL))
+    assert (port, up.kind, up.flags) == (UP, Kind.CONTRIBUTION, Flag.PAYLOAD | Flag.FINAL)
+    pair.contribute(0, 5, number=3)  # the next round of this cell is not final
+    assert pair.contribute(0, 5, number=3, flags=Flag.PAYLOAD | Flag.REPEAT | Flag.FINAL)[0][0] == UP
+    pair.check_counters()
+
+
+@pytest.mark.parametrize("is_root", [True, False])
+def test_a_final_contribution_becomes_the_result(engine: Engine, is_root: bool) -> None:
+    pair = Pair(engine, members=2, is_inner=True, is_root=is_root)
+    final = Flag.PAYLOAD | Flag.FINAL | Flag.OVERFLOW
+    pair.contribute(0, 3)
+    told = headers(pair.contribute(1, 9, flags=final))
+    assert [(port, header.kind, header.flags) for port, header in told] == [(1, 2, 3), (2, 2, 3)]
+    again = headers(pair.contribute(0, 9, flags=final))
+    assert [port for port, _ in again] == [1 if is_root else UP]
+    assert headers(pair.contribute(0, 9, number=3, flags=final))  # a newer round, that nobody else has sent
+    assert pair.contribute(0, 9, flags=final) == []
+    assert pair.counted == [Reason.STALE]
+    pair.contribute(0, 3, number=2)
+    pair.contribute(1, 4, number=2)
+    assert headers(pair.contribute(1, 9, number=2, flags=final))[0][1].kind == Kind.RESULT  # complete, final or not
+    pair.check_counters()
+
+
+@pytest.mark.parametrize(("kind", "reason"), [(Kind.HELD, 0), *((Kind.REJECT, code) for code in (0, 8, 9, 25, 200))])
+def test_what_the_switch_above_has_to_say_reaches_all_members(engine: Engine, kind: Kind, reason: int) -> None:
+    pair = Pair(engine, members=2)
+    pair.contribute(0)
+    assert pair.tell(kind=kind, reason=reason, flags=0) == []  # while members are missing
+    pair.contribute(1)
+    told = headers(pair.tell(kind=kind, reason=reason, flags=0, bitmap=1))
+    assert [(port, header.kind, header.reason, header.bitmap) for port, header in told] == [
+        (port, kind, reason, 3) for port in (1, 2)
+    ]
+    pair.check_counters()
+
+
+def test_a_result_counts_only_from_the_switch_above_and_once(engine: Engine) -> None:
+    pair = Pair(engine, members=2)
+    pair.contribute(0)
+    assert (pair.tell(), pair.counted) == ([], [Reason.STALE])  # members are missing
+    pair.contribute(1)
+    wrong = {
+        Reason.NOT_ADMITTED: [{"port": 1}, {"source": member_address(0)}, {"rank": 0}],
+        Reason.COOKIE: [{"cookie": 5}],
+        Reason.SLOT: [{"slot": ABOVE - 1}, {"slot": ABOVE + COUNT}, {"slot": FIRST}],
+        Reason.KIND: [{"epoch": 4}, {"tree": 1}, {"job": 8}, {"kind": Kind.QUERY}, {"kind": Kind.STATE}],
+        Reason.STALE: [{"number": 3}, {"number": 2}, {"number": 0xFFFF_FFFF}, {"slot": ABOVE + 1}],
+    }
+    for reason, cases in wrong.items():
+        for case in cases:
+            assert pair.tell(**case) == []  # type: ignore[arg-type]
+            assert pair.counted == [reason], case
+    assert len(pair.tell(5)) == 2
+    assert (pair.tell(6), pair.counted) == ([], [Reason.STALE])
+    pair.check_counters()
+
+
+def test_a_worker_cannot_say_that_its_lanes_are_final_or_that_others_differ(engine: Engine) -> None:
+    pair = Pair(engine, members=2)
+    flags = Flag.PAYLOAD | Flag.FINAL | Flag.OVERFLOW | Flag.MISMATCH
+    assert pair.contribute(0, 3, flags=flags) == []
+    [(_, up)] = headers(pair.contribute(1, 3, flags=flags))
+    assert up.flags == Flag.PAYLOAD
+
+
+def test_frames_without_lanes_are_padded_for_a_switch_above_that_wants_it() -> None:
+    leaf = Embedded(256, "native")
+    pair = Pair(Embedded(LANES, "native"), members=1)
+    program(leaf, pair.own, pair.members, replace(pair.above, padding=padding_bytes(256, 512)))
+    header = Header(kind=Kind.CONTRIBUTION, job=JOB, epoch=EPOCH, rank=0, cookie=900, slot=FIRST, number=1)
+    for stuffing in (b"", b"\x55" * padding_bytes(256, 512)):
+        header = replace(header, number=header.number + 1)
+        [(port, frame)] = leaf.process(1, build_frame(member_address(0), pair.own, header, stuffing))
+        packet = parse_frame(frame)
+        assert port == UP
+        assert packet is not None
+        assert packet.payload == bytes(padding_bytes(256, 512))
+
+
+def random_frame(random: np.random.Generator, pair: Pair, base: int) -> tuple[int, bytes]:
+    """Return a frame of a member or of the switch above, now and then with something wrong."""
+    place = int(random.integers(len(pair.members)))
+    one = pair.members[place]
+    is_above = random.random() < 0.35
+    flags = int(random.choice([0, Flag.PAYLOAD], p=[0.3, 0.7])) | int(
+        sum(int(flag) for flag in Flag if flag > 1 and random.random() < 0.12)
+    )
+    header = Header(
+        kind=Kind(int(random.choice([2, 2, 2, 3, 4]))) if is_above else Kind.CONTRIBUTION,
+        flags=flags,
+        reason=int(random.integers(26)) if is_above else 0,
+        job=JOB,
+        epoch=EPOCH,
+        rank=200 if is_above else one.rank,
+        cookie=1100 if is_above else one.cookie,
+        slot=(ABOVE if is_above else FIRST) + int(random.integers(COUNT)),
+        number=(base + int(random.integers(-1, 3))) & 0xFFFF_FFFF,
+        block=int(random.choice([3, 3, 3, 3, 4])),
+        next_block=int(random.choice([5, 9, NO_BLOCK])),
+        next_exponent=int(random.integers(256)),
+        format=LaneFormat(int(random.choice([1, 1, 1, 1, 2, 3, 4]))),
+        operator=Operator(int(random.choice([1, 1, 1, 1, 2, 3, 4]))),
+        bitmap=int(random.integers(4)),
+    )
+    lanes = random.integers(-(2**31), 2**31, LANES).astype(">i4").tobytes() if flags & Flag.PAYLOAD else b""
+    if random.random() < 0.05:
+        field = str(random.choice(["job", "epoch", "rank", "tree", "cookie", "slot"]))
+        header = replace(header, **{field: getattr(header, field) + 1})
+    source, port = (pair.above.address, UP) if is_above else (one.address, one.port)
+    if random.random() < 0.03:
+        source = replace(source, port=source.port + 1)
+    if random.random() < 0.03:
+        port = int(random.choice([1, UP]))
+    return port, build_frame(source, pair.own, header, lanes)
+
+
+@pytest.mark.parametrize("role", ["leaf", "inner", "root"])
+def test_the_program_does_with_any_frames_what_the_definition_says(role: str) -> None:
+    pair = Pair(Embedded(LANES, "native"), members=2, is_inner=role == "inner", is_root=role == "root")
+    random = np.random.default_rng(len(role))
+    base = 0xFFFF_FFC0
+    for step in range(5000):
+        base = (base + (step % 9 == 0)) & 0xFFFF_FFFF
+        pair.process(*random_frame(random, pair, base))
+    pair.check_counters()
+    assert pair.definition.events[Reason.COMPLETED] > 100
