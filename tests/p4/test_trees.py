@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,7 +212,7 @@ def test_a_result_counts_only_from_the_switch_above_and_once(engine: Engine) -> 
     pair.contribute(0)
     assert (pair.tell(), pair.counted) == ([], [Reason.STALE])  # members are missing
     pair.contribute(1)
-    wrong = {
+    wrong: dict[Reason, list[dict[str, Any]]] = {
         Reason.NOT_ADMITTED: [{"port": 1}, {"source": member_address(0)}, {"rank": 0}],
         Reason.COOKIE: [{"cookie": 5}],
         Reason.SLOT: [{"slot": ABOVE - 1}, {"slot": ABOVE + COUNT}, {"slot": FIRST}],
@@ -220,7 +221,7 @@ def test_a_result_counts_only_from_the_switch_above_and_once(engine: Engine) -> 
     }
     for reason, cases in wrong.items():
         for case in cases:
-            assert pair.tell(**case) == []  # type: ignore[arg-type]
+            assert pair.tell(**case) == []
             assert pair.counted == [reason], case
     assert len(pair.tell(5)) == 2
     assert (pair.tell(6), pair.counted) == ([], [Reason.STALE])
