@@ -62,7 +62,20 @@ class Traffic:
         }
         if not rng.integers(8):
             field = self._pick(
-                ["kind", "job", "epoch", "rank", "cookie", "slot", "flags", "format", "operator", "block", "digest"]
+                [
+                    "version",
+                    "kind",
+                    "job",
+                    "epoch",
+                    "rank",
+                    "cookie",
+                    "slot",
+                    "flags",
+                    "format",
+                    "operator",
+                    "block",
+                    "digest",
+                ]
             )
             fields[field] = int(rng.integers(16))
         payload = self._lanes[rng.integers(8)].astype(">i4").tobytes() if with_payload else self._rig.padding
