@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from switchsum.protocol.wire import Address
 
+from .fabric import Fabric, fabric_of_one
 from .switch import Build, Limits
 
 
@@ -26,12 +27,19 @@ class Config:
     """Port of each Ethernet address that is known from the start."""
     flood_ports: frozenset[int] = frozenset()
     """Ports to which broadcasts go, beside those of stations and members."""
+    fabric: Fabric | None = None
+    """Several switches and the tree that they make; None: the one at `switch_address`."""
     device_id: int = 0
     """P4Runtime's device id."""
     election_id: int | None = None
     """P4Runtime's election id, 1 to 2^128 - 1; None: one that is high enough, unless another client is primary."""
     package_version: str = ""
     """Version of switchsum, for messages."""
+
+    @property
+    def switches(self) -> Fabric:
+        """The switches that this controller keeps."""
+        return self.fabric or fabric_of_one(self.switch_address)
 
     def limits(self, found: Limits) -> Limits:
         """Return the limits of the switch: those that are configured, else those that were found."""

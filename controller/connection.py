@@ -18,7 +18,7 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
 from .branch import ADMISSION
 from .entries import SwitchState, diff
-from .slots import Cell, SlotRange, plan_numbers
+from .slots import Cell
 from .switch import Limits, Switch
 
 log = logging.getLogger(__name__)
@@ -128,12 +128,10 @@ class SwitchConnection:
                     raise
         self.current, self.is_settled = desired, True
 
-    def hand_over(self, slots: SlotRange) -> int:
-        """Prepare slots for a new incarnation; return the first number with which it may use them."""
-        first_number, spent = plan_numbers(self.query(slots.indices()))
+    def clear(self, cells: Sequence[Cell]) -> None:
+        """Set cells to the state of cells that were never used."""
         with self._explained():
-            self.need().clear(spent)
-        return first_number
+            self.need().clear(cells)
 
     def query(self, slots: Sequence[int]) -> list[Cell]:
         """Read both versions of slots."""

@@ -14,14 +14,14 @@ from switchsum.protocol.frame import WIRE_VERSION
 from . import views
 from .job import Job
 from .member_calls import MemberCalls
-from .plan import Loss, window_slots
+from .plan import Loss, live_members, window_slots
 
 LAST_PORT: Final = 510
 CPU_PORT: Final = 255
 
 
 class Controller(MemberCalls):
-    """One controller for one switch; the methods here are those that the command line calls."""
+    """One controller of one or several switches; the methods here are those that the command line calls."""
 
     def create_job(self, request: rpc.CreateJobRequest) -> rpc.JobInfo:
         """Reserve slots; raises UsageError or NoCapacity."""
@@ -89,15 +89,16 @@ class Controller(MemberCalls):
             self._need_switch()
             jobs = list(self._jobs) if request.job is None else [self._jobs.find(request.job)]
             slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
-            return views.slot_list(self._connection.query(slots), self._jobs)
+            return views.slot_list(self._fleet.query(slots), self._jobs)
 
     def statistics(self, _: rpc.Empty) -> rpc.Statistics:
         """Read the switch's counters."""
         with self._changed:
             self._need_switch()
             live = [job for job in self._jobs if job.live is not None]
-            counts = self._connection.count_members({job.group: job.workers for job in live})
-            return views.statistics(self._connection.count_events(), live, counts)
+            homes = {(job.group, member.rank): member.switch for job, member in live_members(self._jobs)}
+            counts = self._fleet.count_members({job.group: job.workers for job in live}, homes)
+            return views.statistics(self._fleet.count_events(), live, counts)
 
     def ports(self, _: rpc.Empty) -> rpc.PortList:
         """Describe all ports of which something is known."""
@@ -112,6 +113,8 @@ class Controller(MemberCalls):
                 raise UsageError(f"a probability is between 0 and 1, not {probability}")
         if request.port is not None and (request.port == CPU_PORT or not 0 <= request.port <= LAST_PORT):
             raise UsageError(f"ports of hosts are 0 to {LAST_PORT} without {CPU_PORT}, not {request.port}")
+        if request.port is not None and self._fabric.parents:
+            raise UsageError("ports of several switches have the same numbers: set the loss of all, without --port")
         loss = Loss(ingress=request.ingress, egress=request.egress)
         with self._changed:
             self._need_switch()
@@ -127,7 +130,7 @@ class Controller(MemberCalls):
         lanes_per_frame = self._config.program.lanes_per_frame
         window = 0 if job.live is None else window_slots(job, *self._frame_limits)
         return views.job_info(
-            job, self._clock(), is_up=self._connection.is_up, lanes_per_frame=lanes_per_frame, window_slots=window
+            job, self._clock(), is_up=self._fleet.is_up, lanes_per_frame=lanes_per_frame, window_slots=window
         )
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:

@@ -1,91 +1,156 @@
-"""The switches of one network: each is kept as it should be, alone; a change comes to all of them or to none.
+"""The switches of a controller: each is kept alone, and a change comes to all of them or to none.
 
-A switch may come, go, be restarted and be replaced at any time, and none waits for another one: `keep` connects with
-one switch and writes what it lacks.  `change` is for a job that uses several: it needs all of them, and where one does
-not take its part, the others get back what they had.
+A switch may come, go, be restarted and be replaced at any time.  `mend` gives those that are there what they lack.
+`change` needs all of them, and where one does not take its part, the others get back what they had.  A fleet has no
+lock: callers do.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from switchsum.protocol.errors import RemoteError
 
-from .connection import SwitchConnection
+from .connection import MemberCounts, SwitchConnection
 from .entries import SwitchState
+from .slots import Cell, SlotRange, plan_numbers
+from .switch import Limits
 
 
 class Fleet:
-    """Switches by name, and what each of them should have."""
+    """Connections to switches, by name."""
 
     def __init__(self, connections: Mapping[str, SwitchConnection]) -> None:
         self.connections = dict(connections)
-        self.loads = dict.fromkeys(self.connections, 0)
-        """How often each switch was given its program; each time it has forgotten all rounds."""
-        self._desired: dict[str, SwitchState] = {}
-        """What each switch should have; one that is not here keeps what it has."""
-        self._lock = threading.RLock()
 
-    def keep(self, name: str) -> bool:
-        """Connect with a switch if it is away, and write what it lacks; return whether it has all now.
+    @property
+    def is_up(self) -> bool:
+        """Whether all switches are connected."""
+        return all(connection.is_up for connection in self.connections.values())
 
-        Errors are logged: whoever calls this calls it again.  Connecting may take long, and holds up no other switch.
+    @property
+    def is_settled(self) -> bool:
+        """Whether all switches are connected and have what was last put on them."""
+        return all(connection.is_settled for connection in self.connections.values())
+
+    @property
+    def limits(self) -> Limits:
+        """The tightest limits of all switches."""
+        all_limits = [connection.limits for connection in self.connections.values()]
+        return Limits(
+            growth_bytes=min(limits.growth_bytes for limits in all_limits),
+            port_frames=min((one.port_frames for one in all_limits if one.port_frames is not None), default=None),
+        )
+
+    def away(self) -> list[str]:
+        """Return the names of the switches that are not connected."""
+        return [name for name, connection in self.connections.items() if not connection.is_up]
+
+    def need(self) -> None:
+        """Raise SwitchLost, which names it, if a switch is away."""
+        for connection in self.connections.values():
+            connection.need()
+
+    def states(self) -> dict[str, SwitchState]:
+        """Return what is on each switch."""
+        return {name: connection.current for name, connection in self.connections.items()}
+
+    def take_ousted(self) -> list[str]:
+        """Return addresses of switches of which another client has been primary, and forget that it was."""
+        ousted = [connection for connection in self.connections.values() if connection.is_ousted]
+        for connection in ousted:
+            connection.is_ousted = False
+        return [connection.address for connection in ousted]
+
+    def mend(self, desired: Mapping[str, SwitchState]) -> None:
+        """Write to each switch that is connected what it lacks; what goes wrong is logged.
+
+        A switch that comes back gets its entries although another one is still away.
         """
-        connection = self.connections[name]
-        try:
-            if not connection.is_up:
-                switch, was_loaded = connection.open()
-                with self._lock:
-                    connection.attach(switch)
-                    self.loads[name] += was_loaded
-            with self._lock:
-                connection.put(self._desired.get(name, connection.current))
-        except RemoteError as error:
-            with self._lock:
+        for name, connection in self.connections.items():
+            try:
+                if connection.is_up:
+                    connection.put(desired[name])
+            except RemoteError as error:
                 connection.note(error)
-            return False
-        return True
 
     def change(self, desired: Mapping[str, SwitchState]) -> None:
         """Bring switches to new states, one after the other in this order.
 
-        Raises SwitchLost before anything is written if one is away, and the error of one that does not take its state;
-        what was written before that is taken back, on a switch that is lost meanwhile by the next `keep`.
+        Raises SwitchLost before anything is written if one is away, and the error of one that does not take its state.
+        The switches that were written to before that one get back what they had.  That one is left as it is, not
+        settled: what it should have is the caller's to say, to `mend` or in the next change.
         """
-        with self._lock:
-            before = {}
-            for name in desired:
-                self.connections[name].need()
-                before[name] = self._desired.get(name, self.connections[name].current)
-            begun: list[str] = []
-            try:
-                for name, state in desired.items():
-                    begun.append(name)
-                    self.connections[name].put(state)
-            except RemoteError:
-                for name in reversed(begun):
-                    self._take_back(name, before[name])
-                raise
-            self._desired.update(desired)
+        self.need()
+        before: dict[str, SwitchState] = {}
+        try:
+            for name, state in desired.items():
+                had = self.connections[name].current
+                self.connections[name].put(state)
+                before[name] = had
+        except RemoteError:
+            for name, state in reversed(before.items()):
+                self._take_back(self.connections[name], state)
+            raise
 
-    def _take_back(self, name: str, state: SwitchState) -> None:
-        """Bring a switch to the state that it had; one that is lost now gets it when it is back."""
-        self._desired[name] = state
-        connection = self.connections[name]
+    def _take_back(self, connection: SwitchConnection, state: SwitchState) -> None:
+        """Bring a switch to the state that it had."""
         try:
             if connection.is_up:
                 connection.put(state)
         except RemoteError as error:
             connection.note(error)
+        connection.is_settled = False
 
-    def lose(self, name: str, error: RemoteError) -> None:
-        """Note that the connection with a switch has ended."""
-        with self._lock:
-            self.connections[name].detach(error)
+    def note(self, error: RemoteError) -> None:
+        """Remember and log an error of a switch that has not all that it should have."""
+        unsettled = (connection for connection in self.connections.values() if not connection.is_settled)
+        next(unsettled, self.connections[next(iter(self.connections))]).note(error)
+
+    def detach(self, error: RemoteError) -> None:
+        """Close all connections: what comes next begins anew."""
+        for connection in self.connections.values():
+            connection.detach(error)
+
+    def hand_over(self, slots: SlotRange) -> int:
+        """Prepare slots of all switches for a new incarnation; return the first number with which it may use them."""
+        cells = self.query(slots.indices())
+        first_number, spent = plan_numbers(cell for of_switch in cells.values() for cell in of_switch)
+        unfit = set(spent)
+        for name, of_switch in cells.items():
+            self.connections[name].clear([cell for cell in of_switch if cell in unfit])
+        return first_number
+
+    def query(self, slots: Sequence[int]) -> dict[str, list[Cell]]:
+        """Read both versions of slots of each switch."""
+        return {name: connection.query(slots) for name, connection in self.connections.items()}
+
+    def count_events(self) -> dict[int, tuple[int, int]]:
+        """Return packets and bytes by reason, of all switches together."""
+        totals: dict[int, tuple[int, int]] = {}
+        for connection in self.connections.values():
+            for reason, (packets, octets) in connection.count_events().items():
+                before = totals.get(reason, (0, 0))
+                totals[reason] = before[0] + packets, before[1] + octets
+        return totals
+
+    def count_members(self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str]) -> MemberCounts:
+        """Return what each member has sent and was sent, given the ranks of each multicast group.
+
+        `homes` names the switch of each group's ranks: on another switch their numbers may stand for switches.
+        """
+        counts = {name: connection.count_members(groups) for name, connection in self.connections.items()}
+        return MemberCounts(
+            frames={key: count for one in counts.values() for key, count in one.frames.items()},
+            reasons={key: counts[name].reasons[key] for key, name in homes.items() if key in counts[name].reasons},
+        )
+
+    def clear_counts(self, group: int, ranks: int) -> None:
+        """Begin to count a group's frames from 0."""
+        for connection in self.connections.values():
+            connection.clear_counts(group, ranks)
 
     def close(self) -> None:
         """Close all connections; the entries stay on the switches."""
-        with self._lock:
-            for connection in self.connections.values():
-                connection.close()
+        for connection in self.connections.values():
+            connection.close()

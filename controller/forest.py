@@ -147,6 +147,15 @@ class Forest:
         In each tree a switch comes behind the one above it.  Raises UsageError for workers that the trees do not serve.
         """
         check_seats(self.trees, seats)
+        return self.branches(seats, epoch=epoch, draw_cookie=draw_cookie, record=record)
+
+    def branches(
+        self, seats: Sequence[Seat], *, epoch: int, draw_cookie: Callable[[], int], record: bytes = b""
+    ) -> dict[str, list[Branch]]:
+        """Return the same for workers that are where their hellos came, whatever hosts the trees have.
+
+        Raises UsageError where a bitmap is too short.
+        """
         found: dict[str, list[Branch]] = {switch: [] for switch in self.reserved}
         next_rank = len(seats)
         for number, tree in enumerate(self.trees):

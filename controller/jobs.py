@@ -239,7 +239,15 @@ class Jobs:
         raise kind(text)
 
     def hello(
-        self, nonce: int, rank: int, address: Address, ingress_port: int, now: float, *, whole: bool = True
+        self,
+        nonce: int,
+        rank: int,
+        address: Address,
+        ingress_port: int,
+        now: float,
+        *,
+        whole: bool = True,
+        switch: str = "",
     ) -> bool:
         """Note a member's address as the switch saw it; return whether the hello belongs to a member.
 
@@ -256,7 +264,7 @@ class Jobs:
         member.step(MemberEvent.HELLO)
         member.heard_s = now
         if news:
-            member.address, member.ingress_port = address, ingress_port
+            member.address, member.ingress_port, member.switch = address, ingress_port, switch
         return True
 
     def heartbeat(self, nonce: int, now: float) -> tuple[Job, Incarnation, Member]:
@@ -387,6 +395,7 @@ class Jobs:
             del self._former[next(iter(self._former))]
         if member.state is MemberState.EXPECTED:
             member.nonce, member.cookie, member.address, member.ingress_port = 0, 0, None, -1
+            member.switch = ""
             member.connections, member.has_attended = 0, False
 
     def _check_size(self, workers: int, slots: int) -> None:

@@ -137,6 +137,8 @@ class Member:
     """Its address as the switch saw it; known from SEEN on."""
     ingress_port: int = -1
     """Port of the switch at which its hello arrived; known from SEEN on."""
+    switch: str = ""
+    """Name of that switch; empty: the controller has one."""
     hello_cut: bool = False
     """A hello without lanes has arrived: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0

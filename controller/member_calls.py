@@ -60,7 +60,7 @@ class MemberCalls(Upkeep):
                 window_bytes=request.window_bytes,
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
-            growth_bytes = self._config.limits(self._connection.limits).growth_bytes
+            growth_bytes = self._config.limits(self._fleet.limits).growth_bytes
             return rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
@@ -134,7 +134,7 @@ class MemberCalls(Upkeep):
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
         # Not before the switch has all entries: the member's first frame must find them.
-        if incarnation is job.live and self._connection.is_settled:
+        if incarnation is job.live and self._fleet.is_settled:
             return rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,

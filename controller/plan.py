@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,8 +37,10 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
-from .branch import ADMISSION, RESULT_ADDRESS, Branch, Place
+from .branch import ADMISSION, RESULT_ADDRESS, Branch
 from .entries import Entry, Group, Replica, SwitchState
+from .fabric import ONLY, Fabric, fabric_of_one
+from .forest import Seat
 from .job import Job, new_incarnation
 from .jobs import Jobs
 from .machines import Incarnation, IncarnationState, Member, MemberState
@@ -53,8 +55,6 @@ EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
 RECORD_RANK: Final = 0xFFFF
 FLOOD_GROUP: Final = 1
 BROADCAST: Final = 0xFFFF_FFFF_FFFF
-TREE: Final = 0
-"""Number of the only tree: there is a single switch."""
 LOSS_UNITS: Final = 1 << 32
 """The drop simulator's probabilities are multiples of 1 / 2**32."""
 
@@ -98,8 +98,19 @@ class Settings:
 
 
 def plan(jobs: Jobs, settings: Settings) -> SwitchState:
-    """Return all entries and groups that the switch should have."""
-    return SwitchState.of([*_plan_switch(jobs, settings), *(item for job in jobs for item in _plan_job(job))])
+    """Return all entries and groups that a controller's only switch should have."""
+    return plan_all(jobs, settings, fabric_of_one(""))[ONLY]
+
+
+def plan_all(jobs: Jobs, settings: Settings, fabric: Fabric) -> dict[str, SwitchState]:
+    """Return all entries and groups that each switch should have, leaves before the root."""
+    items = {name: list(_plan_switch(jobs, settings, fabric, name)) for name in reversed(list(fabric.switches))}
+    for job in jobs:
+        items[fabric.home].append(_record_of(job))
+        if job.live is not None:
+            for name, branch in branches_of(job, job.live, settings, fabric).items():
+                items[name] += branch.items()
+    return {name: SwitchState.of(of_switch) for name, of_switch in items.items()}
 
 
 def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
@@ -109,25 +120,29 @@ def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
             yield from ((job, member) for member in job.live.members)
 
 
-def window_slots(job: Job, port_frames: int | None, frame_bytes: int) -> int:
+def window_slots(job: Job, port_frames: int | None, frame_bytes: int, fabric: Fabric | None = None) -> int:
     """Return the window of a job's members, in slots, if each port holds `port_frames` frames (None: no limit)."""
     if job.live is None:
         return job.slots.count
-    return min(job.slots.count, most_in_flight(job.live, port_frames, frame_bytes))
+    return min(job.slots.count, most_in_flight(job.live, port_frames, frame_bytes, fabric))
 
 
-def most_in_flight(incarnation: Incarnation, port_frames: int | None, frame_bytes: int) -> int:
+def most_in_flight(
+    incarnation: Incarnation, port_frames: int | None, frame_bytes: int, fabric: Fabric | None = None
+) -> int:
     """Return the window that links and caches of an incarnation's members want, however many slots the job has.
 
     A member's socket holds a limited number of frames, too; the switch's UDP socket, which all members share, is taken
-    to hold as many.
+    to hold as many.  A switch's socket towards others holds what all switches below send.
     """
     members = incarnation.members
     limits = [] if port_frames is None else [port_frames]
     limits += [frames_held(m.receive_bytes, frame_bytes) for m in members if m.receive_bytes]
     limits += [m.window_bytes // frame_bytes for m in members if m.window_bytes]
     # Members behind the same port of the switch share what it holds.
-    most = max(Counter(member.ingress_port for member in members).values())
+    most = max(Counter((member.switch, member.ingress_port) for member in members).values())
+    if fabric is not None and fabric.link_bytes and fabric.parents:
+        limits.append(frames_held(fabric.link_bytes, frame_bytes) * most // fabric.most_children)
     return max(1, min([MOST_IN_FLIGHT, *(limit // most for limit in limits)]))
 
 
@@ -139,8 +154,11 @@ def frames_held(receive_bytes: int, frame_bytes: int) -> int:
     return receive_bytes // (2 * ((1 << (frame_bytes + SPARE_BYTES - 1).bit_length()) + RECORD_BYTES))
 
 
-def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
+def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> Iterator[Entry | Group]:
     identity, here = settings.identity, settings.identity.address
+    is_home = name == fabric.home  # what belongs to no job is kept there
+    port_loss = settings.port_loss if is_home else {}
+    members = [member for _, member in live_members(jobs) if member.switch == name]
     yield Entry(
         table=IDENTITY,
         action="SwitchIngress.identify",
@@ -149,11 +167,13 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
             last_number=jobs.last_number,
             loads=settings.loads,
             loss=[settings.loss.ingress, settings.loss.egress],
-        ),
+        )
+        if is_home
+        else b"",
         is_default=True,
     )
-    stations = {member.address.mac: member.ingress_port for _, member in live_members(jobs) if member.address}
-    stations.update(settings.stations)  # what the user has configured wins
+    stations = {member.address.mac: member.ingress_port for member in members if member.address}
+    stations.update(settings.stations if is_home else {})  # what the user has configured wins
     for mac, port in stations.items():
         yield Entry(
             table=STATIONS,
@@ -161,7 +181,7 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
             action=f"{FORWARDING}.forward",
             params={"port": port},
         )
-    if ports := settings.flood_ports | set(stations.values()):
+    if ports := (settings.flood_ports if is_home else frozenset()) | set(stations.values()):
         replicas = frozenset(Replica(port=port, instance=0) for port in ports)
         yield Group(group=FLOOD_GROUP, replicas=replicas)
         yield Entry(
@@ -170,10 +190,11 @@ def _plan_switch(jobs: Jobs, settings: Settings) -> Iterator[Entry | Group]:
             action=f"{FORWARDING}.flood",
             params={"group": FLOOD_GROUP},
         )
-    for port in {member.ingress_port for _, member in live_members(jobs)} | settings.port_loss.keys():
-        loss = settings.port_loss.get(port, settings.loss)
+    between = set(fabric.switches[name].ports.values())
+    for port in {member.ingress_port for member in members} | between | port_loss.keys():
+        loss = port_loss.get(port, settings.loss)
         for control, probability in ((INGRESS_LOSS, loss.ingress), (EGRESS_LOSS, loss.egress)):
-            yield from _plan_loss(control, port, probability, explicit=port in settings.port_loss)
+            yield from _plan_loss(control, port, probability, explicit=port in port_loss)
 
 
 def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -> Iterator[Entry]:
@@ -189,9 +210,9 @@ def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -
         )
 
 
-def _plan_job(job: Job) -> Iterator[Entry | Group]:
+def _record_of(job: Job) -> Entry:
     live = job.live
-    yield Entry(
+    return Entry(
         table=RESULT_ADDRESS,
         match={"job": job.number, "rank": RECORD_RANK},
         action="SwitchEgress.drop",
@@ -212,30 +233,27 @@ def _plan_job(job: Job) -> Iterator[Entry | Group]:
             lost=live.ranks(MemberState.LOST) if live else [],
         ),
     )
-    if live is not None:
-        yield from branch_of(job, live).items()
 
 
-def branch_of(job: Job, live: Incarnation) -> Branch:
-    """Return the part of a job's only switch: the bit of a member is that of its rank."""
-    return Branch(
-        job=job.number,
-        tree=TREE,
-        epoch=live.epoch,
-        slots=job.slots,
-        group=job.group,
-        places=tuple(_place(job, live, member) for member in live.members),
+def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, Branch]:
+    """Return each switch's part in a job whose members have been seen; raises UsageError where it has no room."""
+    return fabric.branches(
+        job,
+        live,
+        [_seat(job, live, member) for member in live.members],
+        growth_bytes=settings.identity.growth_bytes,
         record=_pack(job=job.name, epoch=live.epoch),
     )
 
 
-def _place(job: Job, live: Incarnation, member: Member) -> Place:
+def _seat(job: Job, live: Incarnation, member: Member) -> Seat:
     assert member.address is not None, "a live member was seen"
-    return Place(
-        rank=member.rank,
-        bit=member.rank,
-        address=member.address,
+    where = {"switch": member.switch} if member.switch else {}
+    return Seat(
+        host="",
+        switch=member.switch,
         port=member.ingress_port,
+        address=member.address,
         cookie=member.cookie,
         record=_pack(
             job=job.name,
@@ -244,8 +262,20 @@ def _place(job: Job, live: Incarnation, member: Member) -> Place:
             nonce=member.nonce,
             receive_bytes=member.receive_bytes,
             window_bytes=member.window_bytes,
+            **where,
         ),
     )
+
+
+def merged(states: Mapping[str, SwitchState], home: str) -> SwitchState:
+    """Return what `rebuild` needs of several switches: all that the home has, and the members of the others."""
+    state = SwitchState(dict(states[home].entries), dict(states[home].groups))
+    for name, other in states.items():
+        if name != home:
+            for entry in (*other.table(ADMISSION), *other.table(RESULT_ADDRESS)):
+                if entry.match["rank"] != RECORD_RANK:
+                    state.put(entry)
+    return state
 
 
 def rebuild(state: SwitchState, jobs: Jobs, settings: Settings, now: float) -> list[str]:
@@ -318,7 +348,10 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
     for entry in state.table(ADMISSION):
         # Only entries of the recorded epoch count: others were about to be deleted, or just written.
         rank = _exact(entry, "rank")
-        if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]) and rank in addresses:
+        # Ranks beyond the workers' are those of switches.
+        if rank >= job.workers or rank not in addresses:
+            continue
+        if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]):
             gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
             known = json.loads(entry.metadata)
             members[rank] = Member(
@@ -330,6 +363,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
                 window_bytes=int(known["window_bytes"]),
                 address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
                 ingress_port=_exact(entry, "ingress_port"),
+                switch=str(known.get("switch", "")),
                 heard_s=now,
             )
     if sorted(members) != list(range(job.workers)):

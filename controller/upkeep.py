@@ -22,8 +22,10 @@ from typing import Final
 
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
+    NotAdmitted,
     RemoteError,
     SwitchLost,
+    UsageError,
 )
 from switchsum.protocol.frame import FRAME_BYTES, Flag, payload_bytes
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
@@ -31,9 +33,11 @@ from switchsum.protocol.wire import Packet
 
 from .config import Config
 from .connection import SwitchConnection
+from .fabric import Fabric
+from .fleet import Fleet
 from .job import Job
 from .jobs import Former, Jobs
-from .plan import Identity, Settings, most_in_flight, plan, rebuild
+from .plan import Identity, Settings, branches_of, merged, most_in_flight, plan_all, rebuild
 from .refusals import Refusals
 from .switch import Switch
 
@@ -47,7 +51,7 @@ SWITCH_WAIT_S: Final = 3.0
 
 
 class Upkeep:
-    """The jobs and the switch of one controller, behind one lock."""
+    """The jobs and the switches of one controller, behind one lock."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
         self._config = config
@@ -57,18 +61,26 @@ class Upkeep:
         self._stopping = False
         self._failure: Exception | None = None
         self._refusals = Refusals()
-        self._connection = SwitchConnection(config.switch_address, self._make_switch)
+        self._fabric = config.switches
+        self._fleet = Fleet(
+            {
+                name: SwitchConnection(switch.p4runtime, partial(self._make_switch, name))
+                for name, switch in self._fabric.switches.items()
+            }
+        )
+        self._loaded = 0
+        """How often switches were given their program since all of them were connected last."""
         self._forget()
 
-    def _make_switch(self) -> Switch:
+    def _make_switch(self, name: str) -> Switch:
         config = self._config
         switch = Switch(
             config.program,
-            config.switch_address,
+            self._fabric.switches[name].p4runtime,
             device_id=config.device_id,
             election_id=config.election_id,
-            on_hello=lambda port, packet: self._events.put(partial(self._take_hello, port, packet)),
-            on_end=lambda error: self._events.put(partial(self._lose_switch, switch, error)),
+            on_hello=lambda port, packet: self._events.put(partial(self._take_hello, name, port, packet)),
+            on_end=lambda error: self._events.put(partial(self._lose_switch, name, switch, error)),
         )
         return switch
 
@@ -81,7 +93,7 @@ class Upkeep:
         self._jobs = Jobs(config.program.total_slots, draw_nonce, draw_cookie, draw_epoch)
         self._settings = Settings(
             identity=Identity(
-                address=config.address, growth_bytes=self._config.limits(self._connection.limits).growth_bytes
+                address=config.address, growth_bytes=self._config.limits(self._fleet.limits).growth_bytes
             ),
             stations=dict(config.stations),
             flood_ports=config.flood_ports,
@@ -100,12 +112,10 @@ class Upkeep:
         does not take the program.
         """
         while not self._stopping:
-            if not self._connection.is_up and self._connect(on_refused):
+            if not self._fleet.is_up and self._connect(on_refused):
                 on_connected()
             try:
-                handle: Callable[[], None] | None = self._events.get(
-                    timeout=TICK_S if self._connection.is_up else RETRY_S
-                )
+                handle: Callable[[], None] | None = self._events.get(timeout=TICK_S if self._fleet.is_up else RETRY_S)
             except queue.Empty:
                 handle = None
             with self._changed:
@@ -118,10 +128,10 @@ class Upkeep:
                 ended = self._jobs.end_ephemeral()
                 for job in ended:
                     log.info("job %s: nobody is in it any more, and it ends", job.name)
-                if silent or ended or handle is not None or not self._connection.is_settled:
+                if silent or ended or handle is not None or not self._fleet.is_settled:
                     self._bring_up_to_date()
         with self._changed:
-            self._connection.close()
+            self._fleet.close()
         if self._failure is not None:
             raise self._failure
 
@@ -136,41 +146,35 @@ class Upkeep:
         self._events.put(lambda: None)
 
     def _connect(self, on_refused: Callable[[P4RuntimeError], None]) -> bool:
-        """Try to connect with the switch and bring it up to date; return whether that worked."""
-        try:
-            switch, was_loaded = self._connection.open()
-        except P4RuntimeError as error:
-            self._connection.note(error)
-            if error.code is Code.INVALID_ARGUMENT:
-                on_refused(error)
-            if error.code is Code.ALREADY_EXISTS:
-                with self._changed:
-                    self._connection.is_ousted = True
-                    self._end_jobs_if_ousted()
-            return False
+        """Try to connect with the switches that are away; return whether all are there and up to date now."""
+        for name in self._fleet.away():
+            if not self._stopping:
+                self._connect_one(name, on_refused)
         with self._changed:
-            self._end_jobs_if_ousted()
+            if not self._fleet.is_up:
+                self._mend()
+                return False
             try:
-                # Only a controller that has just been started believes the switch.  Later its own jobs are the truth.
-                self._connection.attach(switch)
+                # Only a controller that has just been started believes the switches.  Later its own jobs are the truth.
                 if self._is_fresh:
-                    for problem in rebuild(self._connection.current, self._jobs, self._settings, self._clock()):
+                    state = merged(self._fleet.states(), self._fabric.home)
+                    for problem in rebuild(state, self._jobs, self._settings, self._clock()):
                         log.warning("removed from the switch: %s", problem)
                     self._jobs.keep_former(self._former)
                 self._is_fresh = False
-                self._settings.loads += was_loaded
-                limits = self._config.limits(self._connection.limits)
+                loaded, self._loaded = self._loaded, 0
+                self._settings.loads += loaded
+                limits = self._config.limits(self._fleet.limits)
                 self._settings.identity = Identity(address=self._config.address, growth_bytes=limits.growth_bytes)
                 self._synchronise()
             except RemoteError as error:
-                self._connection.note(error)
-                self._connection.detach(error)
+                self._fleet.detach(error)
                 return False
             names = ", ".join(job.name for job in self._jobs) or "none"
-            verb = "loaded" if was_loaded else "found"
+            verb = "loaded" if loaded else "found"
             log.info(
                 "switch %s: program of %d lanes per frame %s, jobs: %s",
-                self._connection.address,
+                ", ".join(connection.address for connection in self._fleet.connections.values()),
                 self._config.program.lanes_per_frame,
                 verb,
                 names,
@@ -178,9 +182,32 @@ class Upkeep:
             self._bring_up_to_date()
         return True
 
-    def _lose_switch(self, switch: Switch, error: P4RuntimeError) -> None:
-        """Handle the end of the connection to the switch."""
-        self._connection.detach(error, switch)
+    def _connect_one(self, name: str, on_refused: Callable[[P4RuntimeError], None]) -> None:
+        """Try to connect with a switch and to read what it has."""
+        connection = self._fleet.connections[name]
+        try:
+            switch, was_loaded = connection.open()
+        except P4RuntimeError as error:
+            connection.note(error)
+            if error.code is Code.INVALID_ARGUMENT:
+                on_refused(error)
+            if error.code is Code.ALREADY_EXISTS:
+                with self._changed:
+                    connection.is_ousted = True
+                    self._end_jobs_if_ousted()
+            return
+        with self._changed:
+            self._end_jobs_if_ousted()
+            try:
+                connection.attach(switch)
+            except RemoteError as error:
+                connection.note(error)
+            else:
+                self._loaded += was_loaded
+
+    def _lose_switch(self, name: str, switch: Switch, error: P4RuntimeError) -> None:
+        """Handle the end of the connection to a switch."""
+        self._fleet.connections[name].detach(error, switch)
         self._end_jobs_if_ousted()
 
     def _end_jobs_if_ousted(self) -> None:
@@ -189,13 +216,11 @@ class Upkeep:
         That client may have written what members take for sums.  The jobs are forgotten, and found again on the switch
         when the controller is primary again.
         """
-        if not self._connection.is_ousted:
-            return
-        self._connection.is_ousted = False
-        if self._is_fresh:
+        ousted = self._fleet.take_ousted()
+        if not ousted or self._is_fresh:
             return
         error = SwitchLost(
-            f"another P4Runtime client has become primary of the switch {self._connection.address}, and can write "
+            f"another P4Runtime client has become primary of the switch {ousted[0]}, and can write "
             "there what passes for sums: connect again when the controller has the switch back"
         )
         log.error("%d jobs end: %s", len(list(self._jobs)), error)
@@ -204,11 +229,11 @@ class Upkeep:
         self._former = former
         self._changed.notify_all()
 
-    def _take_hello(self, port: int, packet: Packet) -> None:
+    def _take_hello(self, name: str, port: int, packet: Packet) -> None:
         header = packet.header
         nonce = rpc.nonce_from_fields(header.number, header.digest)
         whole = bool(header.flags & Flag.PAYLOAD)
-        if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock(), whole=whole):
+        if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock(), whole=whole, switch=name):
             size = "whole" if whole else "short"
             log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
         else:
@@ -217,49 +242,62 @@ class Upkeep:
     # --- the switch, with the lock held -------------------------------------------------------------------------
 
     def _synchronise(self) -> None:
-        """Write the difference between the plan and the switch; raises RemoteError."""
-        self._connection.put(plan(self._jobs, self._settings))
+        """Write the difference between the plan and the switches; raises RemoteError."""
+        self._fleet.change(plan_all(self._jobs, self._settings, self._fabric))
+
+    def _mend(self) -> None:
+        """Give the switches that are there what they lack while another one is away; no job is admitted meanwhile."""
+        if not self._is_fresh and len(self._fleet.away()) < len(self._fleet.connections):
+            self._fleet.mend(plan_all(self._jobs, self._settings, self._fabric))
 
     def _bring_up_to_date(self) -> None:
         """Bring the switch up to date and admit complete incarnations; errors are logged, and `run` tries again."""
         try:
-            if self._connection.is_up:
+            if self._fleet.is_up:
                 self._synchronise()
                 for job in list(self._jobs):
                     if job.is_complete:
                         self._admit(job)
+            else:
+                self._mend()
         except RemoteError as error:
-            self._connection.note(error)
+            self._fleet.note(error)
         self._changed.notify_all()
 
     def _admit(self, job: Job) -> None:
-        """Make a complete incarnation live; if the switch refuses its entries, its members get the reason."""
+        """Make a complete incarnation live; if a switch refuses its entries, its members get the reason."""
+        try:
+            branches_of(job, job.gathering, self._settings, self._fabric)
+        except UsageError as error:  # nothing was written yet
+            log.warning("job %s: %s", job.name, error)
+            self._jobs.refuse(job, NotAdmitted(str(error)))
+            return
         try:
             # Slots are read and cleared while no entry lets any frame into them: the old members are shut out, the new
             # ones not admitted yet.
             if job.fits_slots:
                 self._jobs.fit(job, most_in_flight(job.gathering, *self._frame_limits))
-            first_number = self._connection.hand_over(job.slots)
-            self._connection.clear_counts(job.group, job.workers)
+            first_number = self._fleet.hand_over(job.slots)
+            self._fleet.clear_counts(job.group, job.workers)
             self._jobs.admit(job, first_number)
             self._synchronise()
         except RemoteError as error:
-            if self._connection.is_up:  # otherwise it is done when the switch is back
+            if self._fleet.is_up:  # otherwise it is done when the switch is back
                 self._jobs.refuse(job, error)
             raise
         if job.live is not None:
             log.info("job %s: epoch %d runs, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
 
     @property
-    def _frame_limits(self) -> tuple[int | None, int]:
-        """How many frames a port of the switch holds (None: no limit), and how long they are."""
+    def _frame_limits(self) -> tuple[int | None, int, Fabric]:
+        """How many frames a port of a switch holds (None: no limit), how long they are, and the switches."""
         frame_bytes = FRAME_BYTES + payload_bytes(self._config.program.lanes_per_frame)
-        return self._config.limits(self._connection.limits).port_frames, frame_bytes
+        return self._config.limits(self._fleet.limits).port_frames, frame_bytes, self._fabric
 
     def _need_switch(self) -> None:
         """Wait for the switch for a short while if it is away; raises SwitchLost."""
-        self._changed.wait_for(lambda: self._connection.is_up, SWITCH_WAIT_S)
-        self._connection.need()
+        self._changed.wait_for(lambda: self._fleet.is_up, SWITCH_WAIT_S)
+        self._fleet.need()
 
     def _need_jobs(self) -> None:
         """Wait for the switch for a short while if its jobs have not been read yet; raises SwitchLost."""

@@ -42,6 +42,7 @@ def job_info(job: Job, now: float, *, is_up: bool, lanes_per_frame: int, window_
                 state=member.state,
                 address=str(member.address or ""),
                 ingress_port=member.ingress_port,
+                switch=member.switch,
                 last_heartbeat_s=-1.0 if member.state is MemberState.EXPECTED else round(now - member.heard_s, 3),
             )
             for member in shown.members
@@ -74,8 +75,8 @@ def worker_list(job: Job, now: float) -> reports.WorkerList:
     return reports.WorkerList(workers=found)
 
 
-def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:
-    """Describe cells, each with the job that has reserved its slot."""
+def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs) -> rpc.SlotList:
+    """Describe cells of each switch, each with the job that has reserved its slot."""
     owners = {slot: job.name for job in jobs for slot in job.slots.indices()}
     return rpc.SlotList(
         slots=[
@@ -88,8 +89,10 @@ def slot_list(cells: Iterable[Cell], jobs: Jobs) -> rpc.SlotList:
                 block=cell.block,
                 next_block=cell.next_block,
                 job=owners.get(cell.slot, ""),
+                switch=name,
             )
-            for cell in cells
+            for name, of_switch in cells.items()
+            for cell in of_switch
         ]
     )
 

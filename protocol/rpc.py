@@ -204,13 +204,14 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberInfo:
-    """One member as the controller knows it."""
+    """One member as the controller knows it; its switch has no name where there is a single one."""
 
     rank: int
     state: str
     """`expected`, `joined` (has a nonce), `seen` (hello arrived), `admitted`, `left` or `lost`."""
     address: str = ""
     ingress_port: int = -1
+    switch: str = ""
     last_heartbeat_s: float = -1.0
     """Seconds since something was heard of it, 0 while its connection lasts; -1: nothing yet."""
 
@@ -257,7 +258,7 @@ class SlotsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotInfo:
-    """One version of one slot, read from the switch's registers by a query frame."""
+    """One version of one slot, read from a switch's registers by a query frame; a single switch has no name."""
 
     slot: int
     """Slot of the switch."""
@@ -269,6 +270,7 @@ class SlotInfo:
     block: int
     next_block: int
     job: str = ""
+    switch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

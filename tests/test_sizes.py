@@ -26,9 +26,9 @@ MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
 # same list a second time.
 _COMMAND = "a command has as many parameters as options"
 LARGER = {
-    "src/switchsum/cli/controller.py:controller()": (14, _COMMAND),
+    "src/switchsum/cli/controller.py:controller()": (15, _COMMAND),
     "src/switchsum/cli/packets.py:send()": (13, _COMMAND),
-    "src/switchsum/cli/run.py:run()": (16, _COMMAND),
+    "src/switchsum/cli/run.py:run()": (17, _COMMAND),
     "src/switchsum/cli/switch.py:switch()": (13, _COMMAND),
 }
 

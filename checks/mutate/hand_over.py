@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from checks.verify.hand_over import Move, moves
 from checks.verify.replay import differences
-from switchsum.controller import connection, jobs, slots, upkeep
+from switchsum.controller import fleet, jobs, slots, upkeep
 from switchsum.protocol.errors import SwitchsumError
 
 from .mutant import Mutant, edited
@@ -38,29 +38,29 @@ CODE: Final[dict[str, Change]] = {
         jobs, "new_incarnation(incarnation.epoch + 1,", "new_incarnation(incarnation.epoch,", upkeep, "Jobs"
     ),
     "cells are read before the gate is closed": Change(
-        upkeep, "self._connection.is_up:\n                self._synchronise()\n", "True:\n", upkeep, "Upkeep"
+        upkeep, "self._fleet.is_up:\n                self._synchronise()\n", "True:\n", upkeep, "Upkeep"
     ),
     "who is admitted before cells are read": Change(
         upkeep,
-        "            first_number = self._connection.hand_over(job.slots)\n",
+        "            first_number = self._fleet.hand_over(job.slots)\n",
         "            self._jobs.admit(job, 0)\n            self._synchronise()\n"
-        "            first_number = self._connection.hand_over(job.slots)\n            return\n",
+        "            first_number = self._fleet.hand_over(job.slots)\n            return\n",
         upkeep,
         "Upkeep",
     ),
-    "numbers start anew with each incarnation": Change(slots, "if not used:", "if True:", connection, "plan_numbers"),
+    "numbers start anew with each incarnation": Change(slots, "if not used:", "if True:", fleet, "plan_numbers"),
     "the newest number is used again": Change(
         slots,
         "serial.advance(serial.newest([cell.number for cell in used]))",
         "serial.newest([cell.number for cell in used])",
-        connection,
+        fleet,
         "plan_numbers",
     ),
     "the oldest number counts": Change(
         slots,
         "serial.newest([cell.number for cell in used])",
         "min(cell.number for cell in used)",
-        connection,
+        fleet,
         "plan_numbers",
     ),
 }

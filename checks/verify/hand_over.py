@@ -16,6 +16,7 @@ from switchsum.controller import upkeep
 from switchsum.controller.branch import ADMISSION
 from switchsum.controller.config import Config
 from switchsum.controller.entries import Change, Entry, SwitchState, Write
+from switchsum.controller.fabric import ONLY
 from switchsum.controller.machines import MemberState
 from switchsum.controller.slots import Cell
 from switchsum.controller.switch import Build, Limits
@@ -144,7 +145,7 @@ class _Run:
         self._jobs = self._controller._jobs
         self._jobs._draw_epoch = lambda: EPOCH
         self._switch = _Switch(workers, cells, self._note)
-        self._controller._connection.attach(self._switch)  # type: ignore[arg-type]
+        self._controller._fleet.connections[ONLY].attach(self._switch)  # type: ignore[arg-type]
         self._job = self._jobs.create(NAME, workers=workers, slots=1, timeout_s=1.0)
         for rank in range(workers):
             self.join(rank)

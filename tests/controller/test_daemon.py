@@ -13,6 +13,7 @@ from switchsum.controller import daemon, upkeep
 from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.config import Config
 from switchsum.controller.entries import SwitchState, Write
+from switchsum.controller.fabric import ONLY
 from switchsum.controller.switch import Build, Switch
 from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import (
@@ -526,7 +527,7 @@ def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
         assert second.connected.wait(LONG_S)
         second.client.remove_job(rpc.RemoveJobRequest(job="a"))
         create(second, "b")
-        eventually(lambda: not first.controller._connection.is_up)
+        eventually(lambda: not first.controller._fleet.is_up)
         with pytest.raises(SwitchLost, match=f"controller {1 << 20} is primary"):
             first.client.list_jobs()
     finally:
@@ -541,7 +542,7 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
     assert sum_of_round(workers, workers[0].ready().first_number) == [3, 3]
     stranger = P4RuntimeClient(switch.address, election_id=1 << 100)
     stranger.connect()
-    eventually(lambda: not running.controller._connection.is_up)
+    eventually(lambda: not running.controller._fleet.is_up)
     asked = time.monotonic()
     for worker in workers:
         with pytest.raises(SwitchLost, match="another P4Runtime client has become primary"):
@@ -550,7 +551,7 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
     running.client.leave(workers[0].request)
 
     stranger.close()  # the place is vacant: the controller takes it again, and nobody goes on as if nothing had been
-    eventually(lambda: running.controller._connection.is_up)
+    eventually(lambda: running.controller._fleet.is_up)
     with pytest.raises(SwitchLost, match="another P4Runtime client"):
         running.client.heartbeat(workers[1].request)
     job = show(running)
@@ -571,7 +572,7 @@ def test_a_primary_that_came_and_went_between_two_looks_is_noticed_by_a_write(sw
         stranger.connect()
         stranger.close()
         with pytest.raises(SwitchLost):
-            running.controller._connection.put(SwitchState())
+            running.controller._fleet.change({ONLY: SwitchState()})
     with pytest.raises(SwitchLost, match="another P4Runtime client"):
         running.client.heartbeat(workers[0].request)
 

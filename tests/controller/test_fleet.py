@@ -44,6 +44,8 @@ class Switches:
             (scratch / name).mkdir()
             self.switches[name] = EmbeddedSwitch(scratch / name)
         self.writes: list[str] = []
+        self.loads = dict.fromkeys(NAMES, 0)
+        self.desired: dict[str, SwitchState] = {}
         self.fleet = Fleet({name: SwitchConnection(at.address, partial(self._make, name)) for name, at in self.of()})
 
     def of(self) -> list[tuple[str, EmbeddedSwitch]]:
@@ -64,7 +66,19 @@ class Switches:
         self.switches[name].restart()
         ended, error = self.ends.get(timeout=LONG_S)
         assert ended == name
-        self.fleet.lose(name, error)
+        self.fleet.connections[name].detach(error)
+
+    def keep(self, *names: str) -> None:
+        """Connect with switches that are away, and give all that are there what they lack."""
+        for name in names:
+            switch, was_loaded = self.fleet.connections[name].open()
+            self.fleet.connections[name].attach(switch)
+            self.loads[name] += was_loaded
+        self.fleet.mend({other: self.desired.get(other, self.fleet.connections[other].current) for other in NAMES})
+
+    def change(self, desired: dict[str, SwitchState]) -> None:
+        self.fleet.change(desired)
+        self.desired = desired
 
     def on_switch(self, name: str) -> SwitchState:
         return self.fleet.connections[name].need().read_state()
@@ -103,16 +117,15 @@ def refused_state() -> SwitchState:
 
 def test_a_change_comes_to_all_switches_or_to_none(network: Switches) -> None:
     fleet = network.fleet
-    assert fleet.keep("s1")
-    assert fleet.keep("s2")
+    network.keep("s1", "s2")
     with pytest.raises(SwitchLost):  # the third one is away
         fleet.change(dict.fromkeys(NAMES, with_station(1)))
     assert network.writes == []
-    assert fleet.keep("s3")
-    fleet.change(dict.fromkeys(NAMES, with_station(1)))
+    network.keep("s3")
+    network.change(dict.fromkeys(NAMES, with_station(1)))
     assert network.writes == list(NAMES)
     fleet.change(dict.fromkeys(NAMES, with_station(1)))
-    assert all(fleet.keep(name) for name in NAMES)
+    fleet.mend(network.desired)
     assert network.writes == list(NAMES)  # nothing is written twice
     with pytest.raises(RemoteError):
         fleet.change({"s1": with_station(2), "s2": refused_state(), "s3": with_station(2)})
@@ -123,15 +136,15 @@ def test_a_change_comes_to_all_switches_or_to_none(network: Switches) -> None:
 
 def test_a_switch_that_was_restarted_gets_its_own_state_again_and_no_other_is_touched(network: Switches) -> None:
     fleet = network.fleet
-    assert all(fleet.keep(name) for name in NAMES)
-    fleet.change({name: with_station(port) for port, name in enumerate(NAMES, 1)})
+    network.keep(*NAMES)
+    network.change({name: with_station(port) for port, name in enumerate(NAMES, 1)})
     network.writes.clear()
     network.restart("s2")
     with pytest.raises(SwitchLost):
         fleet.change({"s1": with_station(9), "s2": with_station(9)})
-    assert fleet.keep("s2")
+    network.keep("s2")
     assert network.writes == ["s2"]
-    assert fleet.loads == {"s1": 1, "s2": 2, "s3": 1}
+    assert network.loads == {"s1": 1, "s2": 2, "s3": 1}
     assert [entry.params for entry in network.on_switch("s2").table(STATIONS)] == [{"port": 2}]
 
 
@@ -179,11 +192,11 @@ def test_two_leaves_and_a_root_add_and_go_on_after_each_was_restarted(network: S
     for name, ones in branches.items():
         items = [item for branch in ones for item in branch.items()]
         desired[name] = SwitchState.of([*basic().entries.values(), *items])
-    assert all(network.fleet.keep(name) for name in NAMES)
-    network.fleet.change(desired)
+    network.keep(*NAMES)
+    network.change(desired)
     wanted = sum(range(len(world.seats)))
     assert sum_of_round(network, world, branches, 10) == [[20 + wanted]] * 2
     for number, name in enumerate(NAMES, 11):
         network.restart(name)
-        assert network.fleet.keep(name)
+        network.keep(name)
         assert sum_of_round(network, world, branches, number) == [[2 * number + wanted]] * 2

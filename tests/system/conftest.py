@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ class Switch:
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="needs network namespaces (root, or user namespaces)")
 NEEDS_BMV2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="needs simple_switch_grpc on PATH")
 SHM = Switch("shm", ())
+TREE = Switch(
+    "tree",
+    ("--topology", "leaf-spine,2,1,2"),
+    (pytest.mark.skipif(find_spec("networkx") is None, reason="networkx is not installed (extra trees)"),),
+)
 UDP = Switch("udp", ("--links", "udp"))
 VETH = Switch("veth", ("--links", "veth"), (pytest.mark.root, NAMESPACES))
 BMV2 = Switch(

@@ -24,7 +24,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 
 from ..timing import eventually, patience
-from .conftest import BMV2, SHM, UDP, VETH, WORKERS, Run, over
+from .conftest import BMV2, SHM, TREE, UDP, VETH, WORKERS, Run, over
 from .daemons import run_here
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
@@ -74,7 +74,7 @@ def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0.1), *over(VETH, 0.01), *over(BMV2, 0.05)])
+@pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0.1), *over(TREE, 0.02), *over(VETH, 0.01), *over(BMV2, 0.05)])
 def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float, bits: Bits, tmp_path: Path) -> None:
     done = run("-n", "3", "--lanes", "256", "--loss", str(loss), *switch, command=python(BOTH_PROGRAMS))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -148,6 +148,8 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
         (["--slots", "few"], "a number or auto"),
         (["--links", "veth", "--rate", "fast"], "not a rate"),
         (["--switch", "/no/such/switch"], "--links veth"),
+        (["--topology", "star,4", "--links", "veth"], "--links shm or udp"),
+        (["--topology", "star,4", "--pcap", "x"], "leave it or --topology out"),
     ],
 )
 def test_what_cannot_be_is_one_line(options: list[str], text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,11 +19,16 @@ from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 if TYPE_CHECKING:
     from switchsum.controller.config import Config
+    from switchsum.controller.fabric import Fabric
+    from switchsum.controller.switch import Build
 
 
 def controller(
     switch: Annotated[
         str | None, typer.Option(help="The switch's P4Runtime server, host:port or unix:path; else this user's switch.")
+    ] = None,
+    fleet: Annotated[
+        Path | None, typer.Option(help="JSON file of several switches and which is above which; instead of --switch.")
     ] = None,
     listen: Annotated[
         str | None,
@@ -49,23 +55,22 @@ def controller(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
 ) -> None:
-    """Keep jobs on one switch: give it its program and entries, and serve hosts, until interrupted."""
-    from switchsum import __version__, p4src
+    """Keep jobs on one switch or a tree of them: give it its program and entries; serve hosts, until interrupted."""
+    from switchsum import __version__
     from switchsum.controller.config import Config
-    from switchsum.controller.switch import Build
 
     log_daemon(verbose=verbose)
     build = read_lanes(lanes) or largest_build(mtu)
-    switch, listen = switch or p4runtime_address(), listen or controller_address()
+    listen = listen or controller_address()
     check_address(listen)
     allow_many_descriptors()
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
-    compiled = p4src.load(build)
-    program = Build(lanes_per_frame=build, device_config=compiled.device_config, p4info=compiled.p4info)
+    several = None if fleet is None else read_fleet(fleet, switch, build)
     config = Config(
-        program=program,
-        switch_address=switch,
+        program=load_program(build),
+        switch_address=several.switches[several.home].p4runtime if several else switch or p4runtime_address(),
+        fabric=several,
         address=Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT),
         growth_bytes=growth_bytes,
         port_frames=port_frames,
@@ -76,6 +81,24 @@ def controller(
         package_version=__version__,
     )
     serve(config, listen, web)
+
+
+def read_fleet(path: Path, switch: str | None, lanes_per_frame: int) -> Fabric:
+    """Read the file of several switches; raises UsageError."""
+    from switchsum.controller import fabric
+
+    if switch is not None:
+        raise UsageError("a controller keeps one --switch or those of a --fleet, not both")
+    return fabric.load(path, lanes_per_frame)
+
+
+def load_program(lanes_per_frame: int) -> Build:
+    """Return a lane build as the controller takes it."""
+    from switchsum import p4src
+    from switchsum.controller.switch import Build
+
+    compiled = p4src.load(lanes_per_frame)
+    return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)
 
 
 def serve(config: Config, listen: str, web: str | None = None) -> None:
@@ -90,7 +113,8 @@ def serve(config: Config, listen: str, web: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # before the controller listens, so that no signal is missed
         signal.signal(number, lambda *_: daemon.stop())
     service = Service(daemon, listen)
-    greet(f"controller at {service.address}, switch at {config.switch_address}")
+    places = ", ".join(switch.p4runtime for switch in config.switches.switches.values())
+    greet(f"controller at {service.address}, switch at {places}")
     pages = None
     try:
         if web is not None:

@@ -10,11 +10,18 @@ from switchsum.cli.builds import AUTO, LanesOption, SlotsOption, read_lanes, rea
 from switchsum.launch.options import Links, RunOptions
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
 
+RATE_MBIT = 1000.0
+"""Of links of a topology by name: what matters is that they are equal."""
+
 
 def run(
     command: Annotated[list[str], typer.Argument(help="What every worker runs, after --.")],
     workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
     switch: Annotated[str, typer.Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded",
+    topology: Annotated[
+        str | None,
+        typer.Option(help="Switches that add in a tree: leaf-spine,4,2,4 or a YAML file; else one switch."),
+    ] = None,
     links: Annotated[Links, typer.Option(help="shm: shared memory; udp: loopback; veth: namespaces.")] = Links.SHM,
     lanes: LanesOption = AUTO,
     slots: SlotsOption = AUTO,
@@ -29,13 +36,14 @@ def run(
     web: Annotated[str | None, typer.Option(help="HOST:PORT at which to serve a live page and metrics.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show what switch and controller log.")] = False,
 ) -> None:
-    """Start a switch, a controller and N workers; end all of them when one fails."""
+    """Start a switch or a tree of them, a controller and N workers; end all of them when one fails."""
     from switchsum.launch import session
 
     options = RunOptions(
         workers=workers,
         command=tuple(command),
         switch=switch,
+        topology=topology,
         links=links,
         lanes_per_frame=read_lanes(lanes),
         slots=read_slots(slots),
@@ -50,4 +58,10 @@ def run(
         web=web,
         verbose=verbose,
     )
-    raise typer.Exit(session.run(options))
+    planned = None
+    if topology is not None:
+        from switchsum.cli.topology import read
+        from switchsum.launch import planning
+
+        planned = planning.plan(read(topology, RATE_MBIT), workers)
+    raise typer.Exit(session.run(options, planned))

@@ -43,6 +43,8 @@ class RunOptions:
     """The command that every worker runs."""
     switch: str = "embedded"
     """`embedded`, `bmv2` (found on PATH), or the path of a simple_switch_grpc."""
+    topology: str | None = None
+    """Switches that add in a tree: a shape by name or a YAML file; None: one switch."""
     links: Links = Links.SHM
     lanes_per_frame: int | None = None
     """Option `--lanes`; None: as many as the links carry (`effective_lanes_per_frame`)."""
@@ -93,10 +95,22 @@ class RunOptions:
         is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
         if is_name and shutil.which(self.switch) is None:
             raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
+        self._check_topology()
         if not self.is_embedded and self.links is not Links.VETH:
             raise UsageError("BMv2 has interfaces only: --links veth")
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
+
+    def _check_topology(self) -> None:
+        """Refuse what a tree of switches does not have; raises UsageError."""
+        if self.topology is None:
+            return
+        if not self.is_embedded:
+            raise UsageError("--topology starts embedded switches; Mininet has BMv2 in trees (docs/mininet.md)")
+        if self.links is Links.VETH:
+            raise UsageError("switches of a --topology are connected by UDP: --links shm or udp, for the workers")
+        if self.pcap is not None:
+            raise UsageError("--pcap is of one switch: leave it or --topology out")
 
     @property
     def effective_lanes_per_frame(self) -> int:

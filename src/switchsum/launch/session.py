@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from switchsum.launch import bmv2, wires
+from switchsum.launch import bmv2, tree, wires
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
@@ -45,10 +45,16 @@ class Switch:
     """Link of the workers, in the form of `switchsum.connect`; None: each worker has a wire of its own."""
     limited: bmv2.Running | None = None
     """The limits of a BMv2; None: it is the embedded switch."""
+    links: tuple[str, ...] = ()
+    """Link of each rank, where switches are a tree; then `p4runtime` is the file of the fleet."""
+
+    def link_of(self, rank: int) -> str:
+        """Return a worker's link."""
+        return self.links[rank] if self.links else self.link or f"packet:{wires.WORKER_INTERFACE}"
 
 
-def run(options: RunOptions) -> int:
-    """Run a job; return the exit code of the first process that failed, or 0."""
+def run(options: RunOptions, planned: tree.TreePlan | None = None) -> int:
+    """Run a job, over one switch or a tree of them; return the exit code of the first process that failed, or 0."""
     path = "" if options.is_embedded else bmv2.find(options.switch)
     for name in (options.profile, options.pcap):
         if name is not None:
@@ -58,7 +64,7 @@ def run(options: RunOptions) -> int:
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
         if options.profile is not None:
             os.environ[PROFILE_VARIABLE] = scratch
-        code = _run(options, path, scratch)
+        code = _run(options, path, scratch, planned)
         if options.profile is not None:
             count = merge(Path(scratch), Path(options.profile))
             sys.stderr.write(f"switchsum: {count:,} trace events are in {options.profile}: see ui.perfetto.dev\n")
@@ -74,7 +80,7 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _run(options: RunOptions, path: str, scratch: str) -> int:
+def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None) -> int:
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
     with Children(scratch) as children:
         laid = []
@@ -84,7 +90,10 @@ def _run(options: RunOptions, path: str, scratch: str) -> int:
                 wires.lay(children, rank, mtu=options.link_mtu, rate=options.rate, off=off)
                 for rank in range(options.workers)
             ]
-        switch = _start_switch(children, options, laid, path, Path(scratch))
+        if planned is not None:
+            switch = _start_tree(children, options, planned, Path(scratch))
+        else:
+            switch = _start_switch(children, options, laid, path, Path(scratch))
         controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller, timeout_s=start_limit(ANSWER_S)) as client:
             client.create_job(
@@ -163,10 +172,23 @@ def _start_switch(
     return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.links}:{place}")
 
 
+def _start_tree(children: Children, options: RunOptions, planned: tree.TreePlan, scratch: Path) -> Switch:
+    """Start the switches of a tree, the first one alone: what it compiles the others find in the cache."""
+    sites = tree.lay_out(planned, options.links, scratch)
+    tree.write_fleet(scratch / "fleet.json", planned, sites)
+    compile_for_workers(children, options.links)
+    for name, site in sites.items():
+        daemon(children, f"switch {name}", site.command(options))
+    return Switch(
+        p4runtime=f"{scratch}/fleet.json", link=None, links=tuple(sites[leaf].link for leaf in planned.leaves)
+    )
+
+
 def _start_controller(
     children: Children, options: RunOptions, switch: Switch, laid: Sequence[wires.Wire], scratch: Path
 ) -> str:
-    command = ["controller", "--listen", f"unix:{scratch}/controller", "--switch", switch.p4runtime]
+    command = ["controller", "--listen", f"unix:{scratch}/controller"]
+    command += ["--fleet" if switch.links else "--switch", switch.p4runtime]
     command += ["--lanes", str(options.effective_lanes_per_frame)]
     if switch.limited is not None:
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
@@ -196,7 +218,7 @@ def _start_worker(
         "SWITCHSUM_CONTROLLER": controller,
         "SWITCHSUM_JOB": JOB,
         LAUNCHER_VARIABLE: "`switchsum run`",
-        "SWITCHSUM_LINK": switch.link or f"packet:{wires.WORKER_INTERFACE}",
+        "SWITCHSUM_LINK": switch.link_of(rank),
         "RANK": str(rank),
         "WORLD_SIZE": str(options.workers),
         "LOCAL_RANK": str(rank),

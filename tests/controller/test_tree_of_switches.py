@@ -1,0 +1,242 @@
+"""A controller of three switches: jobs over a leaf, a root and a leaf, which are restarted while a job runs."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchsum.controller.fabric import Fabric, FabricSwitch, fabric_of_one, load, parse
+from switchsum.controller.job import Job, new_incarnation
+from switchsum.controller.jobs import Jobs
+from switchsum.controller.plan import Identity, Settings, branches_of
+from switchsum.controller.slots import SlotRange
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import LANE_BYTES, Kind
+from switchsum.protocol.wire import Address, parse_frame
+
+from .rig import SWITCH, EmbeddedSwitch, RunningController, Worker, admit, eventually
+
+UP = 4
+"""Port of a leaf towards the root."""
+PLACES = (("left", 1), ("left", 2), ("right", 1))
+"""Switch and port of each rank; the root has its leaves behind ports 1 and 2."""
+BELOW = {"left": 1, "right": 2}
+
+
+def fabric_at(addresses: dict[str, str]) -> Fabric:
+    """Return a root and two leaves."""
+    root = FabricSwitch(p4runtime=addresses["root"], address=SWITCH, ports=BELOW)
+    leaves = {
+        name: FabricSwitch(p4runtime=addresses[name], address=SWITCH, ports={"root": UP}) for name in ("left", "right")
+    }
+    return Fabric(switches={"root": root, **leaves}, parents=dict.fromkeys(leaves, "root"))
+
+
+class Tree:
+    """Three switches, the cables between them, and a controller."""
+
+    def __init__(self, scratch: Path) -> None:
+        self.switches = {}
+        for name in ("root", "left", "right"):
+            (scratch / name).mkdir()
+            self.switches[name] = EmbeddedSwitch(scratch / name)
+        self._scratch = scratch
+        self.running = self._start()
+
+    def _start(self) -> RunningController:
+        fabric = fabric_at({name: switch.address for name, switch in self.switches.items()})
+        return RunningController(fabric.switches["root"].p4runtime, f"unix:{self._scratch}/controller", fabric=fabric)
+
+    def restart_controller(self) -> None:
+        self.running.stop()
+        self.running = self._start()
+
+    def join(self, places: tuple[tuple[str, int], ...] = PLACES) -> list[Worker]:
+        workers = []
+        for rank, (name, port) in enumerate(places):
+            worker = Worker(self.running.client, self.switches[name], rank, size=len(places))
+            worker.port = port
+            workers.append(worker)
+        return workers
+
+    def carry(self) -> dict[str, list[tuple[int, bytes]]]:
+        """Carry frames between switches until none is on its way; return those for workers, by switch."""
+        found: dict[str, list[tuple[int, bytes]]] = {name: [] for name in self.switches}
+        waiting = deque(self.switches)
+        while waiting:
+            name = waiting.popleft()
+            for port, frame in self.switches[name].collect():
+                to = {(leaf, UP): "root" for leaf in BELOW} | {("root", port): leaf for leaf, port in BELOW.items()}
+                if (far := to.get((name, port))) is None:
+                    found[name].append((port, frame))
+                    continue
+                self.switches[far].send(UP if name == "root" else BELOW[name], frame)
+                waiting.append(far)
+        return found
+
+    def sum_of_round(self, workers: list[Worker], number: int) -> dict[tuple[str, int], int]:
+        """Let every worker contribute its rank + 1; return what comes to each place."""
+        for worker in workers:
+            worker.contribute(number, worker.rank + 1)
+        sums = {}
+        for name, frames in self.carry().items():
+            for port, frame in frames:
+                packet = parse_frame(frame)
+                assert packet is not None
+                assert packet.header.kind == Kind.RESULT
+                sums[name, port] = int.from_bytes(packet.payload[:LANE_BYTES], signed=True)
+        return sums
+
+    def close(self) -> None:
+        self.running.stop()
+        for switch in self.switches.values():
+            switch.close()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    """Yield three switches with a controller."""
+    made = Tree(tmp_path)
+    yield made
+    made.close()
+
+
+def create(tree: Tree, workers: int) -> None:
+    tree.running.client.create_job(rpc.CreateJobRequest(job="a", workers=workers, slots=2, timeout_s=600.0))
+
+
+def show(tree: Tree) -> rpc.JobInfo:
+    return tree.running.client.show_job(rpc.JobRequest(job="a"))
+
+
+def test_a_job_goes_on_after_each_switch_and_the_controller_were_restarted(tree: Tree) -> None:
+    create(tree, len(PLACES))
+    workers = tree.join()
+    reply = admit(workers)
+    wanted = dict.fromkeys(PLACES, 1 + 2 + 3)
+    number, loads = reply.first_number, reply.loads
+    assert loads == len(tree.switches)
+    assert tree.sum_of_round(workers, number) == wanted
+    epoch = show(tree).epoch
+    for name in tree.switches:
+        tree.switches[name].restart()
+        loads += 1
+        eventually(lambda: tree.running.client.heartbeat(workers[0].request).loads == loads)  # noqa: B023
+        assert all(worker.ready().admitted for worker in workers)
+        number += 1
+        assert tree.sum_of_round(workers, number) == wanted
+    tree.restart_controller()
+    for worker in workers:
+        worker.client = tree.running.client
+    assert worker.ready().loads == loads
+    assert tree.sum_of_round(workers, number + 1) == wanted
+    job = show(tree)
+    assert (job.state, job.epoch) == ("running", epoch)
+    assert [(member.switch, member.ingress_port) for member in job.members] == list(PLACES)
+    cells = tree.running.client.slots(rpc.SlotsRequest(job="a")).slots
+    assert {cell.switch for cell in cells} == set(tree.switches)
+    counters = {one.rank: one.contributions for one in tree.running.client.statistics().members}
+    assert set(counters) == {0, 1, 2}
+    for worker in workers:
+        worker.client.leave(worker.request)
+    eventually(lambda: show(tree).state == "waiting")
+
+
+def test_the_next_incarnation_begins_beyond_what_every_switch_has_seen(tree: Tree) -> None:
+    create(tree, 2)
+    apart = tree.join((("left", 1), ("right", 1)))
+    number = admit(apart).first_number
+    for step in range(3):
+        assert set(tree.sum_of_round(apart, number + step).values()) == {3}
+    for worker in apart:
+        worker.client.leave(worker.request)
+    together = tree.join((("right", 1), ("right", 2)))  # their switch is the root of this one, and the others have none
+    later = admit(together).first_number
+    assert later == number + 3
+    assert tree.sum_of_round(together, later) == {("right", 1): 3, ("right", 2): 3}
+
+
+def job_at(switches: list[str]) -> Job:
+    """Return a job whose members were seen at these switches."""
+    live = new_incarnation(5, len(switches))
+    for member, name in zip(live.members, switches, strict=True):
+        member.switch, member.address = name, Address(mac=member.rank, ip=member.rank, port=1)
+        member.cookie, member.ingress_port = 7 + member.rank, member.rank
+    slots = SlotRange(first=0, count=1)
+    job = Job(name="a", number=1, workers=len(switches), slots=slots, group=2, timeout_s=1.0, gathering=live)
+    job.live = live
+    return job
+
+
+def lay_out(fabric: Fabric, switches: list[str]) -> dict[str, Any]:
+    job = job_at(switches)
+    assert job.live is not None
+    return branches_of(job, job.live, Settings(identity=Identity(address=SWITCH, growth_bytes=0xFFFF)), fabric)
+
+
+def test_a_job_that_the_switches_have_no_room_for_is_refused_before_anything_is_written() -> None:
+    fabric = fabric_at(dict.fromkeys(("root", "left", "right"), "unix:none"))
+    with pytest.raises(UsageError, match="32 bits"):
+        lay_out(fabric, [*["root"] * 31, "left", "right"])
+    with pytest.raises(UsageError, match=r"'elsewhere'.*--fleet"):
+        lay_out(fabric, ["left", "elsewhere"])
+
+
+def test_cookies_of_switches_are_the_same_each_time_and_change_with_the_members() -> None:
+    fabric = fabric_at(dict.fromkeys(("root", "left", "right"), "unix:none"))
+    found = [lay_out(fabric, ["left", "right"]) for _ in range(2)]
+    assert found[0] == found[1]
+    cookies = {place.cookie for place in found[0]["root"].places}
+    assert len(cookies) == 2
+    others = {place.cookie for place in lay_out(fabric, ["left", "right", "right"])["root"].places}
+    assert not cookies & others
+
+
+def test_one_switch_is_a_fabric_of_one() -> None:
+    fabric = fabric_of_one("unix:none")
+    [branch] = lay_out(fabric, [""] * 3).values()
+    assert branch.above is None
+    assert [(place.rank, place.bit) for place in branch.places] == [(rank, rank) for rank in range(3)]
+    assert Jobs(4, int, int).free_slots == 4
+
+
+ROOT = {"p4runtime": "unix:a", "udp": "127.0.0.1:1"}
+
+
+def test_a_file_of_three_levels(tmp_path: Path) -> None:
+    leaf, inner = ({**ROOT, "above": name} for name in ("inner", "root"))
+    path = tmp_path / "fleet.json"
+    path.write_text(json.dumps({"switches": {"leaf": leaf, "inner": inner, "root": ROOT}, "link_bytes": 9}))
+    fabric = load(path, 256)
+    assert (fabric.home, fabric.most_children, fabric.link_bytes) == ("root", 1, 9)
+    assert fabric.switches["inner"].ports == {"leaf": 1, "root": 1}
+    job = job_at(["leaf", "root"])
+    assert job.live is not None
+    assert fabric.tree_of(job, job.live).levels == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("{", "no JSON"),
+        ("[]", "p4runtime"),
+        ('{"switches": {}}', "p4runtime"),
+        (json.dumps({"switches": {"a": {**ROOT, "above": "b"}}}), "no switch 'b' above"),
+        (json.dumps({"switches": {"a": ROOT, "b": ROOT}}), "a and b have no switch above"),
+        (json.dumps({"switches": {"a": {**ROOT, "above": "b"}, "b": {**ROOT, "above": "a"}}}), "circle: a, b, a"),
+        (json.dumps({"switches": {"a": ROOT, "b": {"p4runtime": "c", "above": "a"}}}), "b: udp is IP:PORT"),
+        (json.dumps({"switches": {"a": {"udp": "x"}}}), "a: p4runtime is"),
+        (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "unknown key 'prot'"),
+        (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port is"),
+        (json.dumps({"switches": {"a": ROOT}, "link_bytes": -1}), "link_bytes"),
+    ],
+)
+def test_a_file_that_makes_no_tree_is_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        parse(text, 256)
