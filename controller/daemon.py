@@ -130,7 +130,12 @@ class Controller(MemberCalls):
         lanes_per_frame = self._config.program.lanes_per_frame
         window = 0 if job.live is None else window_slots(job, *self._frame_limits)
         return views.job_info(
-            job, self._clock(), is_up=self._fleet.is_up, lanes_per_frame=lanes_per_frame, window_slots=window
+            job,
+            self._clock(),
+            is_up=self._fleet.is_up,
+            lanes_per_frame=lanes_per_frame,
+            window_slots=window,
+            tree=[] if job.live is None else self._fabric.pairs_of(job, job.live),
         )
 
     def info(self, _: rpc.Empty) -> rpc.ControllerInfo:

@@ -83,6 +83,11 @@ class Fabric:
         levels = 1 + max(way.index(root) for way in ways)
         return AggregationTree(root=root, rate_mbit=0.0, slots=job.slots.count, levels=levels, parents=parents)
 
+    def pairs_of(self, job: Job, live: Incarnation) -> list[list[str]]:
+        """Return each switch of a job that is below another one, and that one."""
+        parents = self.tree_of(job, live).parents
+        return [[name, parents[name]] for name in self.switches if name in parents]
+
     def _way_up(self, name: str) -> list[str]:
         way = [name]
         while (above := self.parents.get(way[-1])) is not None:

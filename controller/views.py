@@ -21,7 +21,9 @@ from .slots import Cell
 STALLED: Final = "stalled"
 
 
-def job_info(job: Job, now: float, *, is_up: bool, lanes_per_frame: int, window_slots: int) -> rpc.JobInfo:
+def job_info(
+    job: Job, now: float, *, is_up: bool, lanes_per_frame: int, window_slots: int, tree: list[list[str]]
+) -> rpc.JobInfo:
     """Describe a job by its live incarnation or, without one, by the next; while the switch is away it is stalled."""
     shown = job.live or job.gathering
     return rpc.JobInfo(
@@ -36,6 +38,7 @@ def job_info(job: Job, now: float, *, is_up: bool, lanes_per_frame: int, window_
         window_slots=window_slots,
         fits_slots=job.fits_slots,
         timeout_s=job.timeout_s,
+        tree=tree,
         members=[
             rpc.MemberInfo(
                 rank=member.rank,

@@ -218,7 +218,7 @@ class MemberInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
-    """One job as the controller knows it."""
+    """One job as the controller knows it; `tree` has each of its switches below another one, and that one."""
 
     job: str
     number: int
@@ -237,6 +237,7 @@ class JobInfo:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """How long members wait for one another."""
     members: list[MemberInfo] = field(default_factory=list)
+    tree: list[list[str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from switchsum.cli.draw import job_text
 from switchsum.controller.fabric import Fabric, FabricSwitch, fabric_of_one, load, parse
 from switchsum.controller.job import Job, new_incarnation
 from switchsum.controller.jobs import Jobs
@@ -139,6 +140,7 @@ def test_a_job_goes_on_after_each_switch_and_the_controller_were_restarted(tree:
     job = show(tree)
     assert (job.state, job.epoch) == ("running", epoch)
     assert [(member.switch, member.ingress_port) for member in job.members] == list(PLACES)
+    assert job_text(job) == "root\n├── left: ranks 0 1\n└── right: ranks 2"
     cells = tree.running.client.slots(rpc.SlotsRequest(job="a")).slots
     assert {cell.switch for cell in cells} == set(tree.switches)
     counters = {one.rank: one.contributions for one in tree.running.client.statistics().members}
@@ -146,6 +148,7 @@ def test_a_job_goes_on_after_each_switch_and_the_controller_were_restarted(tree:
     for worker in workers:
         worker.client.leave(worker.request)
     eventually(lambda: show(tree).state == "waiting")
+    assert show(tree).tree == []
 
 
 def test_the_next_incarnation_begins_beyond_what_every_switch_has_seen(tree: Tree) -> None:
@@ -159,6 +162,7 @@ def test_the_next_incarnation_begins_beyond_what_every_switch_has_seen(tree: Tre
     together = tree.join((("right", 1), ("right", 2)))  # their switch is the root of this one, and the others have none
     later = admit(together).first_number
     assert later == number + 3
+    assert job_text(show(tree)) == "right: ranks 0 1"
     assert tree.sum_of_round(together, later) == {("right", 1): 3, ("right", 2): 3}
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
     from switchsum.controller.forest import AggregationTree
     from switchsum.controller.topology import Cable, Network
+    from switchsum.protocol.rpc import JobInfo
 
 COLOURS: Final = ("#1b6ca8", "#c8553d", "#3f7d20", "#8e44ad", "#b7950b", "#117a65", "#7b241c", "#34495e")
 """One for each tree, in turn."""
@@ -61,24 +62,37 @@ def capacity(cable: Cable) -> str:
     return f"{cable.free_mbit:g} of {cable.mbit:g} ──" if cable.reserved_mbit else f"{cable.mbit:g} ──"
 
 
-def some(names: Sequence[str]) -> str:
+def some(names: Sequence[str], kind: str = "hosts") -> str:
     """Return names, of many the first and the last."""
-    return " ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} ... {names[-1]} ({len(names)} hosts)"
+    return " ".join(names) if len(names) <= MOST_NAMES else f"{names[0]} ... {names[-1]} ({len(names)} {kind})"
 
 
 def tree_text(network: Network, tree: AggregationTree) -> str:
     """Draw a tree from its root down; the hosts of a switch stand on its line."""
-    hosts = set(network.hosts)
+    return drawn(tree.root, tree.parents, set(network.hosts))
+
+
+def job_text(job: JobInfo) -> str:
+    """Draw the tree of a job that runs: the ranks of a switch stand on its line."""
+    parents = {pair[0]: pair[1] for pair in job.tree}
+    ranks = {f"{member.rank}": member.switch or "the switch" for member in job.members}
+    below = parents or ranks  # of a single switch nothing else is said
+    root = next(above for above in below.values() if above not in below)
+    return drawn(root, parents | ranks, set(ranks), "ranks")
+
+
+def drawn(root: str, parents: Mapping[str, str], hosts: Collection[str], what: str = "") -> str:
+    """Draw a tree from its root down; the hosts of a switch stand on its line, after what they are."""
     children: dict[str, list[str]] = {}
-    for child, parent in tree.parents.items():
+    for child, parent in parents.items():
         children.setdefault(parent, []).append(child)
     lines: list[str] = []
-    waiting = [(tree.root, "", "")]
+    waiting = [(root, "", "")]
     while waiting:
         node, head, indent = waiting.pop()
         below = children.get(node, [])
         own = [child for child in below if child in hosts]
-        lines.append(f"{head}{node}" + (f": {some(own)}" if own else ""))
+        lines.append(f"{head}{node}" + (f": {' '.join([what, some(own, what or 'hosts')]).strip()}" if own else ""))
         inner = [child for child in below if child not in hosts]
         for number, child in reversed(list(enumerate(inner, 1))):
             last = number == len(inner)

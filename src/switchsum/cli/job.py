@@ -65,6 +65,7 @@ def show(name: NameArgument, controller: ControllerOption = CONTROLLER, as_json:
             "rank": member.rank,
             "state": member.state,
             "address": member.address or "-",
+            **({"switch": member.switch or "-"} if job.tree else {}),
             "port": "-" if member.ingress_port < 0 else member.ingress_port,
             "heard_of": "-" if member.last_heartbeat_s < 0 else f"{member.last_heartbeat_s:.1f} s ago",
         }

@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
 from switchsum.cli.topology import MbitOption, SourceArgument, read
 from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.protocol.rpc import JobRequest
 
 if TYPE_CHECKING:
     from switchsum.controller.topology import Network
     from switchsum.controller.trees import Plan
 
-app = typer.Typer(name="tree", help="Plan the trees over which a job is added.", no_args_is_help=True)
+app = typer.Typer(name="tree", help="Plan and show the trees over which a job is added.", no_args_is_help=True)
 
 
 @app.callback()
 def tree() -> None:
-    """Plan the trees over which a job is added."""
+    """Plan and show the trees over which a job is added."""
 
 
 @app.command()
@@ -56,6 +58,25 @@ def plan(
     for number, one in enumerate(found.trees, 1):
         typer.echo(f"\ntree {number}: {one.rate_mbit:.6g} Mbit/s, {one.slots} of {slots} slots, levels: {one.levels}")
         typer.echo(tree_text(network, one))
+
+
+@app.command()
+def show(
+    job: Annotated[str, typer.Argument(help="Name of a job that runs.", metavar="JOB")],
+    controller: ControllerOption = CONTROLLER,
+    as_json: JsonOption = False,
+) -> None:
+    """Draw the tree over which a job is added, with the ranks at each switch."""
+    with connect(controller) as client:
+        found = client.show_job(JobRequest(job=job))
+    if as_json:
+        print_json({"tree": found.tree, "ranks": {member.rank: member.switch for member in found.members}})
+        return
+    if not found.window_slots:
+        raise UsageError(f"job {job!r} has no tree before all of its members have joined: it is {found.state}")
+    from switchsum.cli.draw import job_text
+
+    typer.echo(job_text(found))
 
 
 def members(network: Network, hosts: str | None, job: str | None) -> tuple[str, ...]:
