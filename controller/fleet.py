@@ -125,14 +125,9 @@ class Fleet:
         """Read both versions of slots of each switch."""
         return {name: connection.query(slots) for name, connection in self.connections.items()}
 
-    def count_events(self) -> dict[int, tuple[int, int]]:
-        """Return packets and bytes by reason, of all switches together."""
-        totals: dict[int, tuple[int, int]] = {}
-        for connection in self.connections.values():
-            for reason, (packets, octets) in connection.count_events().items():
-                before = totals.get(reason, (0, 0))
-                totals[reason] = before[0] + packets, before[1] + octets
-        return totals
+    def count_events(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """Return packets and bytes by reason, of each switch."""
+        return {name: connection.count_events() for name, connection in self.connections.items()}
 
     def count_members(self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str]) -> MemberCounts:
         """Return what each member has sent and was sent, given the ranks of each multicast group.

@@ -100,15 +100,34 @@ def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs) -> rpc.SlotList:
     )
 
 
-def statistics(events: Mapping[int, tuple[int, int]], jobs: Iterable[Job], counts: MemberCounts) -> rpc.Statistics:
-    """Describe the counters (packets, bytes) of all reasons, and what each member of `jobs` has sent."""
+def statistics(
+    events: Mapping[str, Mapping[int, tuple[int, int]]], jobs: Iterable[Job], counts: MemberCounts
+) -> rpc.Statistics:
+    """Describe the counters (packets, bytes) of all reasons by switch, and what each member of `jobs` has sent."""
+
+    def total(reason: Reason) -> tuple[int, int]:
+        found = [of_switch.get(reason, (0, 0)) for of_switch in events.values()]
+        return sum(packets for packets, _ in found), sum(octets for _, octets in found)
+
+    def packets(of_switch: Mapping[int, tuple[int, int]], reason: Reason) -> int:
+        return of_switch.get(reason, (0, 0))[0]
+
     return rpc.Statistics(
         counters=[
-            rpc.CounterInfo(reason=reason.name.lower(), packets=packets, bytes=octets)
+            rpc.CounterInfo(reason=reason.name.lower(), packets=count, bytes=octets)
             for reason in Reason
-            for packets, octets in [events.get(reason, (0, 0))]
+            for count, octets in [total(reason)]
         ],
         members=[_member_counters(job, rank, counts) for job in jobs for rank in range(job.workers)],
+        switches=[
+            rpc.SwitchCounters(
+                switch=name,
+                # The contribution that completes a round is counted as that alone.
+                contributions=packets(of_switch, Reason.CONTRIBUTED) + packets(of_switch, Reason.COMPLETED),
+                completed=packets(of_switch, Reason.COMPLETED),
+            )
+            for name, of_switch in events.items()
+        ],
     )
 
 

@@ -319,11 +319,22 @@ class MemberCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchCounters:
+    """What one switch has counted since it got its program; of rounds, those that its own members completed."""
+
+    switch: str
+    contributions: int
+    completed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """The switch's counters."""
 
     counters: list[CounterInfo] = field(default_factory=list)
     members: list[MemberCounters] = field(default_factory=list)
+    switches: list[SwitchCounters] = field(default_factory=list)
+    """The root first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,17 +72,24 @@ def tree_text(network: Network, tree: AggregationTree) -> str:
     return drawn(tree.root, tree.parents, set(network.hosts))
 
 
-def job_text(job: JobInfo) -> str:
-    """Draw the tree of a job that runs: the ranks of a switch stand on its line."""
+def job_text(job: JobInfo, contributions: Mapping[str, int] | None = None) -> str:
+    """Draw the tree of a job that runs: the ranks of a switch, and what it took, stand on its line."""
     parents = {pair[0]: pair[1] for pair in job.tree}
     ranks = {f"{member.rank}": member.switch or "the switch" for member in job.members}
     below = parents or ranks  # of a single switch nothing else is said
     root = next(above for above in below.values() if above not in below)
-    return drawn(root, parents | ranks, set(ranks), "ranks")
+    took = {name or "the switch": f" ({count:,} contributions)" for name, count in (contributions or {}).items()}
+    return drawn(root, parents | ranks, set(ranks), "ranks", took)
 
 
-def drawn(root: str, parents: Mapping[str, str], hosts: Collection[str], what: str = "") -> str:
-    """Draw a tree from its root down; the hosts of a switch stand on its line, after what they are."""
+def drawn(
+    root: str,
+    parents: Mapping[str, str],
+    hosts: Collection[str],
+    what: str = "",
+    notes: Mapping[str, str] | None = None,
+) -> str:
+    """Draw a tree from its root down; the hosts of a switch stand on its line, after what they are, and its note."""
     children: dict[str, list[str]] = {}
     for child, parent in parents.items():
         children.setdefault(parent, []).append(child)
@@ -92,7 +99,8 @@ def drawn(root: str, parents: Mapping[str, str], hosts: Collection[str], what: s
         node, head, indent = waiting.pop()
         below = children.get(node, [])
         own = [child for child in below if child in hosts]
-        lines.append(f"{head}{node}" + (f": {' '.join([what, some(own, what or 'hosts')]).strip()}" if own else ""))
+        names = f": {' '.join([what, some(own, what or 'hosts')]).strip()}" if own else ""
+        lines.append(f"{head}{node}{names}{(notes or {}).get(node, '')}")
         inner = [child for child in below if child not in hosts]
         for number, child in reversed(list(enumerate(inner, 1))):
             last = number == len(inner)

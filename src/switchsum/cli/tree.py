@@ -66,17 +66,20 @@ def show(
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the tree over which a job is added, with the ranks at each switch."""
+    """Draw the tree over which a job is added: the ranks at each switch, and how many contributions it took."""
     with connect(controller) as client:
         found = client.show_job(JobRequest(job=job))
+        counted = client.statistics().switches
+    contributions = {one.switch: one.contributions for one in counted}
     if as_json:
-        print_json({"tree": found.tree, "ranks": {member.rank: member.switch for member in found.members}})
+        ranks = {member.rank: member.switch for member in found.members}
+        print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions})
         return
     if not found.window_slots:
         raise UsageError(f"job {job!r} has no tree before all of its members have joined: it is {found.state}")
     from switchsum.cli.draw import job_text
 
-    typer.echo(job_text(found))
+    typer.echo(job_text(found, contributions))
 
 
 def members(network: Network, hosts: str | None, job: str | None) -> tuple[str, ...]:
