@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,7 @@ from .conftest import RANKS, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch.hooks import CompressedHook  # noqa: E402  (it needs torch)
-from switchsum.torch.work import Completer  # noqa: E402
+from switchsum.torch.work import RELIEF_S, Completer  # noqa: E402
 
 dist = torch.distributed
 OP = dist.ReduceOp
@@ -191,6 +192,55 @@ def test_a_callback_may_wait_for_another_collective(groups: list[Any]) -> None:
         return [future.wait()[0].item() for future in chained]
 
     assert on_all(groups, call) == [[9.0, 18.0, 27.0, 36.0]] * RANKS
+
+
+def test_collectives_of_callbacks_begin_in_the_order_of_the_works(groups: list[Any]) -> None:
+    # The first callback of one rank is late, as it is on a busy machine; the others' callbacks are not held up.
+    chained_to = threading.Event()
+
+    def call(group: Any) -> list[float]:
+        def again(future: Any, bucket: int) -> Any:
+            if group.rank() == 1 and bucket == 0:
+                time.sleep(6 * RELIEF_S)
+            return group.allreduce([future.value()[0]], options()).get_future().wait()[0]
+
+        if group.rank() == 0:
+            chained_to.wait(patience(20))
+        begun = [group.allreduce([torch.full((3000,), float(bucket + 1))], options()) for bucket in range(4)]
+        chained = [work.get_future().then(partial(again, bucket=bucket)) for bucket, work in enumerate(begun)]
+        if group.rank() == 1:
+            chained_to.set()
+        return [future.wait()[0].item() for future in chained]
+
+    assert on_all(groups, call) == [[9.0, 18.0, 27.0, 36.0]] * RANKS
+
+
+def test_collectives_of_callbacks_begin_when_the_backward_pass_is_over(groups: list[Any]) -> None:
+    # One rank's second gradient is late: its first one is summed by then, and on the other ranks it is not.  One rank's
+    # future is asked for when its sum is there.
+    def call(group: Any) -> list[float]:
+        chained: list[Any] = []
+
+        def again(future: Any) -> Any:
+            return group.allreduce([future.value()[0]], options()).get_future().wait()[0]
+
+        def begin(gradient: Any) -> None:
+            if group.rank() == 1 and chained:
+                time.sleep(6 * RELIEF_S)
+            work = group.allreduce([gradient.clone()], options())
+            while group.rank() == 1 and not chained and not work.is_completed():
+                time.sleep(0)
+            chained.append(work.get_future().then(again))
+
+        values = torch.ones(3000, requires_grad=True)
+        inner = values * 1.0
+        outer = inner * 2.0
+        inner.register_hook(begin)
+        outer.register_hook(begin)
+        (outer * 3.0).sum().backward()
+        return [future.wait()[0].item() for future in chained]
+
+    assert on_all(groups, call) == [[27.0, 54.0]] * RANKS
 
 
 def test_a_callback_may_wait_for_a_collective_that_was_begun_after_its_own(groups: list[Any]) -> None:

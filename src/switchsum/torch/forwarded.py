@@ -14,7 +14,7 @@ from torch.distributed import distributed_c10d as c10d
 from switchsum.torch.detours import Detours
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import is_away
-from switchsum.torch.work import SwitchWork
+from switchsum.torch.work import SwitchWork, keep_order
 
 Tensors = Sequence[torch.Tensor]
 
@@ -109,6 +109,7 @@ class Forwarded(dist.ProcessGroup):
         raise NotImplementedError("monitored_barrier: use barrier(), whose time-out names the missing ranks")
 
     def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
+        keep_order()
         self._passed += 1
         call = getattr(self._gloo, name)
         if not any(is_away(tensor) for tensor in tensors_in(arguments)):

@@ -36,7 +36,7 @@ from switchsum.torch.operators import Reduction, choose
 from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.signals import calm
 from switchsum.torch.tensors import Staged, empty, hand_out, join, room, same_size, stage
-from switchsum.torch.work import Completer, SwitchWork
+from switchsum.torch.work import Completer, SwitchWork, keep_order
 
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM
@@ -110,6 +110,7 @@ class SwitchGroup(Forwarded):
 
         Raises what joining the job failed with, every time.
         """
+        keep_order()
         with self._connecting:
             if self._refusal is not None:
                 raise self._refusal.with_traceback(None)

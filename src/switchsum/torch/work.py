@@ -27,6 +27,8 @@ RELIEF_S: Final = 0.05
 STOP_S: Final = 5.0
 """How long callbacks that are running may keep a group from ending."""
 _NO_GRAPH_TASK: Final = -1
+_callbacks_of = threading.local()
+"""Its `completer`, in the threads of one."""
 
 
 def in_backward() -> bool:
@@ -44,6 +46,13 @@ def raise_when_due(error: BaseException) -> None:
         raise error
 
     engine.queue_callback(lambda: engine.queue_callback(last))  # behind DDP's own
+
+
+def keep_order() -> None:
+    """Call before a collective is begun: in a callback it waits until what must come first on all ranks has begun."""
+    completer: Completer | None = getattr(_callbacks_of, "completer", None)
+    if completer is not None:
+        completer.keep_order()
 
 
 def future_for(tensors: Sequence[torch.Tensor]) -> Future[Any]:
@@ -81,6 +90,16 @@ class SwitchWork(dist.Work):
         """What `wait` does its waiting in."""
         self._told: threading.Event | None = None
         """Set when the future has its value; None outside of backward passes."""
+        self.backward_is_over = threading.Event()
+        """Set when no collective of the backward pass is to come that its future was asked for in."""
+        self.backward_is_over.set()
+        self.is_chained = threading.Event()
+        """Set when the caller that asked for the future in a backward pass has chained its callbacks."""
+        self.is_chained.set()
+        self._relief_at = 0.0
+        """When the future is told though that is not known."""
+        self.number = 0
+        """How many works of the group were begun before it; the completer's."""
 
     def complete(self, is_patient: Callable[[], bool] = lambda: True) -> None:
         """Wait for the results and put them where they belong; once, whichever thread comes first.
@@ -104,8 +123,9 @@ class SwitchWork(dist.Work):
                 self.hold_back(error)
                 if again >= MOST_AGAIN:
                     self._error, self._done = error, True
-        if self._done:
-            self._tell()
+        if self._done and (self.completer is None or self.completer.is_stopped):
+            self.is_chained.set()
+            self.tell()
 
     def _is_interrupted(self) -> bool:
         """Whether the caller's thread is in the midst of completing it, so that this is a signal handler."""
@@ -129,9 +149,14 @@ class SwitchWork(dist.Work):
             self._error = error
         self._done = True
 
-    def _tell(self) -> None:
-        """Let the future have its value."""
+    def tell(self) -> None:
+        """Let the future have its value, which runs the callbacks: the completer's, for it keeps their order.
+
+        Not while a backward pass has yet to chain them: then they would run in its midst, and on some ranks only.
+        """
         with self._lock:
+            if not self.is_chained.is_set() and time.monotonic() < self._relief_at:
+                return
             ended, self._ended = self._ended, None
         if ended is not None:
             ended.set_result(None)
@@ -180,7 +205,11 @@ class SwitchWork(dist.Work):
     def _make_future(self) -> Future[list[torch.Tensor]]:
         with self._lock:
             if self._future is None:
-                self._told = threading.Event() if in_backward() else None
+                if in_backward():
+                    self._told = threading.Event()
+                    self.backward_is_over.clear()
+                    self.is_chained.clear()
+                    self._relief_at = time.monotonic() + RELIEF_S
                 self._ended = future_for(self._tensors)
                 # An exception that is set on a future is a mere value to C++; one that a callback raises is an error.
                 self._future = self._ended.then(self._outcome)
@@ -188,13 +217,16 @@ class SwitchWork(dist.Work):
                     # DDP waits for the future when the backward pass is over, in C++, and cannot go on after what a
                     # signal handler raises there: so this waits before it.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-            future = self._future
-        if self._done:
-            self._tell()
-        return future
+                if self._done and self.completer is not None and self.completer.keeps_turn(self):
+                    self.completer.tell_in_turn(self)
+                elif self._done:
+                    self.tell()  # nothing is chained to it yet
+            return self._future
 
     def _end_backward(self) -> None:
         """Wait until the completer, which keeps the order of callbacks, has told the future."""
+        self.backward_is_over.set()
+        self.is_chained.set()
         for _ in range(MOST_AGAIN):
             try:
                 self._wait_for_completer()
@@ -227,6 +259,21 @@ class SwitchWork(dist.Work):
         return self._done
 
     @property
+    def is_done(self) -> bool:
+        """Whether the results are where they belong, or the collective has failed."""
+        return self._done
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there is no future that waits for its value."""
+        return self._ended is None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a future."""
+        return self._future is not None
+
+    @property
     def has_future(self) -> bool:
         """Whether callbacks may run when it is completed."""
         return self._ended is not None
@@ -253,19 +300,25 @@ class Completer:
     """Completes works whose collectives have ended, so that futures need no thread that waits for them.
 
     Works are completed in the order in which they were begun, one by one: what is chained to a future may begin
-    further collectives, and these must come in the same order on all ranks.  A callback that waits for what comes after
-    it would wait for ever; so another thread goes on when one has not come back from its callbacks for RELIEF_S.
+    further collectives, and these must come in the same order on all ranks, for ranks' collectives are matched by it.
+    A callback that waits for what comes after it would wait for ever; so another thread goes on when one has not come
+    back from its callbacks for RELIEF_S.  Whether that one waits or only sleeps for want of a processor is not to be
+    known.  So callbacks on the other thread may do all but begin collectives: `keep_order` lets them wait until the
+    earlier callbacks have come back.  For the same reason those of a backward pass wait for its end, in which the last
+    of its own collectives has been begun.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._turn = threading.Condition()
         self._works: deque[SwitchWork] = deque()
+        self._begun = 0
         self._threads: set[threading.Thread] = set()
         self._idle = 0
-        self._busy_since: float | None = None
-        """When the thread whose turn it is began with its work; None: it is the next one's turn."""
-        self._holder: object = None
+        self._running: dict[threading.Thread, SwitchWork] = {}
+        """Works whose callbacks have not come back, in the order of the works."""
+        self._latest_since = 0.0
+        """When the last of them was taken."""
         self.is_stopped = False
         self._spawn()
 
@@ -274,12 +327,46 @@ class Completer:
         with self._turn:
             if work.completer is None:  # else a signal handler has interrupted this, and it is called again
                 self._works.append(work)
-                work.completer = self
+                work.completer, work.number = self, self._begun
+                self._begun += 1
+                if not self.is_own_thread():
+                    for earlier in (*self._works, *self._running.values()):
+                        earlier.is_chained.set()
         last.add_done_callback(lambda _: self._notify(work))
+
+    def keeps_turn(self, work: SwitchWork) -> bool:
+        """Whether callbacks of a work that is done must wait for a backward pass or for callbacks of earlier works."""
+        if not work.is_chained.is_set():
+            return True
+        with self._turn:
+            return not self.is_own_thread() and self._has_earlier(work, lambda one: one.is_asked)
+
+    def tell_in_turn(self, work: SwitchWork) -> None:
+        """Tell a work's future, which was asked for when the work was done already."""
+        with self._turn:
+            if work not in self._works and work not in self._running.values():
+                self._works.append(work)
+                self._works = deque(sorted(self._works, key=lambda one: one.number))
+                self._turn.notify_all()
+
+    def keep_order(self) -> None:
+        """Wait, in a callback that is about to begin a collective, until those that must come before it have begun."""
+        with self._turn:
+            work = self._running.get(threading.current_thread())
+        if work is None:
+            return
+        while not self.is_stopped and not work.backward_is_over.wait(RELIEF_S):
+            pass
+        with self._turn:
+            while not self.is_stopped and self._has_earlier(work):
+                self._turn.wait()
+
+    def _has_earlier(self, work: SwitchWork, counts: Callable[[SwitchWork], bool] = lambda _: True) -> bool:
+        return any(one.number < work.number and counts(one) for one in (*self._running.values(), *self._works))
 
     def is_own_thread(self) -> bool:
         """Whether the caller is a callback of a future that this completer has completed."""
-        return threading.current_thread() in self._threads
+        return getattr(_callbacks_of, "completer", None) is self
 
     def stop(self) -> None:
         """Complete what has ended, and end the threads."""
@@ -294,7 +381,7 @@ class Completer:
     def _notify(self, work: SwitchWork) -> None:
         with self._turn:
             work.has_ended = True
-            self._turn.notify()
+            self._turn.notify_all()
 
     def _spawn(self) -> None:
         thread = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -302,12 +389,21 @@ class Completer:
         thread.start()
 
     def _run(self) -> None:
+        _callbacks_of.completer = self
         while (work := self._take()) is not None:
             work.complete(functools.partial(self._waits_for, work))
-            with self._turn:
-                if self._holder is work:  # else another thread has gone on meanwhile
-                    self._holder, self._busy_since = None, None
-                    self._turn.notify()
+            while True:
+                with self._turn:
+                    if self._idle == 0 and work.has_future:
+                        self._spawn()  # there must be one to go on if this work's callbacks do not come back
+                if work.is_done:  # else a signal handler waits for what comes after it
+                    work.is_chained.wait(RELIEF_S)
+                    work.tell()
+                with self._turn:
+                    if work.is_told or not work.is_done:  # else its future was asked for just now
+                        del self._running[threading.current_thread()]
+                        self._turn.notify_all()
+                        break
             del work  # its tensors are not kept while there is nothing to do
         self._threads.discard(threading.current_thread())
 
@@ -328,17 +424,15 @@ class Completer:
                         return None
                     self._turn.wait(patience_s)
                 work = self._works.popleft()
-                self._holder, self._busy_since = work, time.monotonic()
+                self._running[threading.current_thread()], self._latest_since = work, time.monotonic()
             finally:
                 self._idle -= 1
-            if self._idle == 0 and work.has_future:
-                self._spawn()  # there must be one to go on if this work's callbacks do not come back
             return work
 
     def _patience_s(self) -> float | None:
         """Return for how long the first work must wait for its turn, 0 if not at all, None if it has not ended."""
         if not self._works or not self._works[0].has_ended:
             return None
-        if self._busy_since is None:
+        if not self._running:
             return 0
-        return max(0.0, self._busy_since + RELIEF_S - time.monotonic())
+        return max(0.0, self._latest_since + RELIEF_S - time.monotonic())
