@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
 from switchsum.protocol.wire import Address, parse_ip
 
 from .branch import Branch
@@ -61,6 +62,11 @@ class Fabric:
         return next(iter(self.switches))
 
     @property
+    def most_workers(self) -> int:
+        """Most workers of a job: what the bitmaps of all switches have room for, beside the switches below."""
+        return min(MOST_WORKERS, MAX_WORKERS * len(self.switches) - len(self.parents))
+
+    @property
     def most_children(self) -> int:
         """Most switches that are below one switch."""
         above = list(self.parents.values())
@@ -87,6 +93,14 @@ class Fabric:
         """Return each switch of a job that is below another one, and that one."""
         parents = self.tree_of(job, live).parents
         return [[name, parents[name]] for name in self.switches if name in parents]
+
+    def places_at(self, job: Job, live: Incarnation, switch: str) -> list[int]:
+        """Return the rank at each place of a switch's bitmaps, -1 for a switch below; nothing if all are ranks."""
+        tree = self.tree_of(job, live)
+        if len(switches_of(tree)) == 1:
+            return []
+        here = [member.rank for member in live.members if member.switch == switch]
+        return here + [-1] * sum(above == switch and child in self.switches for child, above in tree.parents.items())
 
     def _way_up(self, name: str) -> list[str]:
         way = [name]

@@ -69,8 +69,10 @@ class Jobs:
         draw_nonce: Callable[[], int],
         draw_cookie: Callable[[], int],
         draw_epoch: Callable[[], int] = lambda: 1,
+        most_workers: int = MAX_WORKERS,
     ) -> None:
         self.total_slots = total_slots
+        self._most_workers = most_workers
         self.last_number = 0
         """Number of the newest job; numbers of removed jobs are not used again soon."""
         self._draw_nonce = draw_nonce
@@ -399,8 +401,8 @@ class Jobs:
             member.connections, member.has_attended = 0, False
 
     def _check_size(self, workers: int, slots: int) -> None:
-        if not 1 <= workers <= MAX_WORKERS:
-            raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {workers}")
+        if not 1 <= workers <= self._most_workers:
+            raise UsageError(f"a job has 1 to {self._most_workers} workers, not {workers}")
         if not 1 <= slots <= self.total_slots:
             raise UsageError(f"a job has 1 to {self.total_slots} slots, not {slots}")
 

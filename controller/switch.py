@@ -228,6 +228,8 @@ class Switch:
         """Yield index, and group, rank and reason, of the cells that may be counted in."""
         size = self._schema.counter_size(MEMBER_EVENTS)
         for group, ranks in groups.items():
+            if ranks > MAX_WORKERS:  # ranks 0 and 32 share cells
+                continue
             for rank in range(ranks):
                 first = (group * MAX_WORKERS + rank) * REASONS
                 if first < size:

@@ -90,7 +90,7 @@ class Upkeep:
         config = self._config
         self._is_fresh = True
         draw_nonce, draw_cookie, draw_epoch = (partial(secrets.randbits, bits) for bits in (64, 64, 16))
-        self._jobs = Jobs(config.program.total_slots, draw_nonce, draw_cookie, draw_epoch)
+        self._jobs = Jobs(config.program.total_slots, draw_nonce, draw_cookie, draw_epoch, self._fabric.most_workers)
         self._settings = Settings(
             identity=Identity(
                 address=config.address, growth_bytes=self._config.limits(self._fleet.limits).growth_bytes

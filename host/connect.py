@@ -183,6 +183,7 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
         switch_timeout_s=settings.switch_timeout_s,
         checksum=settings.checksum,
         seed=settings.seed,
+        places=tuple(ready.places),
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 

@@ -37,6 +37,8 @@ NO_BLOCK: Final = 0xFFFF_FFFF
 
 MAX_WORKERS: Final = 32
 """Members of a job at one switch: one bit each in the bitmap."""
+MOST_WORKERS: Final = 1024
+"""Of a job over a tree of switches."""
 
 ETHERNET_BYTES: Final = 14
 IPV4_BYTES: Final = 20

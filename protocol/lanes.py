@@ -36,6 +36,11 @@ MIN_SCALE_BITS: Final = 2
 """Lane formats that leave a value fewer bits than this are refused when a job is made."""
 
 
+def holds(workers: int, lane_bits: int) -> bool:
+    """Return whether lanes of `lane_bits` leave each of so many workers bits enough."""
+    return ((1 << (lane_bits - 1)) - 1) // workers >= (1 << MIN_SCALE_BITS) - 1
+
+
 def full_scale(workers: int, lane_bits: int) -> int:
     """Return what lanes of `lane_bits` are scaled to, so that the sum of `workers` fits; raises UsageError.
 
@@ -44,7 +49,7 @@ def full_scale(workers: int, lane_bits: int) -> int:
     if lane_bits == WIDE_BITS:
         return 1 << (lane_bits - 1) >> (workers - 1).bit_length()
     scale = ((1 << (lane_bits - 1)) - 1) // workers
-    if scale < (1 << MIN_SCALE_BITS) - 1:
+    if not holds(workers, lane_bits):
         raise UsageError(f"{lane_bits}-bit lanes leave too few bits for the sum of {workers} workers")
     return scale
 

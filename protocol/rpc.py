@@ -93,6 +93,8 @@ class ReadyReply:
     """Number of the first round in every slot."""
     window_slots: int = 0
     """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
+    places: list[int] = field(default_factory=list)
+    """The rank at each place of the bitmaps of the member's switch, -1 for another switch; none: places are ranks."""
     loads: int = 0
     """How often the switch has been given its program; a larger number later means that it was restarted."""
 
@@ -166,7 +168,7 @@ class CreateJobRequest:
 
     job: str
     workers: int
-    """World size, 1 to 32."""
+    """World size, 1 to 32, over several switches to 1,024."""
     slots: int | None = None
     """Slots to reserve; None: as many as the members keep in flight, at most `MOST_IN_FLIGHT`."""
     timeout_s: float = DEFAULT_TIMEOUT_S

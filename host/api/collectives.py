@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
+from switchsum.protocol.frame import MAX_WORKERS
 
 from ..engine.exact import most_values
 from ..engine.operation import SKIP_ZEROS, Operation, check
@@ -116,7 +117,7 @@ def allreduce(array: Array, how: Options, place: CollectiveCalls | None = None) 
 
 def is_exact(array: Array, operator: str, lanes: str, place: CollectiveCalls) -> bool:
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
-    adds = operator in ("sum", "average") and lanes == "int32"
+    adds = operator in ("sum", "average") and lanes == "int32" and place.world_size <= MAX_WORKERS
     return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes_per_frame)
 
 

@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from switchsum.native.memory import address_of
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import NO_BLOCK, LaneFormat
+from switchsum.protocol.frame import MAX_WORKERS, NO_BLOCK, LaneFormat
 
 from .exact import most_values
-from .kernels import EXACT, has_marks
+from .kernels import BFLOAT16, EXACT, FLOAT16, FLOAT32, has_marks
 from .operation import Operation
 from .state import OPERATION
 
@@ -30,6 +30,10 @@ class Prepared:
     def __init__(self, operation: Operation, lanes_per_frame: int, world_size: int) -> None:
         """Prepare an operation for frames of so many 32-bit lanes; raises UsageError."""
         per_block = lanes_per_frame * LaneFormat.INT32.bits // operation.format.bits
+        if world_size > MAX_WORKERS and operation.code in (FLOAT32, FLOAT16, BFLOAT16):
+            from switchsum.protocol.world import check_lanes  # noqa: PLC0415
+
+            check_lanes(operation.lanes, world_size)
         if operation.code == EXACT:
             per_block = most_values(lanes_per_frame)
         if per_block == 0:

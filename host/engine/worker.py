@@ -23,27 +23,17 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.memory import address_of
-from switchsum.protocol.errors import (
-    TIMEOUT_OPTIONS,
-    CollectiveTimeout,
-    NotAdmitted,
-    OperationMismatch,
-    SwitchLost,
-    SwitchsumError,
-    UsageError,
-)
-from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, MAX_WORKERS, Reason, padding_bytes, payload_bytes
-from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
+from switchsum.protocol.errors import SwitchLost, SwitchsumError, UsageError
+from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, MOST_WORKERS, padding_bytes, payload_bytes
+from switchsum.protocol.lanes import NOT_FINITE, full_scale, holds, step
 from switchsum.protocol.wire import Address, lower_headers
 
 from . import machine
 from .events import Failed, Finished, Outcome
 from .operation import FLOAT_LANES, Operation
 from .prepared import Prepared
-from .state import CORE, OPERATION, OPERATIONS, Count, Failure, Phase, State, allocate
+from .state import CORE, OPERATION, OPERATIONS, Count, State, allocate
 
-SILENT_PROBES = 4
-"""A switch that has answered none of so many probes in a row is taken to be away."""
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
 
@@ -70,7 +60,9 @@ class EngineConfig:
     rank: int
     """0 to world_size - 1."""
     world_size: int
-    """1 to 32."""
+    """1 to 1,024."""
+    places: tuple[int, ...] = ()
+    """The rank at each place of the bitmaps of this member's switch, -1 for other switches; empty: the ranks."""
     job: int
     """Number of the job."""
     epoch: int
@@ -117,8 +109,8 @@ class Engine:
 
         `pushed` is how many frames were handed over to the transport before.  Raises UsageError.
         """
-        if not 0 <= config.rank < config.world_size <= MAX_WORKERS:
-            raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MAX_WORKERS} workers, from 0")
+        if not 0 <= config.rank < config.world_size <= MOST_WORKERS:
+            raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MOST_WORKERS} workers, from 0")
         if config.window_slots < 1 or len(frames) < 2 * config.window_slots:
             raise UsageError(f"{config.window_slots} slots need two rows each; the frame store has {len(frames)}")
         frame_bytes = FRAME_BYTES + payload_bytes(config.lanes_per_frame)
@@ -175,6 +167,8 @@ class Engine:
     def _fill_tables(self) -> None:
         config, core = self._config, self._state.core[0]
         for lane_format in FLOAT_LANES.values():
+            if not holds(config.world_size, lane_format.bits):
+                continue  # an operation with such lanes is refused
             for exponent in range(NOT_FINITE):
                 scale = full_scale(config.world_size, lane_format.bits) * 2.0 ** (126 - max(exponent, 1))
                 core["scales"][lane_format][exponent] = scale
@@ -319,11 +313,16 @@ class Engine:
         elif self._operations:
             self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
             if self._silence_s >= self._config.timeout_s and self._error is None:
-                self._error = self._timeout()
+                from .giving_up import timed_out  # noqa: PLC0415
+
+                self._error = timed_out(self._config, self._state)
         self._listen(now)
         self._polled_at = now
         if words[_FAILURE] and self._error is None:
-            self._error = self._failure()
+            from .giving_up import refused  # noqa: PLC0415
+
+            operation, _ = self._operations[int(self._state.core[0]["failed"])]
+            self._error = refused(self._config, self._state, operation)
 
     def _listen(self, now: float) -> None:
         """Give the switch up when it answers nothing: it holds up a repeat even while it waits for others."""
@@ -402,36 +401,6 @@ class Engine:
             self._events.append(Failed(error=self._error))
             self._told = True
         return self._events
-
-    def _failure(self) -> SwitchsumError:
-        core = self._state.core[0]
-        operation = self._operations[int(core["failed"])][0]
-        if core["failure"] == Failure.MISMATCH:
-            own = f"{operation.name} (number {int(core['failed'])} of its communicator)"
-            text = f"another rank issued another operation than rank {self._config.rank}'s {own}"
-            return OperationMismatch(text, own)
-        return NotAdmitted(f"the switch refuses contributions of rank {self._config.rank}: {_name(core['reason'])}")
-
-    def _timeout(self) -> SwitchsumError:
-        """Say whom the slots wait for, as far as the switch has told."""
-        slots = self._state.slots
-        held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
-        seconds = f"{self._config.timeout_s:g} s"
-        if not len(held) or self._state.core[0]["silent"] > SILENT_PROBES:
-            return SwitchLost(f"no answer from the switch for {seconds}{TIMEOUT_OPTIONS}")
-        seen = int(np.bitwise_and.reduce(held["seen"]))
-        missing = [rank for rank in range(self._config.world_size) if not seen >> rank & 1]
-        names = ", ".join(map(str, missing))
-        return CollectiveTimeout(
-            f"no progress for {seconds}: the switch waits for rank {names}{TIMEOUT_OPTIONS}", missing
-        )
-
-
-def _name(reason: int) -> str:
-    try:
-        return Reason(reason).name.lower().replace("_", " ")
-    except ValueError:
-        return f"reason {reason}"
 
 
 __all__ = ["Count", "Engine", "EngineConfig"]

@@ -426,7 +426,14 @@ def test_a_transport_may_take_a_part_of_the_queue() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"rank": 2}, {"rank": -1}, {"world_size": 33}, {"window_slots": 0}, {"window_slots": 9}, {"lanes_per_frame": 99}],
+    [
+        {"rank": 2},
+        {"rank": -1},
+        {"world_size": 1025},
+        {"window_slots": 0},
+        {"window_slots": 9},
+        {"lanes_per_frame": 99},
+    ],
     ids=str,
 )
 def test_configurations_that_cannot_work_are_refused(change: dict[str, int]) -> None:

@@ -17,6 +17,7 @@ from switchsum.protocol.errors import (
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.tree import Tree
 
 RNG = np.random.default_rng(11)
 
@@ -128,3 +129,22 @@ def test_a_switch_that_refuses_is_reported() -> None:
     with pytest.raises(NotAdmitted, match="not admitted"):
         cluster.run(lambda: False)
     assert switch.events[Reason.NOT_ADMITTED] > 0
+
+
+@pytest.mark.parametrize(
+    ("absent", "said", "ranks"),
+    [(2, "the switch waits for rank 2 (", (2,)), (0, "the switch waits for ranks at other switches", ())],
+)
+def test_over_a_tree_ranks_at_the_own_switch_are_named_and_others_are_not_guessed(
+    absent: int, said: str, ranks: tuple[int, ...]
+) -> None:
+    config = ClusterConfig(workers=4, timeout_s=2.0, at_leaf=2)
+    cluster = Cluster(config, switch=Tree(config, leaves=2))
+    for rank in {0, 1, 2, 3} - {absent}:
+        cluster.submit(rank, np.ones(100, np.float32))
+    with pytest.raises(CollectiveTimeout):
+        cluster.run(lambda: False)
+    found = errors(cluster, limit_s=4.0)[3]
+    assert isinstance(found, CollectiveTimeout)
+    assert said in str(found)
+    assert found.missing == ranks

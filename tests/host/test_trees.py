@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.protocol.errors import OperationMismatch
+from switchsum.protocol.errors import OperationMismatch, UsageError
 from switchsum.protocol.frame import Reason
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
@@ -104,3 +104,40 @@ def test_switches_that_are_cleared_are_filled_again(cleared: str) -> None:
     expected = arrays(TYPES[0], 900)
     Cluster(config).allreduce(expected)
     assert [array.tobytes() for array in given] == [array.tobytes() for array in expected]
+
+
+MANY = 64
+
+
+def sums_of_many(tree: Tree, config: ClusterConfig, given: list[npt.NDArray[Any]], operator: str) -> set[bytes]:
+    mine = [array.copy() for array in given]
+    Cluster(config, switch=tree, seed=3).allreduce(mine, operator)
+    return {array.tobytes() for array in mine}
+
+
+@pytest.mark.parametrize("dtype", [TYPES[0], np.dtype(np.int16)], ids=str)
+def test_64_workers_get_right_sums_and_the_same_bits_over_trees_of_two_and_three_levels(dtype: np.dtype[Any]) -> None:
+    config = ClusterConfig(workers=MANY)
+    random = np.random.default_rng(1)
+    if dtype.kind == "i":  # a leaf's partial sum overflows, and that of all does not
+        signs = [1 if rank < MANY // 2 else -1 for rank in range(MANY)]
+        given = [(random.integers(2000, 2100, 130) * sign).astype(dtype) for sign in signs]
+        expected = sum(array.astype(np.int64) for array in given)
+        tolerance = 0.0
+    else:
+        given = [(random.normal(size=130) * 1000).astype(dtype) for _ in range(MANY)]
+        expected = sum(array.astype(np.float64) for array in given)
+        tolerance = 1e-2
+    shapes: list[dict[str, Any]] = [{"leaves": 4}, {"leaves": 8, "inner": 2}, {"leaves": 4, "loss": 0.05, "seed": 2}]
+    found = set().union(*(sums_of_many(Tree(config, **shape), config, given, "sum") for shape in shapes))
+    assert len(found) == 1
+    assert np.abs(np.frombuffer(found.pop(), dtype) - expected).max() <= tolerance
+    assert sums_of_many(Tree(config, leaves=8, inner=2), config, given, "max") == {np.max(given, axis=0).tobytes()}
+
+
+@pytest.mark.parametrize(("lanes", "others"), [("int8", "at most 42 workers.*'int32' or 'int16'")])
+def test_lanes_that_do_not_hold_the_sum_of_so_many_are_refused_and_others_named(lanes: str, others: str) -> None:
+    config = ClusterConfig(workers=MANY)
+    cluster = Cluster(config, switch=Tree(config, leaves=4))
+    with pytest.raises(UsageError, match=others):
+        cluster.allreduce([np.ones(9, np.float32) for _ in range(MANY)], lanes=lanes)

@@ -111,7 +111,7 @@ def test_others_are_asked_for_by_a_variable(
 def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_LANES", "int4")
     with pytest.raises(UsageError, match="SWITCHSUM_LANES is 'int4': it must be one of int32, int16, int8"):
-        asked_for()
+        asked_for(2)
 
 
 @pytest.mark.parametrize(

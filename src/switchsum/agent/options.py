@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import MAX_WORKERS
+from switchsum.protocol.frame import MOST_WORKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +28,8 @@ def read_ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) >= MAX_WORKERS:
-            raise UsageError(f"ranks are written 2, 0-3 or 0,4-7, below {MAX_WORKERS}, not {text!r}")
+        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) >= MOST_WORKERS:
+            raise UsageError(f"ranks are written 2, 0-3 or 0,4-7, below {MOST_WORKERS}, not {text!r}")
         ranks.extend(range(int(first), int(last or first) + 1))
     if not ranks or len(set(ranks)) != len(ranks):
         raise UsageError(f"every rank once, and at least one, not {text!r}")

@@ -13,7 +13,7 @@ from switchsum.cli.output import JsonOption, print_json, print_records
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, persist
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import MAX_WORKERS
+from switchsum.protocol.frame import MOST_WORKERS
 
 app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
 
@@ -24,7 +24,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Even if the job has 
 @app.command()
 def create(
     name: NameArgument,
-    workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32.")],
+    workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32, over a tree to 1,024.")],
     slots: SlotsOption = AUTO,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that members wait for one another.")
@@ -98,8 +98,8 @@ def remove(name: NameArgument, force: ForceOption = False, controller: Controlle
 
 def check_workers(workers: int) -> None:
     """Refuse a world size out of range, before the command waits for a controller; raises UsageError."""
-    if not 1 <= workers <= MAX_WORKERS:
-        raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {workers}")
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"a job has 1 to {MOST_WORKERS} workers, not {workers}")
 
 
 def _print_jobs(jobs: Sequence[rpc.JobInfo], *, as_json: bool) -> None:

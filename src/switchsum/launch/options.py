@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
+from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_WORKERS
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -38,7 +38,7 @@ class RunOptions:
     """One job on one machine."""
 
     workers: int
-    """World size, 1 to 32."""
+    """World size, 1 to 32, over a tree to 1,024."""
     command: tuple[str, ...]
     """The command that every worker runs."""
     switch: str = "embedded"
@@ -73,8 +73,10 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         """Refuse options that exclude each other or are out of range; raises UsageError."""
-        if not 1 <= self.workers <= MAX_WORKERS:
-            raise UsageError(f"a job has 1 to {MAX_WORKERS} workers, not {self.workers}")
+        most = MAX_WORKERS if self.topology is None else MOST_WORKERS
+        if not 1 <= self.workers <= most:
+            hint = "" if self.topology else ": --topology for a tree of switches with more"
+            raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
         if self.lanes_per_frame is not None and self.lanes_per_frame not in LANE_BUILDS:

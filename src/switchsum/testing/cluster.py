@@ -33,6 +33,8 @@ class ClusterConfig:
     """A job on the virtual network."""
 
     workers: int = 4
+    at_leaf: int = 0
+    """Workers at each leaf, where the switch is a tree that they are told of; 0: places in bitmaps are ranks."""
     lanes_per_frame: int = 8
     window_slots: int = 8
     first_slot: int = 5
@@ -90,6 +92,9 @@ class ClusterConfig:
             switch_timeout_s=self.switch_timeout_s,
             checksum=self.checksum,
             seed=self.rounding_seed,
+            places=tuple(one for one in range(self.workers) if one // self.at_leaf == rank // self.at_leaf)
+            if self.at_leaf
+            else (),
         )
 
 

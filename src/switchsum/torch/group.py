@@ -76,7 +76,7 @@ class SwitchGroup(Forwarded):
         devices (`cpu`, `cuda`) that are not this one's.
         """
         super().__init__(rank, size)  # the form that can be subclassed
-        self.lanes = asked_for()
+        self.lanes = asked_for(size)
         """What sums of floats in large tensors are to travel as; None: what suits their dtype."""
         self._store = store
         self._connect = connect

@@ -1,0 +1,57 @@
+"""Why an operation was given up, in words: most jobs never need them, so that they are imported when one does."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SwitchLost,
+    SwitchsumError,
+)
+from switchsum.protocol.frame import Reason
+
+from .prepared import Prepared
+from .state import Failure, Phase, State
+from .worker import EngineConfig
+
+SILENT_PROBES = 4
+"""A switch that has answered none of so many probes in a row is taken to be away."""
+
+
+def refused(config: EngineConfig, state: State, operation: Prepared) -> SwitchsumError:
+    """Say why the switch has refused an operation."""
+    core = state.core[0]
+    if core["failure"] == Failure.MISMATCH:
+        own = f"{operation.name} (number {int(core['failed'])} of its communicator)"
+        return OperationMismatch(f"another rank issued another operation than rank {config.rank}'s {own}", own)
+    return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['reason'])}")
+
+
+def timed_out(config: EngineConfig, state: State) -> SwitchsumError:
+    """Say whom the slots wait for, as far as the switch has told."""
+    slots = state.slots
+    held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
+    seconds = f"{config.timeout_s:g} s"
+    if not len(held) or state.core[0]["silent"] > SILENT_PROBES:
+        return SwitchLost(f"no answer from the switch for {seconds}{TIMEOUT_OPTIONS}")
+    seen = int(np.bitwise_and.reduce(held["seen"]))
+    places = config.places or range(config.world_size)
+    missing = [rank for place, rank in enumerate(places) if not seen >> place & 1]
+    ranks = [rank for rank in missing if rank >= 0]
+    names = [f"rank {', '.join(map(str, ranks))}"] if ranks else []
+    if -1 in missing or not missing:  # what other switches wait for is not in the bitmaps of this one
+        names.append("ranks at other switches, which `switchsum slots` shows")
+    return CollectiveTimeout(
+        f"no progress for {seconds}: the switch waits for {' and '.join(names)}{TIMEOUT_OPTIONS}", ranks
+    )
+
+
+def _name(reason: int) -> str:
+    try:
+        return Reason(reason).name.lower().replace("_", " ")
+    except ValueError:
+        return f"reason {reason}"
