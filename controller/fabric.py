@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
-from switchsum.protocol.wire import Address, parse_ip
+from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 from .branch import Branch
 from .forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
@@ -29,8 +29,7 @@ ONLY: Final = ""
 UDP_PORT: Final = 1
 """Number of the embedded switch's port that is a UDP socket, where it has no interfaces."""
 LAST_PORT: Final = 510
-NOWHERE: Final = Address(mac=0, ip=0, port=0)
-_KEYS: Final = {"p4runtime", "udp", "port", "above"}
+_KEYS: Final = {"p4runtime", "udp", "port", "ports", "stations", "above"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,11 @@ class FabricSwitch:
     p4runtime: str
     """Address of its P4Runtime server, host:port or unix:path."""
     address: Address | None = None
-    """From where other switches get its frames; None: there are none."""
+    """From where other switches get its frames; None: from the address that all switches have for workers."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """Its port towards each switch beside it in the tree."""
+    stations: Mapping[int, int] = field(default_factory=dict)
+    """Its port towards each Ethernet address that is known from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,17 +110,24 @@ class Fabric:
         return way
 
     def branches(
-        self, job: Job, live: Incarnation, seats: Sequence[Seat], *, growth_bytes: int, record: bytes
+        self,
+        job: Job,
+        live: Incarnation,
+        seats: Sequence[Seat],
+        *,
+        own: Address,
+        growth_bytes: int,
+        record: bytes,
     ) -> dict[str, Branch]:
         """Return each switch's part in a job; raises UsageError where a bitmap is too short.
 
-        `seats` are the members by rank.
+        `seats` are the members by rank, `own` is the address that all switches have for workers.
         """
         tree = self.tree_of(job, live)
         names = switches_of(tree)
         sites = {
             name: Site(
-                address=self.switches[name].address or NOWHERE,
+                address=self.switches[name].address or own,
                 ports=self.switches[name].ports,
                 lanes_per_frame=self.lanes_per_frame,
                 total_slots=job.slots.end,
@@ -185,16 +193,35 @@ def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str]) -> Fa
             raise UsageError(f"switch {name}: unknown key {key!r}: a switch has {', '.join(sorted(_KEYS))}")
     if not isinstance(given.get("p4runtime"), str):
         raise UsageError(f"switch {name}: p4runtime is the address of its P4Runtime server")
-    port, address = given.get("port", UDP_PORT), None
-    if not _is_natural(port) or port > LAST_PORT:
+    port, ports = given.get("port", UDP_PORT), given.get("ports")
+    if not _is_port(port):
         raise UsageError(f"switch {name}: port is the number of its port towards other switches, not {port!r}")
-    if near:
+    if ports is None:
+        ports = dict.fromkeys(near, port)
+    elif not isinstance(ports, dict) or not all(map(_is_port, ports.values())) or not set(near) <= ports.keys():
+        raise UsageError(f"switch {name}: ports has a port's number for each switch beside it: {', '.join(near)}")
+    address = None
+    if near and (given.get("udp") is not None or given.get("ports") is None):
         host, _, number = str(given.get("udp")).rpartition(":")
         try:
             address = Address(mac=0, ip=parse_ip(host), port=int(number))
         except ValueError as error:
             raise UsageError(f"switch {name}: udp is IP:PORT, as other switches reach it: {error}") from error
-    return FabricSwitch(p4runtime=given["p4runtime"], address=address, ports=dict.fromkeys(near, port))
+    return FabricSwitch(
+        p4runtime=given["p4runtime"],
+        address=address,
+        ports={far: ports[far] for far in near},
+        stations=_read_stations(name, given.get("stations", {})),
+    )
+
+
+def _read_stations(name: str, given: object) -> dict[int, int]:
+    try:
+        if isinstance(given, dict) and all(map(_is_port, given.values())):
+            return {parse_mac(mac): port for mac, port in given.items()}
+    except ValueError:
+        pass
+    raise UsageError(f"switch {name}: stations has a port's number for each Ethernet address, not {given!r}")
 
 
 def _check_parents(names: Sequence[str], parents: Mapping[str, Any]) -> None:
@@ -211,6 +238,10 @@ def _check_parents(names: Sequence[str], parents: Mapping[str, Any]) -> None:
             way.append(parents[way[-1]])
             if way[-1] in way[:-1]:
                 raise UsageError(f"switches are above one another in a circle: {', '.join(way)}")
+
+
+def _is_port(value: Any) -> bool:
+    return _is_natural(value) and value <= LAST_PORT
 
 
 def _is_natural(value: Any) -> bool:

@@ -174,6 +174,7 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
     )
     stations = {member.address.mac: member.ingress_port for member in members if member.address}
     stations.update(settings.stations if is_home else {})  # what the user has configured wins
+    stations.update(fabric.switches[name].stations)
     for mac, port in stations.items():
         yield Entry(
             table=STATIONS,
@@ -241,6 +242,7 @@ def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric)
         job,
         live,
         [_seat(job, live, member) for member in live.members],
+        own=settings.identity.address,
         growth_bytes=settings.identity.growth_bytes,
         record=_pack(job=job.name, epoch=live.epoch),
     )

@@ -109,9 +109,6 @@ def statistics(
         found = [of_switch.get(reason, (0, 0)) for of_switch in events.values()]
         return sum(packets for packets, _ in found), sum(octets for _, octets in found)
 
-    def packets(of_switch: Mapping[int, tuple[int, int]], reason: Reason) -> int:
-        return of_switch.get(reason, (0, 0))[0]
-
     return rpc.Statistics(
         counters=[
             rpc.CounterInfo(reason=reason.name.lower(), packets=count, bytes=octets)
@@ -120,12 +117,7 @@ def statistics(
         ],
         members=[_member_counters(job, rank, counts) for job in jobs for rank in range(job.workers)],
         switches=[
-            rpc.SwitchCounters(
-                switch=name,
-                # The contribution that completes a round is counted as that alone.
-                contributions=packets(of_switch, Reason.CONTRIBUTED) + packets(of_switch, Reason.COMPLETED),
-                completed=packets(of_switch, Reason.COMPLETED),
-            )
+            rpc.SwitchCounters(switch=name, contributions=of_switch.get(Reason.CONTRIBUTED, (0, 0))[0])
             for name, of_switch in events.items()
         ],
     )

@@ -4,9 +4,10 @@ This is the only file that imports Mininet.  `mn` runs under the system's Python
 imports needs only the standard library.  Switches and controllers are started as commands, from the folder
 SWITCHSUM_BIN or else from ``.venv/bin`` beside this folder.
 
-Each switch has a controller of its own, which forwards ordinary traffic along one spanning tree.  One switch, in the
-middle, also adds: the environment of every host names that switch's controller, the job ``mininet`` and a rank.  So
-``h1 switchsum job list`` and, on all hosts, ``python train.py`` work without options.
+One controller keeps all switches.  They forward ordinary traffic along one spanning tree and add along it, too: a
+switch that has hosts sends one contribution for all of them to the one above it.  The environment of every host names
+the controller, the job ``mininet`` and a rank.  So ``h1 switchsum job list`` and, on all hosts, ``python train.py``
+work without options.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from mininet.topo import Topo
 
 HERE = Path(sys._getframe().f_code.co_filename).resolve().parent  # mn runs this file by exec, without a __file__
 if TYPE_CHECKING:
-    from mininet.daemons import Daemon, free_port, run_folder
+    from mininet import trees
+    from mininet.daemons import Daemon, compile_for_hosts, free_port, run_folder
 
     from switchsum import topologies
 else:
     sys.path.insert(0, str(HERE))
     import topologies
-    from daemons import Daemon, free_port, run_folder
+    import trees
+    from daemons import Daemon, compile_for_hosts, free_port, run_folder
 
 CLONE_BIN = HERE.parent / ".venv" / "bin"
 INSTALLED_BIN = HERE.parents[2] / "bin"  # a wheel installs this file as share/switchsum/mininet of its environment
@@ -46,7 +49,7 @@ BIN = Path(
 ).absolute()
 JOB = "mininet"
 TRAINING = "python examples/digits.py"
-MAX_WORKERS = 32
+MAX_WORKERS = 32  # at one switch
 MIN_MTU = 1500
 HEADERS_BYTES = 90  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); an MTU does not count the first of them
 READY_S = 60.0  # longest silence of a daemon that starts; what it says while it compiles begins it anew
@@ -55,9 +58,6 @@ READY_S = 60.0  # longest silence of a daemon that starts; what it says while it
 BUCKET = {"use_tbf": True, "latency_ms": 1000}
 # Offloads leave checksums unfinished, for a network card that does not exist; and they halve BMv2's receive ring.
 OFFLOADS = ("tx", "tso", "gso", "gro")
-
-
-compilers: dict[str, subprocess.Popen[bytes]] = {}
 
 
 class Survey:
@@ -74,8 +74,10 @@ class Survey:
                         if isinstance(far, Switch):
                             waiting.append(far)
         # The order must not depend on the switch where the survey starts: all switches have to find the same tree.
-        self.nodes = {name: nodes[name] for name in sorted(nodes, key=in_order)}
-        self.links = [links[key] for key in sorted(links, key=lambda key: (in_order(key[0]), in_order(key[1])))]
+        self.nodes = {name: nodes[name] for name in sorted(nodes, key=trees.in_order)}
+        self.links = [
+            links[key] for key in sorted(links, key=lambda key: (trees.in_order(key[0]), trees.in_order(key[1])))
+        ]
         switches = [name for name, one in self.nodes.items() if isinstance(one, Switch)]
         self.topology = topologies.Topology(
             hosts=tuple(name for name in self.nodes if name not in switches),
@@ -93,6 +95,7 @@ class Survey:
         self.root = min(chosen, default="") or topologies.center(self.topology)
         tree = topologies.spanning_tree(self.topology, self.root)
         self.routes = topologies.routes(self.topology, tree)
+        self.parents = trees.parents_of({link: self.topology.links[link].ends for link in sorted(tree)}, self.root)
 
     def workers(self) -> list[Any]:
         """Return the hosts in the order of ranks; other nodes with one link, such as Mininet's NAT, get no rank."""
@@ -103,35 +106,56 @@ class Survey:
         ends = self.links[link].intf1, self.links[link].intf2
         return next(end for end in ends if end.node.name == name)
 
-    def mac(self, place: int | str) -> str:
-        """Return the Ethernet address of a host, given by the index of its link, or of a switch, given by its name."""
-        if isinstance(place, str):
-            return self.switch_address(place)[0]
+    def mac(self, place: int) -> str:
+        """Return the Ethernet address of a host, given by the index of its link."""
         link = self.links[place]
         host = link.intf1 if link.intf1.node.name in self.topology.hosts else link.intf2
         return str(host.MAC())
 
-    def switch_address(self, name: str) -> tuple[str, str]:
-        """Return the Ethernet and IPv4 address of a switch; IPv4 addresses are the last ones of the hosts' network."""
-        index = self.topology.switches.index(name) + 1
+    def switch_address(self) -> tuple[str, str]:
+        """Return the Ethernet and IPv4 address that all switches answer for, the last one of the hosts' network."""
         network = ipaddress.ip_network("10.0.0.0/8")
         for host in self.topology.hosts:
             first = self.nodes[host].defaultIntf()
             if first is not None and first.IP():
                 network = ipaddress.ip_network(f"{first.IP()}/{first.prefixLen}", strict=False)
                 break
-        return f"02:00:00:00:{0xFE00 + index >> 8:02x}:{index & 0xFF:02x}", str(network.broadcast_address - index)
+        return "02:00:00:00:fe:01", str(network.broadcast_address - 1)
 
-    def stations(self, name: str) -> list[str]:
-        """Return the stations of a switch, MAC@PORT: all hosts and all other switches."""
-        at = self.nodes[name]
-        return [
-            f"{self.mac(route.to)}@{at.ports[self.interface(route.link, name)]}" for route in self.routes[name]
-        ]  # fmt: skip
+    def port(self, link: int, name: str) -> int:
+        """Return the number of a link's port at a switch."""
+        return int(self.nodes[name].ports[self.interface(link, name)])
+
+    def stations(self, name: str) -> dict[str, int]:
+        """Return the ports of a switch to all hosts, by Ethernet address."""
+        return {
+            self.mac(route.to): self.port(route.link, name) for route in self.routes[name] if isinstance(route.to, int)
+        }
+
+    def write_fleet(self, path: Path) -> None:
+        """Write what the controller must know of the switches."""
+        reached = [self.root, *self.parents]
+        p4runtime = {name: self.nodes[name].p4runtime for name in reached}
+        stations = {name: self.stations(name) for name in reached}
+        trees.write_fleet(path, self.root, self.parents, p4runtime, self.port, stations)
+
+    def leaves(self) -> list[tuple[Any, int, str]]:
+        """Return each host that has a rank with its link, and the switch at the other end."""
+        found = []
+        for host in self.workers():
+            for index, link in enumerate(self.topology.links):
+                if host.name in link.ends:
+                    found.append((host, index, next(end for end in link.ends if end != host.name)))
+                    break
+        return found
+
+    def adding(self) -> list[str]:
+        """Return the switches that add for the hosts, the topmost first."""
+        return trees.adding(self.parents, [leaf for _, _, leaf in self.leaves()], self.root)
 
 
 class SwitchsumSwitch(Switch):  # type: ignore[misc]
-    """The embedded switch with a controller of its own: ``--switch switchsum[,lanes=2048][,adds=s2]``."""
+    """The embedded switch: ``--switch switchsum[,lanes=2048][,adds=s2]``, of which s2 is the root of the tree."""
 
     def __init__(self, name: str, lanes: int = 256, adds: str = "", **params: Any) -> None:
         if not (BIN / "switchsum").exists():
@@ -141,7 +165,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         self.lanes = lanes
         self.adds = adds
         self.folder = run_folder()
-        self.controller_address = f"unix:{self.folder}/{name}"
+        self.controller_address = f"unix:{self.folder}/controller"  # all switches have one controller
         self.p4runtime = f"unix:{self.folder}/{name}.p4runtime"  # does not change if the switch is started again
         self.running: Daemon | None = None
         self.controller: Daemon | None = None
@@ -151,7 +175,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         return [str(BIN / "switchsum-bmv2")]
 
     def start(self, _controllers: object = None) -> None:
-        """Start the switch, and its controller unless that still runs; it then gives the switch its entries again."""
+        """Start the switch; the controller, if it runs already, gives it its entries again."""
         if self.running is not None and not self.running.has_ended():
             return
         command = [*self.binary(), "--no-p4", "--log-level", "off"]
@@ -161,16 +185,6 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
                 command += ["-i", f"{port}@{interface.name}"]
         command += ["--", "--grpc-server-addr", self.p4runtime, "--cpu-port", "255"]
         self.running = Daemon(self.name, command, self.folder / f"{self.name}.log")
-        if self.controller is None:
-            survey = Survey(self)
-            mac, ip = survey.switch_address(self.name)
-            command = [str(BIN / "switchsum"), "controller", "--listen", self.controller_address]
-            command += ["--switch", self.p4runtime, "--lanes", str(self.lanes), "--mac", mac, "--ip", ip]
-            for station in survey.stations(self.name):
-                command += ["--station", station]
-            name = f"{self.name}'s controller"
-            self.controller = Daemon(name, command, self.folder / f"{self.name}.controller.log")
-            self.cmd(f"export PATH={BIN}:$PATH SWITCHSUM_CONTROLLER={self.controller_address}")
 
     def prepare(self, link: Any) -> None:
         """Turn off the offloads at both ends of a link, and set an MTU that fits our frames."""
@@ -182,25 +196,11 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
     @classmethod
     def batchStartup(cls, switches: tuple[SwitchsumSwitch, ...]) -> tuple[SwitchsumSwitch, ...]:
         """Wait until all of Mininet's switches of this class are ready; they were started one after the other."""
-        began_s = time.monotonic()
-        for switch in switches:
-            running, controller = switch.running, switch.controller
-            assert running is not None
-            assert controller is not None
-            while not controller.is_ready(wait_s=0.1):
-                before = running.progress
-                running.is_ready(wait_s=0.0)  # reads what the switch says while it compiles, which sets `heard_s`
-                if running.progress != before:
-                    info(f"\n{switch.name} is {running.progress}")
-                    compile_for_hosts(switch.folder)
-                broken = [daemon for daemon in (running, controller) if daemon.has_ended()]
-                heard_s = max(began_s, running.heard_s, controller.heard_s)
-                if broken or time.monotonic() > heard_s + READY_S:
-                    give_up(Survey(switch).nodes, [*broken, controller][0].explain())
         survey = Survey(switches[0])
-        adding = survey.nodes[survey.root]
-        if adding in switches:
-            prepare_hosts(survey, adding)
+        ours = [one for one in survey.nodes.values() if isinstance(one, SwitchsumSwitch)]
+        if switches[0].controller is None and all(one.running is not None for one in ours):
+            await_controller(ours, begin_controller(survey, ours))
+            prepare_hosts(survey, ours[0])
         return switches
 
     @classmethod
@@ -215,7 +215,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         return switches
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Stop the switch; also its controller, unless the interfaces stay: then the switch may be started again."""
+        """Stop the switch; also the controller, unless the interfaces stay: then the switch may be started again."""
         if self.running is not None:
             self.running.stop()
             self.running = None
@@ -239,36 +239,67 @@ class Bmv2Switch(SwitchsumSwitch):
         return ["chrt", "--batch", "0", "simple_switch_grpc", "--thrift-port", str(free_port())]
 
 
-def compile_for_hosts(folder: Path) -> None:
-    """Compile the kernels of hosts at the same time as the switches compile; called only if these have to."""
-    if "hosts" not in compilers:
-        command = ["setpriv", "--pdeathsig", "KILL", "--", str(BIN / "switchsum"), "warm", "--workers"]
-        with (folder / "hosts.log").open("ab") as output:
-            compilers["hosts"] = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-            )
+def begin_controller(survey: Survey, ours: list[SwitchsumSwitch]) -> Daemon:
+    """Start the controller of all switches, which must be ours and have the same lanes."""
+    first = ours[0]
+    others = [name for name in survey.topology.switches if not isinstance(survey.nodes[name], SwitchsumSwitch)]
+    apart = [name for name in survey.topology.switches if name not in {survey.root, *survey.parents}]
+    lanes = {one.lanes for one in ours}
+    if others or apart or len(lanes) > 1:
+        reason = (
+            f"{others[0]} is none of ours" if others else f"no link leads to {apart[0]}" if apart else "lanes differ"
+        )
+        give_up(survey.nodes, f"the switches make no tree: {reason}")
+    fleet = first.folder / "fleet.json"
+    survey.write_fleet(fleet)
+    mac, ip = survey.switch_address()
+    command = [str(BIN / "switchsum"), "controller", "--listen", first.controller_address, "--fleet", str(fleet)]
+    command += ["--lanes", str(first.lanes), "--mac", mac, "--ip", ip]
+    controller = Daemon("the controller", command, first.folder / "controller.log")
+    for one in ours:
+        one.controller = controller
+        one.cmd(f"export PATH={BIN}:$PATH SWITCHSUM_CONTROLLER={one.controller_address}")
+    return controller
 
 
-def prepare_hosts(survey: Survey, adding: SwitchsumSwitch) -> None:
-    """Create the job of all hosts at the switch that adds, and set the hosts' environments for `switchsum.connect`."""
-    hosts = survey.workers()
+def await_controller(ours: list[SwitchsumSwitch], controller: Daemon) -> None:
+    """Wait until the controller has all switches; they were started one after the other."""
+    began_s = time.monotonic()
+    while not controller.is_ready(wait_s=0.1):
+        daemons = [one.running for one in ours if one.running is not None]
+        for one, running in zip(ours, daemons, strict=True):
+            before = running.progress
+            running.is_ready(wait_s=0.0)  # reads what the switch says while it compiles, which sets `heard_s`
+            if running.progress != before:
+                info(f"\n{one.name} is {running.progress}")
+                compile_for_hosts(BIN / "switchsum", one.folder)
+        broken = [daemon for daemon in (*daemons, controller) if daemon.has_ended()]
+        heard_s = max(began_s, controller.heard_s, *(daemon.heard_s for daemon in daemons))
+        if broken or time.monotonic() > heard_s + READY_S:
+            give_up({one.name: one for one in ours}, [*broken, controller][0].explain())
+
+
+def prepare_hosts(survey: Survey, first: SwitchsumSwitch) -> None:
+    """Create the job of all hosts, and set the hosts' environments for `switchsum.connect`."""
+    hosts, names = survey.workers(), survey.adding()
     for rank, host in enumerate(hosts):
-        words = (f"{name}={value}" for name, value in environment(host, rank, len(hosts), adding).items())
+        words = (f"{name}={value}" for name, value in environment(host, rank, len(hosts), first).items())
         host.cmd(f"export {' '.join(words)}")
-    if len(hosts) <= MAX_WORKERS:
+    if len(hosts) <= MAX_WORKERS * len(names):
         command = [str(BIN / "switchsum"), "job", "create", JOB, "--workers", str(len(hosts))]
-        command += ["--controller", adding.controller_address]
+        command += ["--controller", first.controller_address]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             give_up(survey.nodes, done.stderr.strip())
-    info(f"\n*** {adding.name} adds, for job {JOB} of {len(hosts)} hosts; logs are in {adding.folder}\n")
+    who = f"{names[0]} adds" if len(names) == 1 else f"{', '.join(names[1:])} and above them {names[0]} add"
+    info(f"\n*** {who}, for job {JOB} of {len(hosts)} hosts; logs are in {first.folder}\n")
 
 
-def environment(host: Any, rank: int, size: int, adding: SwitchsumSwitch) -> dict[str, str]:
+def environment(host: Any, rank: int, size: int, switch: SwitchsumSwitch) -> dict[str, str]:
     """Return the environment variables with which a host's processes join the job."""
     return {
         "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",
-        "SWITCHSUM_CONTROLLER": adding.controller_address,
+        "SWITCHSUM_CONTROLLER": switch.controller_address,
         "SWITCHSUM_JOB": JOB,
         "SWITCHSUM_LINK": f"packet:{host.defaultIntf().name}",
         "RANK": str(rank),
@@ -278,18 +309,24 @@ def environment(host: Any, rank: int, size: int, adding: SwitchsumSwitch) -> dic
 
 
 def run_on_hosts(net: Any, command: list[str]) -> int:
-    """Run a command on every host as one job; rank 0 has the terminal.  Returns the first exit code that is not 0."""
+    """Run a command on every host as one job; rank 0 has the terminal.  Returns the first exit code that is not 0.
+
+    At its end it says how many contributions each switch took, and how many bytes the links carried up.
+    """
     survey = Survey(net.switches[0])
-    adding = survey.nodes[survey.root]
+    first = survey.nodes[survey.root]
     hosts, processes = survey.workers(), []
+    account = trees.Account(survey, BIN / "switchsum", first.controller_address, JOB)
     try:
         for rank, host in enumerate(hosts):
-            variables = {**os.environ, **environment(host, rank, len(hosts), adding)}
+            variables = {**os.environ, **environment(host, rank, len(hosts), first)}
             output = None if rank == 0 else subprocess.DEVNULL
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
             processes.append(host.popen(guarded, env=variables, cwd=HERE.parent, stdout=output, stderr=None))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(0.05)
+        if not any(codes):
+            info(account.text())
         return next((code if code > 0 else 128 - code for code in codes if code), 0)
     finally:
         for process in processes:
@@ -397,11 +434,6 @@ def refuse_unknown(option: str, ours: dict[str, Any], mininets: str) -> None:
     known = {*ours, *getattr(sys.modules["__main__"], mininets, ours)}
     if name not in known:
         leave(f"{option} {name}: there is none of that name, but {', '.join(sorted(known))}")
-
-
-def in_order(name: str) -> list[tuple[int, str]]:
-    """Return a sort key with which s2 comes before s10."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", name)]
 
 
 switches = {"switchsum": SwitchsumSwitch, "bmv2": Bmv2Switch}

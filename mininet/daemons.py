@@ -19,6 +19,7 @@ STOP_S = 3.0
 
 _folder: Path | None = None
 _ports: set[int] = set()
+_compilers: dict[str, subprocess.Popen[bytes]] = {}
 
 
 class Daemon:
@@ -68,7 +69,9 @@ class Daemon:
         return f"{self.name} {state}: {lines[-1] if lines else 'it said nothing'}"
 
     def stop(self) -> None:
-        """End the process and wait for its end."""
+        """End the process and wait for its end; again, it does nothing."""
+        if self.ready < 0:
+            return
         self.process.terminate()
         try:
             self.process.wait(STOP_S)
@@ -76,6 +79,7 @@ class Daemon:
             self.process.kill()
             self.process.wait()
         os.close(self.ready)
+        self.ready = -1
 
 
 def run_folder() -> Path:
@@ -107,3 +111,13 @@ def free_port() -> int:
         if number not in _ports:
             _ports.add(number)
             return number
+
+
+def compile_for_hosts(command: Path, folder: Path) -> None:
+    """Compile the kernels of hosts at the same time as the switches compile; called only if these have to."""
+    if "hosts" not in _compilers:
+        guarded = ["setpriv", "--pdeathsig", "KILL", "--", str(command), "warm", "--workers"]
+        with (folder / "hosts.log").open("ab") as output:
+            _compilers["hosts"] = subprocess.Popen(
+                guarded, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )

@@ -322,11 +322,11 @@ class MemberCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchCounters:
-    """What one switch has counted since it got its program; of rounds, those that its own members completed."""
+    """What one switch has counted since it got its program."""
 
     switch: str
     contributions: int
-    completed: int
+    """Taken into rounds, of workers and of switches below."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

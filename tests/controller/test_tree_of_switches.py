@@ -230,6 +230,17 @@ def test_a_file_of_three_levels(tmp_path: Path) -> None:
     assert fabric.tree_of(job, job.live).levels == 3
 
 
+def test_switches_with_interfaces_are_known_by_port_and_have_one_address() -> None:
+    root = {"p4runtime": "unix:a", "ports": {"leaf": 7}, "stations": {"02:00:00:00:00:09": 7}}
+    leaf = {"p4runtime": "unix:b", "ports": {"root": 3}, "stations": {"02:00:00:00:00:09": 1}, "above": "root"}
+    fabric = parse(json.dumps({"switches": {"root": root, "leaf": leaf}}), 256)
+    found = lay_out(fabric, ["leaf", "root"])
+    assert found["leaf"].above.address == SWITCH
+    assert found["leaf"].above.port == 3
+    assert [(place.port, place.address == SWITCH) for place in found["root"].places][-1] == (7, True)
+    assert fabric.switches["leaf"].stations == {0x02_00_00_00_00_09: 1}
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -244,6 +255,10 @@ def test_a_file_of_three_levels(tmp_path: Path) -> None:
         (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "unknown key 'prot'"),
         (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port is"),
         (json.dumps({"switches": {"a": ROOT}, "link_bytes": -1}), "link_bytes"),
+        (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {}}}}), "b: ports has.*: a"),
+        (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {"a": "1"}}}}), "b: ports has"),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"nobody": 1}}}}), "a: stations has"),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"02:00:00:00:00:01": 511}}}}), "a: stations has"),
     ],
 )
 def test_a_file_that_makes_no_tree_is_refused_with_the_reason(text: str, reason: str) -> None:

@@ -28,6 +28,8 @@ WORKER = f"train,{sys.executable} tests/mininet/allreduce.py"
 # A network and process namespace for each Mininet: nothing of it meets, or outlives into, the machine's own.
 ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c")
 ENTER = 'mount -t sysfs none /sys && ip link set lo up && "$@"'
+VALUES = 100_000
+"""As many as tests/mininet/allreduce.py adds."""
 SWITCHES = ["switchsum", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 
 Mn = Callable[..., subprocess.CompletedProcess[str]]
@@ -40,6 +42,12 @@ def environment() -> dict[str, str]:
 
 def command(*options: str) -> list[str]:
     return ["mn", "--custom", "mininet/custom.py", *options]
+
+
+def bytes_up(said: str) -> list[int]:
+    """Return what the links carried up, the busiest host's first."""
+    [line] = re.findall(r"bytes up: .*", said)
+    return [int(count.replace(",", "")) for count in re.findall(r" ([\d,]+)(?:;|$)", line)]
 
 
 def alone(script: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -131,20 +139,26 @@ def test_without_compiled_code_mininet_shows_what_it_waits_for(
 
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_a_job_adds_across_two_spines(mn: Mn, switch: str) -> None:
-    script = "s1 switchsum stats --json </dev/null\n"
-    done = mn("--switch", switch, "--topo", "two-spines,1", "--test", "pingall", "--test", WORKER, script=script)
+    script = "s1 switchsum tree show mininet --json </dev/null\n"
+    done = mn("--switch", switch, "--topo", "two-spines,2", "--test", "pingall", "--test", WORKER, script=script)
     assert done.returncode == 0, done.stdout
     assert "0% dropped" in done.stdout
-    assert "s1 adds" in done.stdout
-    assert "2 workers agree" in done.stdout
-    assert '"completed"' in done.stdout, "the fast spine has added"
+    assert "s3, s4 and above them s1 add" in done.stdout
+    assert "4 workers agree" in done.stdout
+    blocks = -(-VALUES // 256)
+    # The slow spine is not in the tree, each leaf has two hosts and the fast spine two leaves.
+    assert f"*** contributions: s1 {2 * blocks}, s3 {2 * blocks}, s4 {2 * blocks}\n" in done.stdout, done.stdout
+    assert '"s2": 0' in done.stdout
+    host, *uplinks = bytes_up(done.stdout)
+    assert len(uplinks) == 2
+    assert all(VALUES * 4 < count < 1.5 * host for count in uplinks), "a leaf's uplink carries what a host's link does"
 
 
 def test_mininets_own_topology_jumbo_frames_slow_links_and_the_exit_code_of_a_job(mn: Mn) -> None:
     options = ("--switch", "switchsum,lanes=2048,adds=s2", "--topo", "linear,2", "--link", "tc,bw=50")
     done = mn(*options, "--test", WORKER, "--test", "train,sh -c 'exit 3'")
     assert "50.00Mbit" in done.stdout
-    assert "s2 adds" in done.stdout, "and not the first one of two in the middle"
+    assert "s1 and above them s2 add" in done.stdout, "and not the first one of two in the middle at the top"
     assert "2 workers agree" in done.stdout, done.stdout
     assert done.returncode == 3, done.stdout
 
