@@ -66,13 +66,13 @@ mutate: $(STAMP) ## change rules of worker, switch and controller on one side al
 	$(BIN)/python -m checks.mutate $(ARGS)
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
-	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py $(ARGS)
+	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py tests/host/test_trees.py $(ARGS)
 
 fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
 	$(BIN)/python -m checks.fuzz --seconds $(or $(SECONDS),3600) $(ARGS)
 
-soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed
+soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed; ARGS='--leaves 2': over a tree
 	$(BIN)/python -m checks.soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
 endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them

@@ -184,6 +184,7 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
         near = [far for far, above in parents.items() if above == name]
         near += [parents[name]] if name in parents else []
         switches[name] = _read_switch(name, given[name], near)
+    _check_apart(switches)
     return Fabric(switches=switches, parents=parents, link_bytes=link_bytes, lanes_per_frame=lanes_per_frame)
 
 
@@ -222,6 +223,22 @@ def _read_stations(name: str, given: object) -> dict[int, int]:
     except ValueError:
         pass
     raise UsageError(f"switch {name}: stations has a port's number for each Ethernet address, not {given!r}")
+
+
+def _check_apart(switches: Mapping[str, FabricSwitch]) -> None:
+    """Raise UsageError if two switches are one, or two switches are behind one port of another."""
+    for what in ("p4runtime", "address"):
+        owners: dict[object, str] = {}
+        for name, switch in switches.items():
+            place = getattr(switch, what)
+            if place is not None and owners.setdefault(place, name) != name:
+                raise UsageError(f"switches {owners[place]} and {name} have the same {what}, {place}")
+    for name, switch in switches.items():
+        # Without interfaces all other switches are behind the UDP socket, and are told apart by address.
+        behind = [far for far in switch.ports if switch.address is None]
+        ports = {switch.ports[far]: far for far in behind}
+        if len(ports) < len(behind):
+            raise UsageError(f"switch {name}: two of {', '.join(behind)} are behind one port")
 
 
 def _check_parents(names: Sequence[str], parents: Mapping[str, Any]) -> None:

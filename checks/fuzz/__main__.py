@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import Final
 
-TARGETS: Final = ("host_frames", "switch_frames", "engines", "programs", "p4runtime_server")
+TARGETS: Final = ("host_frames", "switch_frames", "tree_frames", "engines", "programs", "p4runtime_server")
 LONGEST_INPUT_S: Final = 20
 """An input that takes longer is a hang; loading a program with the compiler takes a second or so."""
 MEMORY_MEGABYTES: Final = 2048

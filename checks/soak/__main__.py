@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from checks.soak.memory import Growth, resident_bytes
-from checks.soak.world import Place, World, leftovers
+from checks.soak.world import Place, TreeWorld, World, leftovers
 from switchsum.launch.children import Children
 from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
+from switchsum.protocol.errors import SwitchLost
 
 SLOTS: Final = 128
 TIMEOUT_S: Final = 10.0
@@ -125,7 +126,11 @@ class Soak:
             job.kill_at_s = job.began_s + self._dice.uniform(0, LATEST_KILL_S)
         slots = self._dice.choice((FEW_SLOTS, SLOTS))
         most = FEW_BLOCKS if slots == FEW_SLOTS else MOST_BLOCKS
-        self._client.create_job(rpc.CreateJobRequest(job=job.name, workers=size, slots=slots, timeout_s=TIMEOUT_S))
+        try:
+            self._client.create_job(rpc.CreateJobRequest(job=job.name, workers=size, slots=slots, timeout_s=TIMEOUT_S))
+        except SwitchLost:  # one that was killed is not back yet
+            self._free += places
+            return
         seed, rounds = self._dice.getrandbits(31), self._dice.randint(1, MOST_ROUNDS)
         self._running[job.name] = job
         self.counts["jobs"] += 1
@@ -215,23 +220,47 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--loss", type=float, default=0.01, help="probability for each frame and direction")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--leaves", type=int, default=0, help="over a tree of so many leaves, which are killed, too")
+    parser.add_argument("--pause", type=float, default=10.0, help="seconds from one death of a switch to the next")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="switchsum-soak-") as scratch, Children() as children:
-        world = World(children, Path(scratch))
+        tree = TreeWorld(children, Path(scratch), options.leaves) if options.leaves else None
+        world = tree or World(children, Path(scratch))
         with ControllerClient(world.controller) as client:
             client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
             soak = Soak(world, client, workers=options.workers, seed=options.seed)
-            _run(soak, options.seconds, options.frames)
+            _run(soak, options.seconds, options.frames, Deaths(tree, options.seed, options.pause) if tree else None)
             soak.finish()
             lost = sum(c.packets for c in client.statistics().counters if c.reason.startswith("lost"))
     soak.problems += [f"left over: {what}" for what in leftovers(world.mark)]
     sys.exit(_judge(soak, lost))
 
 
-def _run(soak: Soak, seconds: float, frames: float) -> None:
+class Deaths:
+    """Kills switches of a tree now and then: a leaf, the root, or both."""
+
+    def __init__(self, world: TreeWorld, seed: int, pause_s: float) -> None:
+        self._world, self._dice, self._pause_s = world, random.Random(seed), pause_s
+        self._next_s = time.monotonic() + pause_s
+
+    def step(self, soak: Soak) -> None:
+        """Kill what is to be killed now."""
+        if time.monotonic() < self._next_s:
+            return
+        leaves = [name for name in self._world.switches if name != "root"]
+        leaf = self._dice.choice(leaves)
+        names = self._dice.choice(([leaf], ["root"], [leaf, "root"]))
+        self._world.kill_switches(names)
+        soak.counts["switches killed"] += len(names)
+        self._next_s = time.monotonic() + self._pause_s
+
+
+def _run(soak: Soak, seconds: float, frames: float, deaths: Deaths | None) -> None:
     began = time.monotonic()
     while (passed := time.monotonic() - began) < seconds or soak.frames < frames:
         soak.is_warm = passed > min(60.0, seconds * WARM_SHARE)
+        if deaths is not None:
+            deaths.step(soak)
         soak.step()
         soak.watch()
 
@@ -241,7 +270,7 @@ def _judge(soak: Soak, lost: int) -> int:
     table = Table("what", "count")
     table.columns[1].justify = "right"
     names = ("jobs", "sums checked", "frames sent", "frames received", "workers killed", "communicators formed anew")
-    for name in (*names, "errors told"):
+    for name in (*names, "switches killed", "errors told"):
         table.add_row(name, f"{soak.counts[name]:,}")
     table.add_row("frames lost on purpose", f"{lost:,}")
     table.add_row("wrong sums", f"{soak.counts['wrong sums']:,}")

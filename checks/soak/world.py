@@ -8,9 +8,11 @@ import queue
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Child, Children
 from switchsum.launch.session import daemon
 
@@ -82,28 +84,84 @@ class World:
         self.controller = f"unix:{scratch}/controller"
         self.reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
         os.environ[MARK] = self.mark
-        self.switch, facts = daemon(
-            children, "switch", ["switch", "--listen", f"unix:{scratch}/p4runtime", "--shm", self.mark]
-        )
+        self._children, self._scratch = children, scratch
+        self.switches: dict[str, Child] = {}
         self.controller_child, _ = daemon(
-            children,
-            "controller",
-            ["controller", "--listen", self.controller, "--switch", str(facts["p4runtime"])],
+            children, "controller", ["controller", "--listen", self.controller, *self._start_switches()]
         )
-        self._environment = {
-            **os.environ,
-            "SWITCHSUM_CONTROLLER": self.controller,
-            "SWITCHSUM_LINK": f"shm:{self.mark}",
-            "OMP_NUM_THREADS": "1",
-        }
+
+    def _start_switches(self) -> list[str]:
+        """Start all switches; return the controller's options."""
+        command = ["switch", "--listen", f"unix:{self._scratch}/p4runtime", "--shm", self.mark]
+        self.switches["switch"], facts = daemon(self._children, "switch", command)
+        return ["--switch", str(facts["p4runtime"])]
+
+    def link(self, index: int) -> str:
+        """Return the link of a place."""
+        return f"shm:{self.mark}"
 
     def place(self, index: int) -> Place:
         """Start a worker."""
-        return Place(index, self._environment, self.reports)
+        environment = {
+            **os.environ,
+            "SWITCHSUM_CONTROLLER": self.controller,
+            "SWITCHSUM_LINK": self.link(index),
+            "OMP_NUM_THREADS": "1",
+        }
+        return Place(index, environment, self.reports)
 
     def daemons(self) -> dict[str, Child]:
-        """Return the processes that live from start to end."""
-        return {"switch": self.switch, "controller": self.controller_child}
+        """Return the processes that live from start to end, by name."""
+        return {**self.switches, "controller": self.controller_child}
+
+
+class TreeWorld(World):
+    """A root and leaves, which are killed and started again."""
+
+    def __init__(self, children: Children, scratch: Path, leaves: int) -> None:
+        self._names = ["root", *(f"leaf{at}" for at in range(leaves))]
+        self._commands: dict[str, list[str]] = {}
+        super().__init__(children, scratch)
+
+    def _start_switches(self) -> list[str]:
+        fleet = {}
+        for name in self._names:
+            p4runtime, udp = f"unix:{self._scratch}/{name}", f"127.0.0.1:{free_port()}"
+            fleet[name] = {"p4runtime": p4runtime, "udp": udp, "above": None if name == "root" else "root"}
+            self._commands[name] = [
+                "switch",
+                "--listen",
+                p4runtime,
+                "--udp",
+                udp,
+                "--shm",
+                f"{self._scratch}/{name}.shm",
+            ]
+            self._start(name)
+        path = self._scratch / "fleet.json"
+        path.write_text(json.dumps({"switches": fleet}))
+        return ["--fleet", str(path)]
+
+    def _start(self, name: str) -> None:
+        self.switches[name], _ = daemon(self._children, name, self._commands[name])
+
+    def link(self, index: int) -> str:
+        """Return the link of a place: places take turns among the leaves."""
+        return f"shm:{self._scratch}/{self._names[1 + index % (len(self._names) - 1)]}.shm"
+
+    def kill_switches(self, names: Sequence[str]) -> None:
+        """Kill switches, all before any is started again."""
+        for name in names:
+            self.switches[name].may_end = True
+            self.switches[name].process.kill()
+            self.switches[name].process.wait()
+        for name in names:
+            (self._scratch / name).unlink(missing_ok=True)
+            self._start(name)
+
+    def daemons(self) -> dict[str, Child]:
+        """Return the controller: switches come and go."""
+        return {"controller": self.controller_child}
 
 
 def leftovers(mark: str) -> list[str]:

@@ -14,10 +14,10 @@ from switchsum.cli.draw import job_text
 from switchsum.controller.fabric import Fabric, FabricSwitch, fabric_of_one, load, parse
 from switchsum.controller.job import Job, new_incarnation
 from switchsum.controller.jobs import Jobs
-from switchsum.controller.plan import Identity, Settings, branches_of
+from switchsum.controller.plan import RECORD_RANK, Identity, Settings, branches_of
 from switchsum.controller.slots import SlotRange
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import NotAdmitted, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Kind
 from switchsum.protocol.wire import Address, parse_frame
 
@@ -171,6 +171,31 @@ def test_the_next_incarnation_begins_beyond_what_every_switch_has_seen(tree: Tre
     assert tree.sum_of_round(together, later) == {("right", 1): 3, ("right", 2): 3}
 
 
+def test_a_job_that_a_bitmap_has_no_room_for_is_refused_and_nothing_is_written(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tree, len(PLACES))
+    before = entries_of(tree)
+    with monkeypatch.context() as patched:
+        patched.setattr("switchsum.controller.forest.MAX_WORKERS", 1)
+        workers = tree.join()
+        with pytest.raises(NotAdmitted, match="switch root has 0 workers and 2 switches below"):
+            admit(workers)
+    assert entries_of(tree) == before
+    assert show(tree).state == "waiting"
+    workers = tree.join()
+    assert tree.sum_of_round(workers, admit(workers).first_number) == dict.fromkeys(PLACES, 6)
+
+
+def entries_of(tree: Tree) -> dict[str, set[str]]:
+    """Return what is on each switch beside the records of jobs, which count refused incarnations."""
+    states = tree.running.controller._fleet.states()
+    return {
+        name: {f"{entry}" for entry in state.entries.values() if entry.match.get("rank") != RECORD_RANK}
+        for name, state in states.items()
+    }
+
+
 def job_at(switches: list[str]) -> Job:
     """Return a job whose members were seen at these switches."""
     live = new_incarnation(5, len(switches))
@@ -219,7 +244,10 @@ ROOT = {"p4runtime": "unix:a", "udp": "127.0.0.1:1"}
 
 
 def test_a_file_of_three_levels(tmp_path: Path) -> None:
-    leaf, inner = ({**ROOT, "above": name} for name in ("inner", "root"))
+    leaf, inner = (
+        {"p4runtime": f"unix:{above}", "udp": f"127.0.0.1:{port}", "above": above}
+        for port, above in ((2, "inner"), (3, "root"))
+    )
     path = tmp_path / "fleet.json"
     path.write_text(json.dumps({"switches": {"leaf": leaf, "inner": inner, "root": ROOT}, "link_bytes": 9}))
     fabric = load(path, 256)
@@ -255,6 +283,26 @@ def test_switches_with_interfaces_are_known_by_port_and_have_one_address() -> No
         (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "unknown key 'prot'"),
         (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port is"),
         (json.dumps({"switches": {"a": ROOT}, "link_bytes": -1}), "link_bytes"),
+        (
+            json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "udp": "127.0.0.1:2", "above": "a"}}}),
+            "a and b have the same p4runtime, unix:a",
+        ),
+        (
+            json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "p4runtime": "unix:b", "above": "a"}}}),
+            "a and b have the same address, 127.0.0.1:1",
+        ),
+        (
+            json.dumps(
+                {
+                    "switches": {
+                        "a": {"p4runtime": "unix:a", "ports": {"b": 1, "c": 1}},
+                        "b": {"p4runtime": "unix:b", "ports": {"a": 1}, "above": "a"},
+                        "c": {"p4runtime": "unix:c", "ports": {"a": 1}, "above": "a"},
+                    }
+                }
+            ),
+            "a: two of b, c are behind one port",
+        ),
         (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {}}}}), "b: ports has.*: a"),
         (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {"a": "1"}}}}), "b: ports has"),
         (json.dumps({"switches": {"a": {**ROOT, "stations": {"nobody": 1}}}}), "a: stations has"),

@@ -8,12 +8,17 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from switchsum.protocol.errors import OperationMismatch, UsageError
 from switchsum.protocol.frame import Reason
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum.testing.tree import Tree
+
+from .checks import check_sums
+from .test_terrible_network import EXAMPLES, LINKS, draw_arrays
 
 WORKERS = 8
 TYPES = [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint8)]
@@ -141,3 +146,46 @@ def test_lanes_that_do_not_hold_the_sum_of_so_many_are_refused_and_others_named(
     cluster = Cluster(config, switch=Tree(config, leaves=4))
     with pytest.raises(UsageError, match=others):
         cluster.allreduce([np.ones(9, np.float32) for _ in range(MANY)], lanes=lanes)
+
+
+@settings(max_examples=max(5, EXAMPLES // 9))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    links=st.lists(LINKS, min_size=4, max_size=4),
+    shape=st.sampled_from([(2, 0), (4, 0), (4, 2)]),
+    between=st.sampled_from([0.0, 0.01, 0.1]),
+    window=st.sampled_from([1, 3, 16]),
+    deaths=st.lists(st.tuples(st.integers(1, 200), st.sets(st.integers(0, 6), min_size=1, max_size=3)), max_size=3),
+)
+def test_sums_are_right_on_any_network_over_trees_whose_switches_die(
+    seed: int,
+    links: list[LinkConditions],
+    shape: tuple[int, int],
+    between: float,
+    window: int,
+    deaths: list[tuple[int, set[int]]],
+) -> None:
+    config = ClusterConfig(workers=WORKERS, lanes_per_frame=4, window_slots=window, timeout_s=1e3)
+    tree = Tree(config, leaves=shape[0], inner=shape[1], loss=between, duplication=between, seed=seed)
+    cluster = Cluster(config, links=[links[rank % 4] for rank in range(WORKERS)], seed=seed, switch=tree)
+    random = np.random.default_rng(seed)
+    inputs = [draw_arrays(random, WORKERS, config.lanes_per_frame) for _ in range(2)]
+    outputs = [[array.copy() for array in ranks] for ranks in inputs]
+    for ranks in outputs:
+        for rank, array in enumerate(ranks):
+            cluster.submit(rank, array)
+    names = list(tree.switches)
+
+    def done() -> bool:
+        return all(len(worker.finished) == len(inputs) for worker in cluster.workers)
+
+    for after, who in deaths:
+        until = tree.passed_up + after
+        cluster.run(lambda: tree.passed_up >= until or done(), limit_s=1e3)  # noqa: B023
+        for at in who:
+            tree.switches[names[at % len(names)]].clear()
+        for worker in cluster.workers:
+            worker.engine.restarted(cluster.clock.now_s)
+    cluster.run(done, limit_s=1e3)
+    for ranks, results in zip(inputs, outputs, strict=True):
+        check_sums(ranks, results, config.lanes_per_frame)

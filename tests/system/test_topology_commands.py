@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import subprocess
 import sys
@@ -125,6 +126,52 @@ def test_what_does_not_work_is_said_in_a_line(arguments: tuple[str, ...], code: 
     assert done.returncode == code
     assert text in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        ("[h1, s1]", "[h1, s7]", "there is no node s7"),
+        ("mbit: 50", "mbit: 0", "a capacity is more than 0 Mbit/s"),
+        ("  - {between: [s1, s2]}\n", "", "island: nothing connects"),
+        ("  - {between: [h1, s1]}\n", "", "host h1: it has no link, so nothing reaches it"),
+        ("reserved: 20", "reserved: 50", "no path with free capacity connects h<2> with h1"),
+        ("mbit: 100", "mbit: 100\nmbit: 100", "it stands there 2 times"),
+    ],
+)
+def test_run_refuses_a_topology_that_carries_no_job_before_it_starts_anything(
+    good: Path, old: str, new: str, text: str
+) -> None:
+    good.write_text(GOOD.replace(old, new, 1))
+    with patch("switchsum.launch.session.run") as started:
+        done = run("run", "-n", "2", "--topology", str(good), "--", "true")
+    assert done.returncode in (1, 2)
+    assert text in done.stderr
+    assert not started.called
+
+
+def test_run_refuses_trees_that_are_too_deep_and_takes_cycles(tmp_path: Path) -> None:
+    switches = [f"s{at}" for at in range(1, 6)]
+    ends = [("h1", "s1"), ("h2", "s5"), ("h3", "s3"), *itertools.pairwise(switches)]
+
+    def write(links: list[tuple[str, str]]) -> str:
+        path = tmp_path / "line.yaml"
+        lines = [f"  - {{between: [{one}, {other}]}}" for one, other in links]
+        path.write_text("\n".join([f"switches: {switches}", "hosts: [h1, h2, h3]", "mbit: 1", "links:", *lines]))
+        return str(path)
+
+    with patch("switchsum.launch.session.run", return_value=0) as started:
+        done = run("run", "-n", "3", "--topology", write(ends), "--", "true")
+        assert done.returncode == 0, "five in a row are three levels"
+        done = run("run", "-n", "3", "--topology", write([*ends, ("s5", "s1")]), "--", "true")
+        assert done.returncode == 0, "and a circle has trees in it"
+        assert started.call_count == 2
+        switches += ["s6", "s7"]
+        ends = [("h1", "s1"), ("h2", "s7"), ("h3", "s4"), *itertools.pairwise(switches)]
+        done = run("run", "-n", "3", "--topology", write(ends), "--", "true")
+        assert done.returncode == 1
+        assert "at most 3 are allowed" in done.stderr
+        assert started.call_count == 2
 
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
