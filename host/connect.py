@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import socket
@@ -25,6 +26,8 @@ from .links.base import Transport
 from .links.driver import Driver
 from .links.names import check_link, open_transport
 from .links.warm import warm_up, warm_up_on
+
+_log: Final = logging.getLogger(__name__)
 
 SWITCH_TIMEOUT_S: Final = 20.0
 """Ranks may be late by half an hour; a switch that answers nothing is not late."""
@@ -83,6 +86,10 @@ def connect(
         seed=_seed(seed),
     )
     settings.check()
+    if os.environ.get("SWITCHSUM_DEBUG"):
+        from switchsum.native.log_lines import log_as  # noqa: PLC0415
+
+        log_as("worker", rank=settings.rank, job=settings.job)
     return _join(settings)
 
 
@@ -144,6 +151,7 @@ def _join(settings: _Settings) -> Communicator:
         about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {link}",
         connect_again=lambda rank, world_size: _join(replace(settings, rank=rank, world_size=world_size)),
     )
+    _log.info("connected over %s as rank %d of %d, epoch %d", link, rank, world_size, membership.reply.epoch)
     membership.report = Reporter(communicator, host=socket.gethostname(), link=link)
     return communicator
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import threading
 import weakref
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 
+_log: Final = logging.getLogger(__name__)
 LONGEST_FAREWELL_S: Final = 0.5
 """How long `close` waits for a restarted switch to answer."""
 BACKGROUND_WAIT_S: Final = 0.001
@@ -154,6 +156,7 @@ class Communicator(Interruptible, CollectiveCalls):
             return
         self._end()
         self._membership.leave(failed=failed)
+        _log.info("has left after %d collectives", self._finished)
 
     def __del__(self) -> None:
         """Leave the job if nobody has closed the communicator and nobody can any more."""
@@ -339,6 +342,8 @@ class Communicator(Interruptible, CollectiveCalls):
         self._driver.submit(prepared, call.values)
         if self._driver.trace is not None:
             self._began[serial] = began, prepared.name
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("collective %d begins: %s", serial, prepared.name)
 
     def _has_begun(self, handle: Handle) -> bool:
         """Whether the engine has a collective's operation, or had it."""
@@ -399,6 +404,8 @@ class Communicator(Interruptible, CollectiveCalls):
 
     def _fail(self, error: SwitchsumError) -> None:
         """Break the communicator, if it is not broken yet."""
+        if self._error is None:
+            _log.info("gives up: %s", error)
         self._error = self._error or error
         self._call_back()
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from switchsum.native.controller_client import ControllerClient, Replies
+from switchsum.native.member_client import MemberClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
 from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import (
@@ -82,7 +82,7 @@ class Membership:
         """Why the membership is over or the job is broken, as far as heartbeats tell."""
         self.loads = 0
         """How often the switch has been given its program, once admitted: more means that it was restarted."""
-        self._client = ControllerClient(controller, timeout_s=CALL_S, waits=True)
+        self._client = MemberClient(controller, timeout_s=CALL_S, waits=True)
         self.on_heartbeat: Callable[[], object] = lambda: None
         """Called on the thread of the heartbeats after each one; must not block."""
         self.report: Callable[[str, int], reports.WorkerReport | None] = lambda job, nonce: None

@@ -14,7 +14,7 @@ import pytest
 from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
-from switchsum.native.controller_client import ControllerClient
+from switchsum.native.member_client import MemberClient
 from switchsum.protocol import errors, reports, rpc, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -193,13 +193,13 @@ def test_no_controller_is_reported_long_before_one_that_does_not_answer() -> Non
 
 def test_no_controller_is_waited_for_longer_than_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[tuple[float, float]] = []
-    call = ControllerClient.call
+    call = MemberClient.call
 
-    def noted(client: ControllerClient, method: str, request: Any, reply: Any, *limits: float) -> Any:
+    def noted(client: MemberClient, method: str, request: Any, reply: Any, *limits: float) -> Any:
         waited.append((limits[0], limits[1]))
         return call(client, method, request, reply, *limits)
 
-    monkeypatch.setattr(ControllerClient, "call", noted)
+    monkeypatch.setattr(MemberClient, "call", noted)
     # What compiles before it looks for a controller takes as long as it takes, and has no part in this.
     monkeypatch.setattr("switchsum.host.connect.warm_up", lambda link: None)
     with pytest.raises(ControllerUnreachable):

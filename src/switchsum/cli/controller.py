@@ -59,7 +59,7 @@ def controller(
     from switchsum import __version__
     from switchsum.controller.config import Config
 
-    log_daemon(verbose=verbose)
+    log_daemon("controller", verbose=verbose)
     build = read_lanes(lanes) or largest_build(mtu)
     listen = listen or controller_address()
     check_address(listen)

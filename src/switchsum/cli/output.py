@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from switchsum.launch.ready import is_launched
+from switchsum.native.log_lines import is_wanted, log_as
 from switchsum.protocol.errors import UsageError
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
@@ -66,11 +67,13 @@ def repeat(show: Callable[[], None], every_s: float | None) -> None:
         sys.stdout.flush()
 
 
-def log_daemon(*, verbose: bool) -> None:
+def log_daemon(role: str, *, verbose: bool) -> None:
     """Set up the log of a daemon: level INFO if it was started by hand, WARNING under the launcher."""
     quiet = logging.WARNING if is_launched() else logging.INFO
     logging.basicConfig(level=quiet, format=LOG_FORMAT, datefmt=LOG_TIME)
-    if verbose:  # our logger only: numba logs megabytes while it compiles
+    if is_wanted():
+        log_as(role)
+    elif verbose:  # our logger only: numba logs megabytes while it compiles
         logging.getLogger("switchsum").setLevel(logging.DEBUG)
 
 

@@ -51,7 +51,7 @@ def switch(
     from switchsum.protocol.wire import Address
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
 
-    log_daemon(verbose=verbose)
+    log_daemon("switch", verbose=verbose)
     report_progress()
     listen = listen or p4runtime_address()
     check_address(listen)
