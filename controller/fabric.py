@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +24,17 @@ from switchsum.protocol.wire import Address, parse_ip, parse_mac
 from .branch import Branch
 from .forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
 from .job import Job
+from .jobs import FIRST_GROUP, LAST_GROUP
 from .machines import Incarnation
+from .slots import SlotRange
 
 ONLY: Final = ""
 """Name of the switch of a controller that has one."""
 UDP_PORT: Final = 1
 """Number of the embedded switch's port that is a UDP socket, where it has no interfaces."""
 LAST_PORT: Final = 510
+MOST_TREES: Final = 8
+"""Over which a job is added."""
 _KEYS: Final = {"p4runtime", "udp", "port", "ports", "stations", "above"}
 
 
@@ -52,6 +58,10 @@ class Fabric:
 
     switches: Mapping[str, FabricSwitch]
     parents: Mapping[str, str] = field(default_factory=dict)
+    others: Sequence[Mapping[str, str]] = ()
+    """The same of further trees, over which a job is added at the same time."""
+    shares: Sequence[float] = (1.0,)
+    """In which proportion a job's slots belong to the trees."""
     link_bytes: int = 0
     """Bytes that may wait at a switch for all that come from other switches, as the kernel counts; 0: enough."""
     lanes_per_frame: int = 0
@@ -63,51 +73,52 @@ class Fabric:
         return next(iter(self.switches))
 
     @property
+    def _all_parents(self) -> Sequence[Mapping[str, str]]:
+        return (self.parents, *self.others)
+
+    @property
     def most_workers(self) -> int:
         """Most workers of a job: what the bitmaps of all switches have room for, beside the switches below."""
-        return min(MOST_WORKERS, MAX_WORKERS * len(self.switches) - len(self.parents))
+        return min(MOST_WORKERS, MAX_WORKERS * len(self.switches) - max(map(len, self._all_parents)))
 
     @property
     def most_children(self) -> int:
         """Most switches that are below one switch."""
-        above = list(self.parents.values())
-        return max((above.count(name) for name in set(above)), default=0)
+        counts = [Counter(parents.values()) for parents in self._all_parents]
+        return max((count for of_tree in counts for count in of_tree.values()), default=0)
 
-    def tree_of(self, job: Job, live: Incarnation) -> AggregationTree:
-        """Return the tree of a job whose members were seen; raises UsageError for a switch that is not there."""
-        ways = []
+    def trees_of(self, job: Job, live: Incarnation) -> list[AggregationTree]:
+        """Return the trees of a job whose members were seen; raises UsageError for a switch that is not there."""
         for name in dict.fromkeys(member.switch for member in live.members):
             if name not in self.switches:
                 raise UsageError(f"members are at switch {name!r}, which the controller does not have (--fleet)")
-            ways.append(self._way_up(name))
-        # All ways end at the fabric's root; the job's root is the first switch that all have.
-        root = next(name for name in ways[0] if all(name in way for way in ways))
-        parents = {}
-        for way in ways:
-            for name in way[: way.index(root)]:
-                parents[name] = self.parents[name]
-        parents |= {f"rank {member.rank}": member.switch for member in live.members}
-        levels = 1 + max(way.index(root) for way in ways)
-        return AggregationTree(root=root, rate_mbit=0.0, slots=job.slots.count, levels=levels, parents=parents)
+        slots = shared(job.slots.count, self.shares)
+        return [_tree(parents, live, count) for parents, count in zip(self._all_parents, slots, strict=True) if count]
 
     def pairs_of(self, job: Job, live: Incarnation) -> list[list[str]]:
-        """Return each switch of a job that is below another one, and that one."""
-        parents = self.tree_of(job, live).parents
-        return [[name, parents[name]] for name in self.switches if name in parents]
+        """Return each switch of a job that is below another one, that one, and beyond the first tree its number."""
+        return [
+            [name, tree.parents[name], *([str(number)] if number else [])]
+            for number, tree in enumerate(self.trees_of(job, live))
+            for name in self.switches
+            if name in tree.parents
+        ]
 
     def places_at(self, job: Job, live: Incarnation, switch: str) -> list[int]:
         """Return the rank at each place of a switch's bitmaps, -1 for a switch below; nothing if all are ranks."""
-        tree = self.tree_of(job, live)
-        if len(switches_of(tree)) == 1:
+        trees = self.trees_of(job, live)
+        if all(len(switches_of(tree)) == 1 for tree in trees):
             return []
         here = [member.rank for member in live.members if member.switch == switch]
-        return here + [-1] * sum(above == switch and child in self.switches for child, above in tree.parents.items())
+        below = [
+            sum(above == switch and child in self.switches for child, above in tree.parents.items()) for tree in trees
+        ]
+        return here + [-1] * max(below)
 
-    def _way_up(self, name: str) -> list[str]:
-        way = [name]
-        while (above := self.parents.get(way[-1])) is not None:
-            way.append(above)
-        return way
+    def slots_of_trees(self, job: Job, live: Incarnation) -> list[int]:
+        """Return how many slots belong to each tree of a job; nothing if it has one."""
+        trees = self.trees_of(job, live)
+        return [tree.slots for tree in trees] if len(trees) > 1 else []
 
     def branches(
         self,
@@ -118,13 +129,19 @@ class Fabric:
         own: Address,
         growth_bytes: int,
         record: bytes,
-    ) -> dict[str, Branch]:
-        """Return each switch's part in a job; raises UsageError where a bitmap is too short.
+    ) -> dict[str, list[Branch]]:
+        """Return each switch's part in each tree of a job; raises UsageError where a bitmap is too short.
 
         `seats` are the members by rank, `own` is the address that all switches have for workers.
         """
-        tree = self.tree_of(job, live)
-        names = switches_of(tree)
+        trees = self.trees_of(job, live)
+        ends = list(itertools.accumulate((tree.slots for tree in trees), initial=job.slots.first))
+        ranges = [SlotRange(first=first, count=tree.slots) for first, tree in zip(ends, trees, strict=False)]
+        reserved: dict[str, Reserved] = {}
+        for number, tree in enumerate(trees):
+            for name in switches_of(tree):
+                one = reserved.setdefault(name, Reserved())
+                one.slots[number], one.groups[number] = ranges[number], group_of(job.group, number)
         sites = {
             name: Site(
                 address=self.switches[name].address or own,
@@ -133,12 +150,45 @@ class Fabric:
                 total_slots=job.slots.end,
                 growth_bytes=growth_bytes,
             )
-            for name in names
+            for name in reserved
         }
-        reserved = {name: Reserved(slots={0: job.slots}, groups={0: job.group}) for name in names}
-        forest = Forest(job=job.number, trees=[tree], reserved=reserved, sites=sites)
-        found = forest.branches(seats, epoch=live.epoch, draw_cookie=_cookies(live).__next__, record=record)
-        return {name: branch for name, [branch] in found.items()}
+        forest = Forest(job=job.number, trees=trees, reserved=reserved, sites=sites)
+        return forest.branches(seats, epoch=live.epoch, draw_cookie=_cookies(live).__next__, record=record)
+
+
+def shared(slots: int, shares: Sequence[float]) -> list[int]:
+    """Share slots in proportion, at least one for each tree, the first ones where there are too few."""
+    exact = [slots * share / sum(shares) for share in shares]
+    counts = [max(1, int(one)) for one in exact]
+    while sum(counts) > slots:
+        counts[max(range(len(counts)), key=lambda at: (counts[at], at))] -= 1
+    while sum(counts) < slots:
+        counts[max(range(len(counts)), key=lambda at: exact[at] - counts[at])] += 1
+    return counts
+
+
+def group_of(group: int, tree: int) -> int:
+    """Return the multicast group of a job's tree, given that of its first one: the last groups, which no job has."""
+    return group if tree == 0 else LAST_GROUP - (group - FIRST_GROUP) * (MOST_TREES - 1) - (tree - 1)
+
+
+def _tree(parents: Mapping[str, str], live: Incarnation, slots: int) -> AggregationTree:
+    """Return one tree: all ways end at its root, and the job's root is the first switch that all of them have."""
+    ways = [_way_up(parents, name) for name in dict.fromkeys(member.switch for member in live.members)]
+    root = next((name for name in ways[0] if all(name in way for way in ways)), None)
+    if root is None:
+        raise UsageError(f"no tree connects switches {' and '.join(way[0] for way in ways)} (--fleet)")
+    found = {name: parents[name] for way in ways for name in way[: way.index(root)]}
+    found |= {f"rank {member.rank}": member.switch for member in live.members}
+    levels = 1 + max(way.index(root) for way in ways)
+    return AggregationTree(root=root, rate_mbit=0.0, slots=slots, levels=levels, parents=found)
+
+
+def _way_up(parents: Mapping[str, str], name: str) -> list[str]:
+    way = [name]
+    while (above := parents.get(way[-1])) is not None:
+        way.append(above)
+    return way
 
 
 def fabric_of_one(p4runtime: str) -> Fabric:
@@ -177,15 +227,40 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
     link_bytes = top.get("link_bytes", 0)
     if not _is_natural(link_bytes):
         raise UsageError(f"link_bytes is a number of bytes, not {link_bytes!r}")
-    parents = {name: one["above"] for name, one in given.items() if one.get("above") is not None}
-    _check_parents(list(given), parents)
+    all_parents, shares = _read_trees(top, given)
     switches = {}
-    for name in sorted(given, key=lambda name: (name in parents, list(given).index(name))):
-        near = [far for far, above in parents.items() if above == name]
-        near += [parents[name]] if name in parents else []
-        switches[name] = _read_switch(name, given[name], near)
+    first = all_parents[0]
+    for name in sorted(given, key=lambda name: (name in first or name not in {*first.values()}, [*given].index(name))):
+        near = {far for parents in all_parents for far, above in parents.items() if above == name}
+        near |= {parents[name] for parents in all_parents if name in parents}
+        switches[name] = _read_switch(name, given[name], sorted(near, key=[*given].index))
     _check_apart(switches)
-    return Fabric(switches=switches, parents=parents, link_bytes=link_bytes, lanes_per_frame=lanes_per_frame)
+    return Fabric(
+        switches=switches,
+        parents=first,
+        others=all_parents[1:],
+        shares=shares,
+        link_bytes=link_bytes,
+        lanes_per_frame=lanes_per_frame,
+    )
+
+
+def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[float]]:
+    """Return the switches above others in each tree, and the shares of the trees; raises UsageError."""
+    single = {name: one["above"] for name, one in given.items() if one.get("above") is not None}
+    trees = top.get("trees", [{"above": single}])
+    if not isinstance(trees, list) or not 1 <= len(trees) <= MOST_TREES or ("trees" in top and single):
+        raise UsageError(f"trees is a list of 1 to {MOST_TREES}, and then no switch has an above of its own")
+    shares = []
+    for tree in trees:
+        above, share = (tree.get("above"), tree.get("share", 1)) if isinstance(tree, dict) else (None, 1)
+        if not isinstance(above, dict) or not isinstance(share, int | float) or not 0 < share < math.inf:
+            raise UsageError(f'a tree is {{"above": {{NAME: NAME}}, "share": NUMBER}}, not {tree!r}')
+        _check_parents(list(given) if "trees" not in top else list({**above, **dict.fromkeys(above.values())}), above)
+        if unknown := [name for name in (*above, *above.values()) if name not in given]:
+            raise UsageError(f"a tree has switch {unknown[0]!r}, which is not among the switches")
+        shares.append(float(share))
+    return [dict(tree["above"]) for tree in trees], shares
 
 
 def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str]) -> FabricSwitch:

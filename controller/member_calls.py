@@ -142,6 +142,7 @@ class MemberCalls(Upkeep):
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
                 window_slots=window_slots(job, *self._frame_limits),
+                trees=self._fabric.slots_of_trees(job, incarnation),
                 places=self._fabric.places_at(job, incarnation, member.switch),
                 loads=self._settings.loads,
             )

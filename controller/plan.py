@@ -108,8 +108,8 @@ def plan_all(jobs: Jobs, settings: Settings, fabric: Fabric) -> dict[str, Switch
     for job in jobs:
         items[fabric.home].append(_record_of(job))
         if job.live is not None:
-            for name, branch in branches_of(job, job.live, settings, fabric).items():
-                items[name] += branch.items()
+            for name, branches in branches_of(job, job.live, settings, fabric).items():
+                items[name] += [item for branch in branches for item in branch.items()]
     return {name: SwitchState.of(of_switch) for name, of_switch in items.items()}
 
 
@@ -236,7 +236,7 @@ def _record_of(job: Job) -> Entry:
     )
 
 
-def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, Branch]:
+def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, list[Branch]]:
     """Return each switch's part in a job whose members have been seen; raises UsageError where it has no room."""
     return fabric.branches(
         job,

@@ -199,12 +199,13 @@ class Switch:
 
     def count_frames(self) -> dict[tuple[str, int, int], tuple[int, int]]:
         """Return packets and bytes by table (ADMISSION: what came, RESULT_ADDRESS: what went), job number and rank."""
-        counts = {}
+        counts: dict[tuple[str, int, int], tuple[int, int]] = {}
         for entity in self._client.read([self._schema.direct_counters(name) for name in (ADMISSION, RESULT_ADDRESS)]):
             table, match = self._schema.decode_counted(entity.direct_counter_entry)
             data = entity.direct_counter_entry.data
             if isinstance(job := match.get("job"), int) and isinstance(rank := match.get("rank"), int):
-                counts[table, job, rank] = data.packet_count, data.byte_count
+                packets, octets = counts.get((table, job, rank), (0, 0))  # a member has an entry for each tree
+                counts[table, job, rank] = packets + data.packet_count, octets + data.byte_count
         return counts
 
     def count_reasons(self, groups: Mapping[int, int]) -> dict[tuple[int, int], dict[Reason, int]]:

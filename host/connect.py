@@ -192,6 +192,7 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
         checksum=settings.checksum,
         seed=settings.seed,
         places=tuple(ready.places),
+        trees=tuple(ready.trees),
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 

@@ -246,7 +246,7 @@ class Header:
         int,
         OnWire(
             16,
-            "which of the job's trees the slot belongs to, today 0; of query, set and state the version that is meant",
+            "which of the job's trees the slot belongs to; of query, set and state the version that is meant",
             ROUND_KINDS | CPU_KINDS,
         ),
     ] = 0

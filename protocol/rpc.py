@@ -95,6 +95,8 @@ class ReadyReply:
     """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
     places: list[int] = field(default_factory=list)
     """The rank at each place of the bitmaps of the member's switch, -1 for another switch; none: places are ranks."""
+    trees: list[int] = field(default_factory=list)
+    """How many slots belong to each of the job's trees, in order; none: it has one."""
     loads: int = 0
     """How often the switch has been given its program; a larger number later means that it was restarted."""
 
@@ -336,7 +338,6 @@ class Statistics:
     counters: list[CounterInfo] = field(default_factory=list)
     members: list[MemberCounters] = field(default_factory=list)
     switches: list[SwitchCounters] = field(default_factory=list)
-    """The root first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -171,7 +171,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put16(frame, AT.job, core.job)
     put16(frame, AT.epoch, core.epoch)
     put16(frame, AT.rank, core.rank)
-    put16(frame, AT.tree, 0)
+    put16(frame, AT.tree, slot.tree)
     put32(frame, AT.slot, core.first_slot + index)
     put32(frame, AT.number, slot.number)
     put32(frame, AT.block, slot.block)

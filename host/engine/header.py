@@ -94,12 +94,7 @@ def fault(core: Core, frame: Frame) -> int:
     payload = np.int64(core.lanes_per_frame * LANE_BYTES) if has_lanes else np.int64(0)
     if kind not in (Kind.RESULT, Kind.HELD, Kind.REJECT) or length != FRAME_BYTES + payload:
         return Count.BROKEN
-    if (
-        get16(frame, AT.job) != core.job
-        or get16(frame, AT.epoch) != core.epoch
-        or get16(frame, AT.rank) != core.rank
-        or get16(frame, AT.tree) != 0
-    ):
+    if get16(frame, AT.job) != core.job or get16(frame, AT.epoch) != core.epoch or get16(frame, AT.rank) != core.rank:
         return Count.FOREIGN
     if get32(frame, AT.cookie) != core.cookie[0] or get32(frame, AT.cookie + 4) != core.cookie[1]:
         return Count.FORGED

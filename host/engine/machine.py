@@ -26,7 +26,7 @@ from .contribution import (
     round_format,
     values_in,
 )
-from .header import Frame, fault, get32
+from .header import Frame, fault, get16, get32
 from .integers import INT8, parts_of
 from .kernels import EXACT, item_bytes
 from .recovery import (
@@ -235,6 +235,8 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     if index >= core.window:
         return Count.FOREIGN
     slot = state.slots[index]
+    if get16(frame, AT.tree) != slot.tree:
+        return Count.FOREIGN
     action = ACTIONS[slot.phase, _event_of(state, slot, frame)]
     if action == Action.TAKE:
         _take_result(state, index, frame, lanes, now)

@@ -263,6 +263,8 @@ class Slot(Record):
     """1: the switch has said so, and `seen` is its bitmap."""
     outstanding: UInt8
     """An `Outstanding`."""
+    tree: UInt8
+    """Of the job's trees, the one to which the slot belongs."""
 
 
 class OperationRecord(Record):

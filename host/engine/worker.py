@@ -63,6 +63,8 @@ class EngineConfig:
     """1 to 1,024."""
     places: tuple[int, ...] = ()
     """The rank at each place of the bitmaps of this member's switch, -1 for other switches; empty: the ranks."""
+    trees: tuple[int, ...] = ()
+    """How many slots belong to each of the job's trees, in order; those beyond, and all if empty, to the last one."""
     job: int
     """Number of the job."""
     epoch: int
@@ -163,6 +165,8 @@ class Engine:
         for name, value in values.items():
             core[name] = value
         self._state.slots["number"] = config.first_number
+        for tree, first in enumerate(np.cumsum(config.trees)[:-1].tolist(), 1):
+            self._state.slots["tree"][first:] = tree
 
     def _fill_tables(self) -> None:
         config, core = self._config, self._state.core[0]

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from switchsum.cli.draw import job_text
-from switchsum.controller.fabric import Fabric, FabricSwitch, fabric_of_one, load, parse
+from switchsum.controller.fabric import (
+    MOST_TREES,
+    Fabric,
+    FabricSwitch,
+    fabric_of_one,
+    group_of,
+    load,
+    parse,
+    shared,
+)
 from switchsum.controller.job import Job, new_incarnation
 from switchsum.controller.jobs import Jobs
 from switchsum.controller.plan import RECORD_RANK, Identity, Settings, branches_of
@@ -226,15 +235,15 @@ def test_cookies_of_switches_are_the_same_each_time_and_change_with_the_members(
     fabric = fabric_at(dict.fromkeys(("root", "left", "right"), "unix:none"))
     found = [lay_out(fabric, ["left", "right"]) for _ in range(2)]
     assert found[0] == found[1]
-    cookies = {place.cookie for place in found[0]["root"].places}
+    cookies = {place.cookie for place in found[0]["root"][0].places}
     assert len(cookies) == 2
-    others = {place.cookie for place in lay_out(fabric, ["left", "right", "right"])["root"].places}
+    others = {place.cookie for place in lay_out(fabric, ["left", "right", "right"])["root"][0].places}
     assert not cookies & others
 
 
 def test_one_switch_is_a_fabric_of_one() -> None:
     fabric = fabric_of_one("unix:none")
-    [branch] = lay_out(fabric, [""] * 3).values()
+    [[branch]] = lay_out(fabric, [""] * 3).values()
     assert branch.above is None
     assert [(place.rank, place.bit) for place in branch.places] == [(rank, rank) for rank in range(3)]
     assert Jobs(4, int, int).free_slots == 4
@@ -255,7 +264,7 @@ def test_a_file_of_three_levels(tmp_path: Path) -> None:
     assert fabric.switches["inner"].ports == {"leaf": 1, "root": 1}
     job = job_at(["leaf", "root"])
     assert job.live is not None
-    assert fabric.tree_of(job, job.live).levels == 3
+    assert [tree.levels for tree in fabric.trees_of(job, job.live)] == [3]
 
 
 def test_switches_with_interfaces_are_known_by_port_and_have_one_address() -> None:
@@ -263,10 +272,59 @@ def test_switches_with_interfaces_are_known_by_port_and_have_one_address() -> No
     leaf = {"p4runtime": "unix:b", "ports": {"root": 3}, "stations": {"02:00:00:00:00:09": 1}, "above": "root"}
     fabric = parse(json.dumps({"switches": {"root": root, "leaf": leaf}}), 256)
     found = lay_out(fabric, ["leaf", "root"])
-    assert found["leaf"].above.address == SWITCH
-    assert found["leaf"].above.port == 3
-    assert [(place.port, place.address == SWITCH) for place in found["root"].places][-1] == (7, True)
+    assert found["leaf"][0].above.address == SWITCH
+    assert found["leaf"][0].above.port == 3
+    assert [(place.port, place.address == SWITCH) for place in found["root"][0].places][-1] == (7, True)
     assert fabric.switches["leaf"].stations == {0x02_00_00_00_00_09: 1}
+
+
+def two_roots(**fields: Any) -> dict[str, Any]:
+    """Return a file of two leaves below two roots, of which the first has three quarters of the slots."""
+    switches = {
+        name: {"p4runtime": f"unix:{name}", "udp": f"127.0.0.1:{port}"}
+        for port, name in enumerate(("left", "right", "fast", "slow"), 1)
+    }
+    trees = [
+        {"above": dict.fromkeys(("left", "right"), root), "share": share} for root, share in (("fast", 3), ("slow", 1))
+    ]
+    return {"switches": switches, "trees": trees, **fields}
+
+
+def test_a_job_has_two_trees_at_once_each_with_its_own_slots() -> None:
+    fabric = parse(json.dumps(two_roots()), 256)
+    assert fabric.home == "fast"
+    job = job_at(["left", "right"])
+    job.slots = SlotRange(first=5, count=8)
+    assert job.live is not None
+    assert fabric.slots_of_trees(job, job.live) == [6, 2]
+    found = branches_of(job, job.live, Settings(identity=Identity(address=SWITCH, growth_bytes=0xFFFF)), fabric)
+    assert {name: [branch.tree for branch in branches] for name, branches in found.items()} == {
+        "fast": [0], "slow": [1], "left": [0, 1], "right": [0, 1],
+    }  # fmt: skip
+    assert [branch.slots for branch in found["left"]] == [SlotRange(first=5, count=6), SlotRange(first=11, count=2)]
+    groups = [branch.group for branch in found["left"]]
+    assert groups[0] == job.group
+    assert len(set(groups)) == 2
+    ranks = [branch.above.rank for name in ("left", "right") for branch in found[name] if branch.above]
+    assert sorted(ranks) == [2, 3, 4, 5]
+    assert fabric.pairs_of(job, job.live) == [
+        ["left", "fast"], ["right", "fast"], ["left", "slow", "1"], ["right", "slow", "1"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slots", "shares", "expected"), [(256, [1000, 400], [183, 73]), (1, [1, 1], [1, 0]), (5, [9, 1, 1], [3, 1, 1])]
+)
+def test_slots_are_shared_in_proportion_and_each_tree_has_one(
+    slots: int, shares: list[float], expected: list[int]
+) -> None:
+    assert shared(slots, shares) == expected
+
+
+def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
+    groups = {group_of(group, tree) for group in range(2, 1026) for tree in range(MOST_TREES)}
+    assert len(groups) == 1024 * MOST_TREES
+    assert all(group_of(group, tree) > 1026 for group in range(2, 1026) for tree in range(1, MOST_TREES))
 
 
 @pytest.mark.parametrize(
@@ -283,6 +341,10 @@ def test_switches_with_interfaces_are_known_by_port_and_have_one_address() -> No
         (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "unknown key 'prot'"),
         (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port is"),
         (json.dumps({"switches": {"a": ROOT}, "link_bytes": -1}), "link_bytes"),
+        (json.dumps(two_roots(trees=[])), "trees is a list of 1 to 8"),
+        (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "share": 0}])), "a tree is"),
+        (json.dumps(two_roots(trees=[{"above": {"left": "top"}}])), "'top', which is not among"),
+        (json.dumps(two_roots(trees=[{"above": {"left": "fast", "right": "slow"}}])), "have no switch above"),
         (
             json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "udp": "127.0.0.1:2", "above": "a"}}}),
             "a and b have the same p4runtime, unix:a",

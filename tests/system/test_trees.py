@@ -17,25 +17,26 @@ from .parts import JOB, SWITCHSUM, Parts, Process
 
 pytestmark = pytest.mark.timeout(300)
 
-ABOVE = {"root": None, "left": "root", "right": "root"}
 LEAVES = ("left", "right")
+ROOTS = ("root", "other")
 
 
 class Tree(Parts):
-    """A root and two leaves, a worker at each leaf, and a controller of all three."""
+    """Two leaves below two roots, a worker at each leaf, and a controller: half of the slots belong to each tree."""
 
     def __init__(self, stack: ExitStack, scratch: Path) -> None:
         super().__init__(stack, scratch, size=len(LEAVES))
         self._sites = {
-            name: {"p4runtime": f"unix:{scratch}/{name}", "udp": f"127.0.0.1:{free_port()}", "above": above}
-            for name, above in ABOVE.items()
+            name: {"p4runtime": f"unix:{scratch}/{name}", "udp": f"127.0.0.1:{free_port()}"}
+            for name in (*LEAVES, *ROOTS)
         }
-        (scratch / "fleet.json").write_text(json.dumps({"switches": self._sites}))
+        trees = [{"above": dict.fromkeys(LEAVES, root)} for root in ROOTS]
+        (scratch / "fleet.json").write_text(json.dumps({"switches": self._sites, "trees": trees}))
         self.running: dict[str, Process] = {}
 
     def start_all(self) -> list[Process]:
         """Start everything; return the workers, of which each has done rounds."""
-        self.begin(*ABOVE)
+        self.begin(*self._sites)
         self.begin_controller()
         create = rpc.CreateJobRequest(job=JOB, workers=self.size)
         self.ask(lambda client: client.create_job(create))
