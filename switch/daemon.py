@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -140,6 +140,8 @@ class Switch:
             for tap in _open_taps(config):
                 opened.callback(tap.close)
                 taps.append(tap)
+                if isinstance(tap, Capture):
+                    self.service.on_change = tap.changed
             self.ports = PortSet(table, groups, taps=taps)
             self._loop = self._loop_over(self.ports) if Loop.covers(self.ports) and not taps else None
             opened.pop_all()  # the set closes its groups and taps
@@ -164,12 +166,13 @@ class Switch:
         while not self._stopping:
             # First the kernel, until it returns; then one poll in Python of all ports, for frames that it cannot move.
             looped = self._run_loop()
-            batch = self.ports.poll()
-            began = time.monotonic()
-            if batch.count:
-                went = self._forward(batch)
-                if len(spans) > 1:
-                    note(spans, Span.PROGRAM, began, time.monotonic(), batch.count, went)
+            with self._unchanged():
+                batch = self.ports.poll()
+                began = time.monotonic()
+                if batch.count:
+                    went = self._forward(batch)
+                    if len(spans) > 1:
+                        note(spans, Span.PROGRAM, began, time.monotonic(), batch.count, went)
             self.ports.done()
             if looped:
                 self.ports.service()
@@ -236,6 +239,11 @@ class Switch:
         self.ports.done()
         return True
 
+    def _unchanged(self) -> AbstractContextManager[object]:
+        """Keep the controller from changing anything between what a capture says of frames and their passage."""
+        pipeline = self.device.pipeline
+        return nullcontext() if pipeline is None or self.service.on_change is None else pipeline.lock
+
     def _forward(self, batch: Batch, first: int = 0) -> int:
         """Run a batch through the program and send its output; return how many frames were sent.
 
@@ -281,7 +289,13 @@ def _open_taps(config: Config) -> Iterator[Tap]:
     """Yield the taps that `config` asks for; raises UsageError."""
     try:
         if config.pcap is not None:
-            yield Capture(config.pcap, config.cpu_port)
+            settings = {
+                "cpu_port": config.cpu_port,
+                "drop_port": config.drop_port,
+                "priority_queues": config.priority_queues,
+                "max_passes": config.max_passes,
+            }
+            yield Capture(config.pcap, config.cpu_port, settings)
         if config.interface_pcaps is not None:
             yield InterfaceFiles(config.interface_pcaps, config.interfaces)
     except OSError as error:

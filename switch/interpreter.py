@@ -59,6 +59,8 @@ class Interpreter:
         self._counters = [state.counters[counter.name] for counter in program.counters]
         self._meters = [state.meters[meter.name] for meter in program.meters]
         self._state = state
+        self.on_lookup: Callable[[str, bool, str], object] | None = None
+        """Told each lookup: table, whether it hit, action."""
         self.now_us = 0
         """Time in microseconds that meters and timestamps see."""
 
@@ -101,6 +103,8 @@ class Interpreter:
         key = tuple(self._value(packet, value) for value in self._program.tables[apply.table].keys)
         row = table.lookup(key)
         action, packet.found[apply.table] = table.action_of(row)
+        if self.on_lookup is not None:
+            self.on_lookup(table.spec.name, bool(row), action)
         if table.spec.has_counters:
             table.counts[row] += np.array([1, len(packet.data)], np.uint64)
         colour = self._program.tables[apply.table].colour

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import numpy as np
@@ -83,12 +84,14 @@ class Pipeline:
         queues: Queues | None = None,
         passes: int = PASSES,
         debug: bool = False,
+        on_lookup: Callable[[str, bool, str], object] | None = None,
     ) -> Pipeline:
         """Load the text of a BMv2 JSON file; raises ProgramError if it is none or needs a feature that is missing.
 
         `queues` hold the frames that wait for their port; the port number of a frame that leaves names its queue (see
         QUEUE_SHIFT).  `passes` is how often ingress may run for one frame, 1 to MAX_PASSES.  With `debug`, native code
-        stops the process when an index is beyond the end of an array.
+        stops the process when an index is beyond the end of an array.  The interpreter tells `on_lookup` the table,
+        whether it hit, and the action of each lookup.
         """
         queues = queues or Queues()
         try:
@@ -100,7 +103,7 @@ class Pipeline:
         except MemoryError:
             raise ProgramError("the program's tables and arrays are larger than memory") from None
         if engine == "interpreter":
-            return cls(program, state, _InterpretedEngine(program, state))
+            return cls(program, state, _InterpretedEngine(program, state, on_lookup))
         # Imported late: llvmlite takes time and memory that the interpreter does not need.
         from .codegen import compile_program  # noqa: PLC0415
 
@@ -203,8 +206,10 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramStat
 class _InterpretedEngine:
     """Runs the interpreter behind the interface of an engine."""
 
-    def __init__(self, program: ir.Program, state: ProgramState) -> None:
-        self._switch = InterpretedSwitch(program, state)
+    def __init__(
+        self, program: ir.Program, state: ProgramState, on_lookup: Callable[[str, bool, str], object] | None
+    ) -> None:
+        self._switch = InterpretedSwitch(program, state, on_lookup)
         self._state = state
         self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
 

@@ -28,7 +28,7 @@ egress is made at most `MAX_CLONE_DEPTH` times.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from . import ir
@@ -61,11 +61,14 @@ class _Arrival:
 class InterpretedSwitch:
     """Runs frames through a program one after the other."""
 
-    def __init__(self, program: ir.Program, state: ProgramState) -> None:
+    def __init__(
+        self, program: ir.Program, state: ProgramState, on_lookup: Callable[[str, bool, str], object] | None = None
+    ) -> None:
         self._program = program
         self._names = program.intrinsics
         self._state = state
         self._interpreter = Interpreter(program, state)
+        self._interpreter.on_lookup = on_lookup
 
     def process(self, port: int, frame: bytes, now_us: int) -> list[_SentFrame]:
         """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import RLock, Thread
 from typing import Any, Final, Generic
 
@@ -65,6 +66,8 @@ class Service(Generic[Pipeline]):
         """Held during a Write, so that no client becomes primary before the old primary's writes are done."""
         self._arbitration: Arbitration[Stream] = Arbitration(device_id)
         self._primaries: tuple[Stream, ...] = ()
+        self.on_change: Callable[[Any], object] | None = None
+        """Told each request that was carried out, before another packet runs."""
 
     def handler(self) -> grpc.GenericRpcHandler[Any, Any]:
         """Return the service as gRPC wants it."""
@@ -105,9 +108,21 @@ class Service(Generic[Pipeline]):
         """Serve Write."""
         with self._lock:
             self._require_primary(request)
-            outcomes = self.device.current.write(request.updates, request.atomicity)
+            with self._change(request):
+                outcomes = self.device.current.write(request.updates, request.atomicity)
         _report("updates", outcomes, context)
         return v1.WriteResponse()
+
+    def _change(self, request: Any) -> AbstractContextManager[object]:
+        return nullcontext() if self.on_change is None else self._told(request, self.on_change)
+
+    @contextmanager
+    def _told(self, request: Any, on_change: Callable[[Any], object]) -> Iterator[None]:
+        """Let no packet run until a request is carried out and told."""
+        running = self.device.committed
+        with nullcontext() if running is None else running.state.lock:
+            yield
+            on_change(request)
 
     def read(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         """Serve Read."""
@@ -139,7 +154,8 @@ class Service(Generic[Pipeline]):
         prepared = self.device.prepare(request.action, request.config)
         with self._lock:
             self._require_primary(request)
-            self.device.apply(request.action, request.config, prepared)
+            with self._change(request):
+                self.device.apply(request.action, request.config, prepared)
         return v1.SetForwardingPipelineConfigResponse()
 
     def get_config(self, request: Any, context: grpc.ServicerContext) -> Any:

@@ -1,33 +1,28 @@
 """Writes every frame that a switch receives or sends to a pcapng file, with its port and direction.
 
-Each port is an interface of the file.  The format is described in
-https://datatracker.ietf.org/doc/draft-ietf-opsawg-pcapng/; Wireshark, tcpdump and Scapy read it.
+Between the frames stand the changes that the controller makes, so that the file says all that the switch has worked
+from and `switchsum replay` can do it again.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import logging
-import struct
+import threading
 import time
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from .base import MAX_FRAME_BYTES, Addresses, Batch, Words
+from .base import Addresses, Batch, Words
+from .pcapng import INBOUND, OUTBOUND, PcapngFile
 
-_SECTION: Final = 0x0A0D0D0A
-_INTERFACE: Final = 1
-_PACKET: Final = 6
-_BYTE_ORDER: Final = 0x1A2B3C4D
-_ETHERNET: Final = 1
-_CONTROLLER: Final = 147
-"""Link type of the CPU port, LINKTYPE_USER0.  A packet-in or packet-out begins with a header that the program declares,
-and is no Ethernet frame."""
-_NAME: Final = 2
-_RESOLUTION: Final = 9
-_FLAGS: Final = 2
-_INBOUND: Final = 1
-_OUTBOUND: Final = 2
+SETTINGS: Final = b"s"
+"""Kind of a record: what the switch was started with, as JSON."""
+CHANGES: Final = {"SetForwardingPipelineConfigRequest": b"p", "WriteRequest": b"w"}
+"""Kinds of records that are requests of P4Runtime, compressed by zlib."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,22 +30,28 @@ _log = logging.getLogger(__name__)
 class Capture:
     """A pcapng file that is written."""
 
-    def __init__(self, path: Path, cpu_port: int | None = None) -> None:
+    def __init__(self, path: Path, cpu_port: int | None = None, settings: Mapping[str, Any] | None = None) -> None:
         """Create or overwrite `path`; raises OSError.  `cpu_port`: the CPU port, None: there is none."""
-        self._file = path.open("wb")
-        self._cpu_port = cpu_port
-        self._interfaces: dict[int, int] = {}
+        self._file = PcapngFile(path, cpu_port)
         self._is_full = False
-        self._block(_SECTION, struct.pack("<IHHq", _BYTE_ORDER, 1, 0, -1))
+        self._lock = threading.Lock()
+        if settings is not None:
+            self._record(lambda: self._file.record(SETTINGS, json.dumps(dict(settings)).encode()))
 
     def received(self, batch: Batch) -> None:
         """Record a batch that has arrived."""
         count = batch.count
-        self._record(batch.ports[:count], batch.addresses[:count], batch.lengths[:count], _INBOUND)
+        if count:
+            self._frames(batch.ports[:count], batch.addresses[:count], batch.lengths[:count], INBOUND)
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Record frames that are about to leave, also those that a full port drops."""
-        self._record(ports, addresses, lengths, _OUTBOUND)
+        self._frames(ports, addresses, lengths, OUTBOUND)
+
+    def changed(self, request: Any) -> None:
+        """Record a request of P4Runtime that was carried out; any thread may call it."""
+        data = zlib.compress(request.SerializeToString(), 1)
+        self._record(lambda: self._file.record(CHANGES[request.DESCRIPTOR.name], data))
 
     def close(self) -> None:
         """Close the file."""
@@ -60,41 +61,22 @@ class Capture:
         except OSError as error:
             _log.error("the end of %s is missing: %s", self._file.name, error.strerror)
 
-    def _record(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
-        """Record frames; after an error of the file the switch goes on without it."""
-        if self._is_full:
-            return
-        try:
-            self._write(ports, addresses, lengths, direction)
-        except OSError as error:
-            _log.error("%s: %s; nothing more is recorded", self._file.name, error.strerror)
-            self.close()
+    def _frames(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
+        def write() -> None:
+            now_ns = time.time_ns()
+            for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
+                self._file.frame(port, now_ns, ctypes.string_at(address, length), direction)
 
-    def _write(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
-        now_ns = time.time_ns()
-        for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
-            head = struct.pack("<IIIII", self._interface(port), now_ns >> 32, now_ns & 0xFFFF_FFFF, length, length)
-            frame = ctypes.string_at(address, length)
-            self._block(_PACKET, head + _padded(frame) + _option(_FLAGS, struct.pack("<I", direction)) + _option(0))
-        self._file.flush()
+        self._record(write)
 
-    def _interface(self, port: int) -> int:
-        """Return the number of a port's interface in the file; write its description before its first frame."""
-        if port not in self._interfaces:
-            self._interfaces[port] = len(self._interfaces)
-            options = _option(_NAME, f"port {port}".encode()) + _option(_RESOLUTION, b"\x09") + _option(0)
-            link = _CONTROLLER if port == self._cpu_port else _ETHERNET
-            self._block(_INTERFACE, struct.pack("<HHI", link, 0, MAX_FRAME_BYTES) + options)
-        return self._interfaces[port]
-
-    def _block(self, kind: int, body: bytes) -> None:
-        length = struct.pack("<I", len(body) + 12)
-        self._file.write(struct.pack("<I", kind) + length + body + length)
-
-
-def _option(code: int, value: bytes = b"") -> bytes:
-    return struct.pack("<HH", code, len(value)) + _padded(value)
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 4)
+    def _record(self, write: Callable[[], None]) -> None:
+        """Write something; after an error of the file the switch goes on without it."""
+        with self._lock:
+            if self._is_full:
+                return
+            try:
+                write()
+                self._file.flush()
+            except OSError as error:
+                _log.error("%s: %s; nothing more is recorded", self._file.name, error.strerror)
+                self.close()

@@ -20,7 +20,7 @@ from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
 from switchsum.cli.explain import explain
-from switchsum.cli.packets import capture, send
+from switchsum.cli.packets import capture, replay, send
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
 from switchsum.cli.shipped import demo, path
@@ -57,6 +57,7 @@ app.command()(top)
 app.command("drop-probability")(observe.drop_probability)
 app.command()(send)
 app.command()(capture)
+app.command()(replay)
 app.command()(shell)
 app.command()(tls)
 app.command()(doctor)

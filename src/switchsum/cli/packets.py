@@ -1,8 +1,9 @@
-"""`switchsum send` and `switchsum capture`: single packets, with Scapy."""
+"""`switchsum send` and `switchsum capture`: single packets, with Scapy.  `switchsum replay`: a recording once more."""
 
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from switchsum.cli.controller import read_ip, read_mac
+from switchsum.cli.output import JsonOption, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
@@ -83,6 +85,31 @@ def capture(
     with Printer(verbose=verbose, pcap=pcap) as show, closing(packets):
         for packet in islice(packets, count):
             show(packet)
+
+
+def replay(
+    recording: Annotated[Path, typer.Argument(metavar="FILE.pcapng", help="What --pcap of switch or run has written.")],
+    explained: Annotated[
+        Path | None, typer.Option(help="Write the packets to this pcapng file, each with what the switch did with it.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Feed a recording to a switch again and compare what leaves it; exit code 1 if anything differs."""
+    from switchsum.packets.replay import replay as run_again
+
+    if explained is not None and explained.resolve() == recording.resolve():
+        raise UsageError("--explained would overwrite the recording: give it another name")
+    outcome = run_again(recording, explained)
+    if as_json:
+        print_json(asdict(outcome))
+    else:
+        for text in outcome.differences:
+            typer.echo(text)
+        verdict = "as recorded" if not outcome.different else f"{outcome.different} differences"
+        taken = f"{outcome.received} packets in, {outcome.sent} out, {outcome.changes} requests of the controller"
+        typer.echo(f"{taken}: {verdict}")
+    if outcome.different:
+        raise typer.Exit(1)
 
 
 class Printer:

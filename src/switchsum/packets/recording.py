@@ -1,0 +1,161 @@
+"""Reads what `switchsum switch --pcap` has written: frames, and what the controller changed between them."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from google.protobuf.message import DecodeError
+
+from switchsum.protocol.errors import LocalError
+from switchsum.protocol.p4runtime import v1
+from switchsum.switch.ports.capture import CHANGES, SETTINGS
+from switchsum.switch.ports.pcapng import (
+    BYTE_ORDER,
+    CUSTOM,
+    ENTERPRISE,
+    FLAGS,
+    INBOUND,
+    INTERFACE,
+    MAGIC,
+    NAME,
+    OUTBOUND,
+    PACKET,
+    SECTION,
+)
+
+MOST_BYTES: Final = 1 << 26
+"""Longest block, and longest request once it is inflated."""
+_KINDS: Final = {kind: getattr(v1, name) for name, kind in CHANGES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a switch was started with, as far as its program sees it."""
+
+    cpu_port: int | None
+    drop_port: int
+    priority_queues: int
+    max_passes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A frame that came or left."""
+
+    number: int
+    """From 1, as Wireshark counts them."""
+    port: int
+    time_ns: int
+    is_inbound: bool
+    data: bytes
+
+
+class _Broken(LocalError):
+    """A file is no recording of the switch, or is damaged."""
+
+
+def read(path: Path) -> Generator[Any, None, None]:
+    """Yield `Settings` first, then each `Frame` and each request of P4Runtime; raises LocalError.
+
+    A last block that was cut off, as when the switch was killed, is left out.
+    """
+    try:
+        with path.open("rb") as file:
+            yield from _events(file)
+    except _Broken as error:
+        raise _Broken(f"{path}: {error}") from None
+    except OSError as error:
+        raise LocalError(f"{path}: {error.strerror}") from error
+
+
+def _events(file: BinaryIO) -> Iterator[Any]:
+    ports: list[int] = []
+    number, has_settings = 0, False
+    for kind, body in _blocks(file):
+        try:
+            if kind == INTERFACE:
+                ports.append(_port(body))
+            elif kind == PACKET:
+                number += 1
+                yield _frame(number, ports, body)
+            elif kind == CUSTOM and (record := _record(body)) is not None:
+                has_settings = has_settings or isinstance(record, Settings)
+                yield record
+        except (struct.error, LookupError, ValueError, TypeError, zlib.error, DecodeError):
+            raise _Broken(f"block of type {kind} is damaged") from None
+        if not has_settings and kind != SECTION:
+            raise _Broken("it was not written by `switchsum switch --pcap` or `switchsum run --pcap` of this version")
+
+
+def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
+    head = file.read(8)
+    kind, length = struct.unpack("<II", head) if len(head) == 8 else (0, 0)
+    if kind != SECTION:
+        raise _Broken("no pcapng file")
+    while len(head) == 8:
+        kind, length = struct.unpack("<II", head)
+        if length < 12 or length % 4 or length > MOST_BYTES:
+            raise _Broken(f"a block of {length} bytes")
+        rest = file.read(length - 8)
+        if len(rest) < length - 8:
+            return
+        if kind == SECTION and rest[:4] != struct.pack("<I", BYTE_ORDER):
+            raise _Broken("its numbers begin with the high byte, which the switch does not write")
+        yield kind, rest[:-4]
+        head = file.read(8)
+
+
+def _port(body: bytes) -> int:
+    """Return the port that an interface is."""
+    return int(_options(body[8:])[NAME].removeprefix(b"port "))
+
+
+def _frame(number: int, ports: list[int], body: bytes) -> Frame:
+    interface, high, low, length, _ = struct.unpack_from("<IIIII", body)
+    data = body[20 : 20 + length]
+    if len(data) < length:
+        raise ValueError
+    (direction,) = struct.unpack("<I", _options(body[20 + length + -length % 4 :])[FLAGS])
+    if direction not in (INBOUND, OUTBOUND):
+        raise ValueError
+    return Frame(
+        number=number, port=ports[interface], time_ns=high << 32 | low, is_inbound=direction == INBOUND, data=data
+    )
+
+
+def _record(body: bytes) -> Any:
+    """Return a record of ours; None: of others."""
+    enterprise, length = struct.unpack_from("<II", body)
+    data = body[8 : 8 + length]
+    if enterprise != ENTERPRISE or not data.startswith(MAGIC):
+        return None
+    kind, data = data[len(MAGIC) : len(MAGIC) + 1], data[len(MAGIC) + 1 :]
+    if kind == SETTINGS:
+        found = json.loads(data)
+        settings = Settings(**{one.name: found[one.name] for one in fields(Settings)})
+        if not all(isinstance(value, int) or value is None for value in found.values()):
+            raise ValueError
+        return settings
+    inflater = zlib.decompressobj()
+    inflated = inflater.decompress(data, MOST_BYTES)
+    if not inflater.eof:
+        raise ValueError
+    return _KINDS[kind].FromString(inflated)
+
+
+def _options(data: bytes) -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    at = 0
+    while at + 4 <= len(data):
+        code, length = struct.unpack_from("<HH", data, at)
+        if code == 0:
+            break
+        found[code] = data[at + 4 : at + 4 + length]
+        at += 4 + length + -length % 4
+    return found
