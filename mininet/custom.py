@@ -47,7 +47,7 @@ INSTALLED_BIN = HERE.parents[2] / "bin"  # a wheel installs this file as share/s
 BIN = Path(
     os.environ.get("SWITCHSUM_BIN") or (INSTALLED_BIN if (INSTALLED_BIN / "switchsum").exists() else CLONE_BIN)
 ).absolute()
-JOB = "mininet"
+JOB = trees.JOB
 TRAINING = "python examples/digits.py"
 MAX_WORKERS = 32  # at one switch
 MIN_MTU = 1500
@@ -135,9 +135,22 @@ class Survey:
     def write_fleet(self, path: Path) -> None:
         """Write what the controller must know of the switches."""
         reached = [self.root, *self.parents]
+        self.nodes[self.root].planned = self.plan(path.parent)
         p4runtime = {name: self.nodes[name].p4runtime for name in reached}
         stations = {name: self.stations(name) for name in reached}
-        trees.write_fleet(path, self.root, self.parents, p4runtime, self.port, stations)
+        trees.write_fleet(path, self.trees, p4runtime, self.port, stations)
+
+    def plan(self, folder: Path) -> list[Any]:
+        """Return the trees of the job of all hosts."""
+        single, hosts = trees.Tree(self.root, self.parents), [host.name for host in self.workers()]
+        if any(one.adds for one in self.nodes.values() if isinstance(one, SwitchsumSwitch)):
+            return [single]
+        return trees.plan(BIN / "switchsum", folder, self.topology, hosts, single)
+
+    @property
+    def trees(self) -> list[Any]:
+        """The trees of the job of all hosts, once they are planned."""
+        return list(self.nodes[self.root].planned)
 
     def leaves(self) -> list[tuple[Any, int, str]]:
         """Return each host that has a rank with its link, and the switch at the other end."""
@@ -149,9 +162,10 @@ class Survey:
                     break
         return found
 
-    def adding(self) -> list[str]:
-        """Return the switches that add for the hosts, the topmost first."""
-        return trees.adding(self.parents, [leaf for _, _, leaf in self.leaves()], self.root)
+    def adding(self) -> list[list[str]]:
+        """Return the switches that add for the hosts in each tree, the topmost first."""
+        leaves = [leaf for _, _, leaf in self.leaves()]
+        return [tree.adding(leaves) for tree in self.trees]
 
 
 class SwitchsumSwitch(Switch):  # type: ignore[misc]
@@ -164,6 +178,7 @@ class SwitchsumSwitch(Switch):  # type: ignore[misc]
         super().__init__(name, **params)
         self.lanes = lanes
         self.adds = adds
+        self.planned: list[Any] = []  # at the root: the trees of the job
         self.folder = run_folder()
         self.controller_address = f"unix:{self.folder}/controller"  # all switches have one controller
         self.p4runtime = f"unix:{self.folder}/{name}.p4runtime"  # does not change if the switch is started again
@@ -281,31 +296,21 @@ def await_controller(ours: list[SwitchsumSwitch], controller: Daemon) -> None:
 
 def prepare_hosts(survey: Survey, first: SwitchsumSwitch) -> None:
     """Create the job of all hosts, and set the hosts' environments for `switchsum.connect`."""
-    hosts, names = survey.workers(), survey.adding()
+    hosts = survey.workers()
+    who, count = trees.who_adds(survey.adding())
     for rank, host in enumerate(hosts):
-        words = (f"{name}={value}" for name, value in environment(host, rank, len(hosts), first).items())
+        words = (
+            f"{name}={value}"
+            for name, value in trees.environment(host, rank, len(hosts), BIN, first.controller_address).items()
+        )
         host.cmd(f"export {' '.join(words)}")
-    if len(hosts) <= MAX_WORKERS * len(names):
+    if len(hosts) <= MAX_WORKERS * count:
         command = [str(BIN / "switchsum"), "job", "create", JOB, "--workers", str(len(hosts))]
         command += ["--controller", first.controller_address]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             give_up(survey.nodes, done.stderr.strip())
-    who = f"{names[0]} adds" if len(names) == 1 else f"{', '.join(names[1:])} and above them {names[0]} add"
     info(f"\n*** {who}, for job {JOB} of {len(hosts)} hosts; logs are in {first.folder}\n")
-
-
-def environment(host: Any, rank: int, size: int, switch: SwitchsumSwitch) -> dict[str, str]:
-    """Return the environment variables with which a host's processes join the job."""
-    return {
-        "PATH": f"{BIN}:{os.environ.get('PATH', os.defpath)}",
-        "SWITCHSUM_CONTROLLER": switch.controller_address,
-        "SWITCHSUM_JOB": JOB,
-        "SWITCHSUM_LINK": f"packet:{host.defaultIntf().name}",
-        "RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # all hosts share the cores of this machine
-    }
 
 
 def run_on_hosts(net: Any, command: list[str]) -> int:
@@ -319,7 +324,7 @@ def run_on_hosts(net: Any, command: list[str]) -> int:
     account = trees.Account(survey, BIN / "switchsum", first.controller_address, JOB)
     try:
         for rank, host in enumerate(hosts):
-            variables = {**os.environ, **environment(host, rank, len(hosts), first)}
+            variables = {**os.environ, **trees.environment(host, rank, len(hosts), BIN, first.controller_address)}
             output = None if rank == 0 else subprocess.DEVNULL
             guarded = ["setpriv", "--pdeathsig", "KILL", "--", *command]
             processes.append(host.popen(guarded, env=variables, cwd=HERE.parent, stdout=output, stderr=None))

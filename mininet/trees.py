@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+JOB = "mininet"
+DEFAULT_MBIT = 1000.0
+MOST_TREES = 8
 _ANSWER_S = 60.0
 
 
@@ -27,36 +32,87 @@ def parents_of(links: Mapping[int, tuple[str, str]], root: str) -> dict[str, tup
     return parents
 
 
-def adding(parents: Mapping[str, tuple[str, int]], leaves: Iterable[str], root: str) -> list[str]:
-    """Return the switches that add for hosts at these leaves, the root first: those up to where all ways meet."""
-    ways = []
-    for leaf in dict.fromkeys(leaves):
-        way = [leaf]
-        while way[-1] in parents:
-            way.append(parents[way[-1]][0])
-        ways.append(way)
-    top = next((name for name in ways[0] if all(name in way for way in ways)), root) if ways else root
-    found = {name for way in ways for name in way[: way.index(top)]}
-    return [top, *(name for name in parents if name in found)]
+@dataclass(frozen=True)
+class Tree:
+    """One tree over which hosts' arrays are added."""
+
+    root: str
+    parents: Mapping[str, tuple[str, int]]
+    """The switch above each other one, and the link to that one."""
+    share: float = 1.0
+    """Of a job's slots, beside those of other trees."""
+
+    def adding(self, leaves: Iterable[str]) -> list[str]:
+        """Return the switches that add for hosts at these leaves, the topmost, where all ways meet, first."""
+        ways = []
+        for leaf in dict.fromkeys(leaves):
+            way = [leaf]
+            while way[-1] in self.parents:
+                way.append(self.parents[way[-1]][0])
+            ways.append(way)
+        top = next((name for name in ways[0] if all(name in way for way in ways)), self.root) if ways else self.root
+        found = {name for way in ways for name in way[: way.index(top)]}
+        return [top, *(name for name in self.parents if name in found)]
+
+
+def plan(command: Path, folder: Path, topology: Any, hosts: Sequence[str], single: Tree) -> list[Tree]:
+    """Return the trees of a job: those that `switchsum tree plan` packs where links between switches limit it.
+
+    Otherwise, and where no plan can be made (it needs the extra `trees`), it is the single one.
+    """
+    links = [(link.ends, DEFAULT_MBIT if link.rate_mbit is None else link.rate_mbit) for link in topology.links]
+    trunks = [mbit for ends, mbit in links if set(ends) <= set(topology.switches)]
+    widest = max((mbit for ends, mbit in links if not set(ends) <= set(topology.switches)), default=0)
+    if (
+        len(trunks) <= len(single.parents)
+        or min(trunks) >= widest
+        or len({frozenset(ends) for ends, _ in links}) < len(links)
+    ):
+        return [single]
+    named = {"switches": list(topology.switches), "hosts": list(topology.hosts)}
+    file = folder / "topology.yaml"  # of which JSON is a part
+    file.write_text(json.dumps({**named, "links": [{"between": list(ends), "mbit": mbit} for ends, mbit in links]}))
+    asked = [str(command), "tree", "plan", str(file), "--hosts", ",".join(hosts), "--json"]
+    try:
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=_ANSWER_S)
+        planned = json.loads(done.stdout)["trees"]
+    except (subprocess.TimeoutExpired, ValueError, KeyError):
+        return [single]
+    index = {frozenset(ends): number for number, (ends, _) in enumerate(links)}
+    return [
+        Tree(
+            root=tree["root"],
+            parents={
+                name: (above, index[frozenset((name, above))])
+                for name, above in tree["parents"].items()
+                if name in topology.switches
+            },
+            share=tree["rate_mbit"],
+        )
+        for tree in planned[:MOST_TREES]
+    ] or [single]
 
 
 def write_fleet(
     path: Path,
-    root: str,
-    parents: Mapping[str, tuple[str, int]],
+    planned: Sequence[Tree],
     p4runtime: Mapping[str, str],
     port_of: Callable[[int, str], int],
     stations: Mapping[str, Mapping[str, int]],
 ) -> None:
     """Write the file of `switchsum controller --fleet`; `port_of` gives the number of a link's port at a switch."""
     switches: dict[str, dict[str, Any]] = {
-        name: {"p4runtime": p4runtime[name], "ports": {}, "stations": stations[name]} for name in (root, *parents)
+        name: {"p4runtime": p4runtime[name], "ports": {}, "stations": stations[name]} for name in p4runtime
     }
-    for name, (above, link) in parents.items():
-        switches[name]["above"] = above
-        switches[name]["ports"][above] = port_of(link, name)
-        switches[above]["ports"][name] = port_of(link, above)
-    path.write_text(json.dumps({"switches": switches}, indent=1), encoding="utf-8")
+    for tree in planned:
+        for name, (above, link) in tree.parents.items():
+            switches[name]["ports"][above] = port_of(link, name)
+            switches[above]["ports"][name] = port_of(link, above)
+    content: dict[str, Any] = {"switches": switches}
+    if len(switches) > 1:
+        all_above = [{name: far for name, (far, _) in tree.parents.items()} for tree in planned]
+        content["trees"] = [{"above": one, "share": tree.share} for one, tree in zip(all_above, planned, strict=True)]
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
 def contributions(command: Path, controller: str, job: str) -> dict[str, int]:
@@ -83,7 +139,7 @@ class Account:
     def __init__(self, survey: Any, command: Path, controller: str, job: str) -> None:
         self._survey = survey
         self._asked = command, controller, job
-        self._names = survey.adding()
+        self._names = list(dict.fromkeys(name for names in survey.adding() for name in names))
         self._took = contributions(*self._asked)
         self._hosts, self._uplinks = self._bytes()
 
@@ -91,8 +147,12 @@ class Account:
         """Return what has come up from each host, and over the links between switches that add."""
         survey = self._survey
         hosts = {host.name: bytes_up(survey.interface(link, leaf).name) for host, link, leaf in survey.leaves()}
-        ways = {name: survey.parents[name] for name in self._names[1:]}
-        uplinks = {f"{name}-{up}": bytes_up(survey.interface(link, up).name) for name, (up, link) in ways.items()}
+        ways = [
+            (name, *tree.parents[name])
+            for tree, names in zip(survey.trees, survey.adding(), strict=True)
+            for name in names[1:]
+        ]
+        uplinks = {f"{name}-{up}": bytes_up(survey.interface(link, up).name) for name, up, link in ways}
         return hosts, uplinks
 
     def text(self) -> str:
@@ -106,6 +166,27 @@ class Account:
             links = [f"; {name} {count - self._uplinks[name]:,}" for name, count in uplinks.items()]
             lines.append(f"bytes up: {name}, the most of a host, {sent:,}{''.join(links)}")
         return "".join(f"*** {line}\n" for line in lines)
+
+
+def who_adds(names: Sequence[Sequence[str]]) -> tuple[str, int]:
+    """Say which switches add, given those of each tree, the topmost first; also return how many they are."""
+    tops = list(dict.fromkeys(of_tree[0] for of_tree in names))
+    below = list(dict.fromkeys(name for of_tree in names for name in of_tree[1:]))
+    text = f"{', '.join(below)} and above them {' and '.join(tops)} add" if below else f"{tops[0]} adds"
+    return text, len({*tops, *below})
+
+
+def environment(host: Any, rank: int, size: int, folder: Path, controller: str) -> dict[str, str]:
+    """Return the environment variables with which a host's processes join the job; `folder` has our commands."""
+    return {
+        "PATH": f"{folder}:{os.environ.get('PATH', os.defpath)}",
+        "SWITCHSUM_CONTROLLER": controller,
+        "SWITCHSUM_JOB": JOB,
+        "SWITCHSUM_LINK": f"packet:{host.defaultIntf().name}",
+        "RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # all hosts share the cores of this machine
+    }
 
 
 def in_order(name: str) -> list[tuple[int, str]]:

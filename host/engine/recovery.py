@@ -187,9 +187,11 @@ def note_result(state: State, index: int, now: float) -> None:
     state.unanswered[index] = NEVER
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
-    core.passed = max(core.passed, sequence)
+    tree = slot.tree
+    core.arrived = max(core.arrived, sequence)
+    core.passed[tree] = max(core.passed[tree], sequence)
     if slot.repeats == 0 and slot.late == 0:
-        core.overtaken = max(core.overtaken, sequence)
+        core.overtaken[tree] = max(core.overtaken[tree], sequence)
         core.evident_at = now
     elif core.waiting <= _FEW or now > core.evident_at + core.smoothed_s:
         core.credit += _CREDIT
@@ -230,23 +232,21 @@ def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
     # While many wait, many more results are on their way: slots need not be looked through for each of them.
-    if core.waiting == 0 or (core.waiting > _MANY and core.passed - core.searched < core.waiting // 8):
+    if core.waiting == 0 or (core.waiting > _MANY and core.arrived - core.searched < core.waiting // 8):
         return
-    core.searched = core.passed
-    passed = min(core.passed - core.threshold, core.consumed)
-    overtaken = min(core.overtaken - core.threshold, core.consumed)
+    core.searched = core.arrived
     round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
     for index in range(state.slots.size):
-        if state.unanswered[index] > passed:
-            continue
         slot = state.slots[index]
+        if state.unanswered[index] > min(core.passed[slot.tree] - core.threshold, core.consumed):
+            continue
         pause_s = 0.0
         if slot.held:
             # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
             pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
-        if state.unanswered[index] > overtaken:
+        if state.unanswered[index] > core.overtaken[slot.tree] - core.threshold:
             if core.credit == 0:
                 continue
             core.credit -= 1

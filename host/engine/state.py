@@ -29,6 +29,7 @@ OPERATIONS: Final = 1024
 
 NEVER: Final = np.iinfo(np.int64).max
 """Beyond every sequence."""
+MOST_TREES: Final = 8
 
 
 class Phase(IntEnum):
@@ -180,18 +181,20 @@ class Core(Record):
     consumed: Int64
     queued: Int64
     # Loss recovery, see recovery.py.
-    passed: Int64
-    """Highest sequence whose result has come."""
+    passed: Annotated[Integers, "i8", MOST_TREES]
+    """Highest sequence whose result has come, of each tree: one may be slower than another."""
+    arrived: Int64
+    """The highest of all trees."""
     searched: Int64
-    """`passed` when slots were last searched."""
+    """`arrived` when slots were last searched."""
     timed_at: Float64
     """When a round was last timed."""
     evident_at: Float64
     """When `overtaken` was last heard of."""
     credit: Int64
     """Frames that may be taken for lost because results of repeats have passed them."""
-    overtaken: Int64
-    """The same, of slots that are in step with the other workers'."""
+    overtaken: Annotated[Integers, "i8", MOST_TREES]
+    """As `passed`, of slots that are in step with the other workers'."""
     threshold: Int64
     timeouts: Int64
     """How often the time-out was doubled."""

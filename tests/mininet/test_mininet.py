@@ -11,6 +11,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,8 @@ ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", 
 ENTER = 'mount -t sysfs none /sys && ip link set lo up && "$@"'
 VALUES = 100_000
 """As many as tests/mininet/allreduce.py adds."""
+TREES = all(find_spec(name) for name in ("networkx", "scipy", "yaml"))
+"""Whether trees can be planned; else there is one, the widest."""
 SWITCHES = ["switchsum", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 
 Mn = Callable[..., subprocess.CompletedProcess[str]]
@@ -138,20 +141,21 @@ def test_without_compiled_code_mininet_shows_what_it_waits_for(
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_a_job_adds_across_two_spines(mn: Mn, switch: str) -> None:
-    script = "s1 switchsum tree show mininet --json </dev/null\n"
-    done = mn("--switch", switch, "--topo", "two-spines,2", "--test", "pingall", "--test", WORKER, script=script)
+def test_a_job_adds_at_the_leaves_and_at_both_spines(mn: Mn, switch: str) -> None:
+    done = mn("--switch", switch, "--topo", "two-spines,2", "--link", "tc,bw=125,use_tbf=1,latency_ms=1000",
+              "--test", "pingall", "--test", WORKER)  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert "0% dropped" in done.stdout
-    assert "s3, s4 and above them s1 add" in done.stdout
+    spines = "s1 and s2" if TREES else "s1"
+    assert f"s3, s4 and above them {spines} add" in done.stdout
     assert "4 workers agree" in done.stdout
-    blocks = -(-VALUES // 256)
-    # The slow spine is not in the tree, each leaf has two hosts and the fast spine two leaves.
-    assert f"*** contributions: s1 {2 * blocks}, s3 {2 * blocks}, s4 {2 * blocks}\n" in done.stdout, done.stdout
-    assert '"s2": 0' in done.stdout
+    [line] = re.findall(r"contributions: .*", done.stdout)
+    took = {name: int(count.replace(",", "")) for name, count in re.findall(r"(s\d) ([\d,]+)", line)}
+    blocks = -(-VALUES // 256)  # each leaf has two hosts, each spine two leaves
+    assert (took["s3"], took["s4"], took["s1"] + took.get("s2", 0)) == (2 * blocks, 2 * blocks, 2 * blocks)
+    assert (took.get("s2", 0) > 0) == TREES
     host, *uplinks = bytes_up(done.stdout)
-    assert len(uplinks) == 2
-    assert all(VALUES * 4 < count < 1.5 * host for count in uplinks), "a leaf's uplink carries what a host's link does"
+    assert VALUES * 4 < sum(uplinks[::2]) < 1.5 * host, "a leaf's uplinks together carry what a host's link does"
 
 
 def test_mininets_own_topology_jumbo_frames_slow_links_and_the_exit_code_of_a_job(mn: Mn) -> None:
