@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,13 +56,35 @@ def measure(page: str, pairs: int, seconds: float) -> None:
 
         for name, switch in (("page and metrics", set_page), ("workers' reports", set_reports)):
             rates: dict[bool, list[float]] = {True: [], False: []}
+            shares: dict[bool, list[float]] = {True: [], False: []}
             for pair in range(pairs):
                 for on in (pair % 2 == 0, pair % 2 != 0):  # neither is always the first
                     switch(on)
+                    began, used = time.perf_counter(), controller_s()
                     rates[on].append(rate(communicator, seconds))
+                    shares[on].append((controller_s() - used) / (time.perf_counter() - began))
             switch(name != "page and metrics")
             if communicator.rank == 0:
                 tell(name, rates)
+                with_it, without = (100 * statistics.median(shares[on]) for on in (True, False))
+                print(f"  the controller used {with_it:.1f} % of a core with, {without:.1f} % without", flush=True)
+
+
+def controller_s() -> float:
+    """Return the processor time of the controller that the launcher has started; 0 if it is not found.
+
+    It says what looking costs where rates differ by more from one second to the next.
+    """
+    launcher = os.getppid()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+            command = stat.with_name("cmdline").read_bytes().split(b"\0")
+        except OSError:  # it has ended
+            continue
+        if int(fields[1]) == launcher and b"controller" in command:
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def rate(communicator: switchsum.Communicator, seconds: float) -> float:

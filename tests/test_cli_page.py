@@ -45,6 +45,21 @@ def test_every_command_and_option_is_on_the_page() -> None:
         assert {option for option in options if option.startswith("--")} - EVERYWHERE <= named, name
 
 
+def test_what_shows_the_controllers_state_can_be_watched_and_read_by_programs() -> None:
+    found = dict(commands(typer.main.get_command(app), "switchsum"))
+    shows = "job list", "job show", "tree show", "slots", "stats", "ports", "explain"
+    for name in shows:
+        options = {option for parameter in found[f"switchsum {name}"].params for option in parameter.opts}
+        assert {"--watch", "--json", "--controller"} <= options, name
+    # What else can be printed as JSON either changes something or shows what does not change; `top` is live itself.
+    others = {
+        name.removeprefix("switchsum ")
+        for name, command in found.items()
+        if {"--json", "--controller"} <= {option for parameter in command.params for option in parameter.opts}
+    }
+    assert others - {*shows} == {"agent", "job create", "job resize", "drop-probability", "top"}
+
+
 def rows(page: str, first: str) -> Iterator[list[str]]:
     """Yield the cells of the table whose header starts with these."""
     lines = page.splitlines()

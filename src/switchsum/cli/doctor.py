@@ -12,6 +12,7 @@ from rich.table import Table
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.doctor import Finding, Verdict, examine
+from switchsum.launch.waiting import waiting_for
 
 STYLES = {Verdict.OK: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "yellow"}
 
@@ -21,7 +22,8 @@ def doctor(as_json: JsonOption = False) -> None:
 
     The exit code is 1 if something is missing without which switchsum cannot run.
     """
-    findings = examine()
+    with waiting_for("the checks of this machine"):
+        findings = examine()
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:

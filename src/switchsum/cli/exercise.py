@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from switchsum.launch.waiting import waiting_for
+
 app = typer.Typer(name="exercise", no_args_is_help=True, help="Exercises: write a switch that adds, step by step.")
 
 NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the exercise; see the list.")]
@@ -54,7 +56,8 @@ def check(
         else:
             path = folder / ("solution.py" if solution else driver.PYTHON)
             attempt = driver.Attempt(driver.load(path), path.name)
-        passed = driver.check(exercise, attempt)
+        with waiting_for("the checks"):
+            passed = driver.check(exercise, attempt)
     except driver.Wrong as wrong:
         typer.echo(f"exercise {number}: not yet. {wrong}")
         raise typer.Exit(1) from None

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from switchsum.cli.builds import AUTO, SlotsOption, read_slots
-from switchsum.cli.output import JsonOption, print_json, print_records
+from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, persist
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
@@ -45,17 +45,27 @@ def create(
 
 
 @app.command("list")
-def list_jobs(controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
+def list_jobs(
+    controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
+) -> None:
     """List all jobs."""
     with connect(controller) as client:
-        _print_jobs(client.list_jobs().jobs, as_json=as_json)
+        repeat(lambda: _print_jobs(client.list_jobs().jobs, as_json=as_json), watch)
 
 
 @app.command()
-def show(name: NameArgument, controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
+def show(
+    name: NameArgument,
+    controller: ControllerOption = CONTROLLER,
+    watch: WatchOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Show a job and its members."""
     with connect(controller) as client:
-        job = client.show_job(rpc.JobRequest(job=name))
+        repeat(lambda: _show(client.show_job(rpc.JobRequest(job=name)), as_json=as_json), watch)
+
+
+def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(job))
         return
@@ -71,7 +81,7 @@ def show(name: NameArgument, controller: ControllerOption = CONTROLLER, as_json:
         }
         for member in job.members
     ]
-    print_records(f"members of {name}", members, as_json=False)
+    print_records(f"members of {job.job}", members, as_json=False)
 
 
 @app.command()

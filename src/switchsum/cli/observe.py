@@ -75,10 +75,10 @@ def _show_stats(client: ControllerClient, *, everything: bool, ranks_only: bool,
         print_records("ranks", members, as_json=as_json)
 
 
-def ports(controller: ControllerOption = CONTROLLER, as_json: JsonOption = False) -> None:
+def ports(controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False) -> None:
     """List the switch's ports: the members behind each, and its simulated loss."""
     with connect(controller) as client:
-        _print_ports(client.ports(), as_json=as_json)
+        repeat(lambda: _print_ports(client.ports(), as_json=as_json), watch)
 
 
 def drop_probability(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ import typer
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
+from switchsum.launch.waiting import waiting_for
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
 from switchsum.protocol.wire import Address
@@ -56,7 +57,10 @@ def send(
     wanted, numbers = read_fields(fields or ()), None if values is None else read_values(values)
     switch = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
     sender = anybody(link, switch, lanes) if job is None else member(link, address_of(controller), job, rank)
-    with Printer(verbose=verbose, pcap=pcap) as show, sender as place:
+    with ExitStack() as opened:
+        show = opened.enter_context(Printer(verbose=verbose, pcap=pcap))
+        with waiting_for("the link" if job is None else f"the other ranks of job {job}"):
+            place = opened.enter_context(sender)
         for _ in range(times):
             show(send_packet(place, wanted, numbers))
             before = show.count
@@ -82,8 +86,12 @@ def capture(
         raise UsageError("capture from where? --interface eth0, or --read frames.pcapng")
     listen_at(port)
     packets = from_file(read) if read is not None else from_interface(str(interface), seconds)
+    place = f"packets of UDP port {port} at {interface}, until Ctrl-C" if read is None else f"the file {read}"
     with Printer(verbose=verbose, pcap=pcap) as show, closing(packets):
-        for packet in islice(packets, count):
+        wanted = islice(packets, count)
+        with waiting_for(place):
+            first = next(wanted, None)
+        for packet in chain([] if first is None else [first], wanted):
             show(packet)
 
 
@@ -99,7 +107,8 @@ def replay(
 
     if explained is not None and explained.resolve() == recording.resolve():
         raise UsageError("--explained would overwrite the recording: give it another name")
-    outcome = run_again(recording, explained)
+    with waiting_for(f"the replay of {recording}"):
+        outcome = run_again(recording, explained)
     if as_json:
         print_json(asdict(outcome))
     else:

@@ -74,11 +74,11 @@ def check_address(address: str) -> None:
 
 def connect(controller: str) -> ControllerClient:
     """Return a client of the controller at an address."""
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.cli.told import ToldClient
 
     controller = address_of(controller)
     check_form(controller)
-    return ControllerClient(controller)
+    return ToldClient(controller)
 
 
 def address_of(controller: str) -> str:

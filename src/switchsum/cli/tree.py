@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.output import JsonOption, WatchOption, print_json, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
 from switchsum.cli.topology import MbitOption, SourceArgument, read
+from switchsum.launch.waiting import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.rpc import JobRequest
 
 if TYPE_CHECKING:
     from switchsum.controller.topology import Network
     from switchsum.controller.trees import Plan
+    from switchsum.native.controller_client import ControllerClient
 
 app = typer.Typer(name="tree", help="Plan and show the trees over which a job is added.", no_args_is_help=True)
 
@@ -41,7 +43,8 @@ def plan(
     network = read(source, mbit)
     from switchsum.controller import trees
 
-    found = trees.plan(network, members(network, hosts, job), slots=slots, most_levels=levels)
+    with waiting_for("the plan"):
+        found = trees.plan(network, members(network, hosts, job), slots=slots, most_levels=levels)
     if svg is not None:
         from switchsum.cli.draw import plan_svg
 
@@ -64,12 +67,17 @@ def plan(
 def show(
     job: Annotated[str, typer.Argument(help="Name of a job that runs.", metavar="JOB")],
     controller: ControllerOption = CONTROLLER,
+    watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Draw the tree over which a job is added: the ranks at each switch, and how many contributions it took."""
     with connect(controller) as client:
-        found = client.show_job(JobRequest(job=job))
-        counted = client.statistics().switches
+        repeat(lambda: _show(client, job, as_json=as_json), watch)
+
+
+def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
+    found = client.show_job(JobRequest(job=job))
+    counted = client.statistics().switches
     contributions = {one.switch: one.contributions for one in counted}
     if as_json:
         ranks = {member.rank: member.switch for member in found.members}

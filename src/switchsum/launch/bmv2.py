@@ -20,6 +20,7 @@ from typing import Final
 
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
+from switchsum.launch.waiting import waiting_for
 from switchsum.launch.wires import Wire
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
@@ -115,7 +116,8 @@ def start(children: Children, path: str, wires: Sequence[Wire], p4runtime: str) 
     command += ["--thrift-port", str(thrift_port), "--log-level", "off"]
     command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
     child = children.start("bmv2", [*_before_workers(), *AS_STARTED, *command], prefix=True, quiet=True)
-    _await(child, path, p4runtime)
+    with waiting_for(f"{path} to listen at {p4runtime}"):
+        _await(child, path, p4runtime)
     return Running(p4runtime=address, port_frames=_lengthen_queues(thrift_port, wires))
 
 

@@ -15,6 +15,7 @@ import time
 from typing import Any, Final
 
 from switchsum.launch.children import POLL_S, Child, Children
+from switchsum.launch.waiting import waiting_for
 from switchsum.native.compiling import tell_too
 from switchsum.native.starting import HINT
 from switchsum.protocol.errors import LocalError
@@ -59,6 +60,11 @@ def await_ready(child: Child, descriptor: int, timeout_s: float, children: Child
 
     Also if another one of `children` ends meanwhile, which the child may need.
     """
+    with waiting_for(f"the {child.name} to be ready"):
+        return _await(child, descriptor, timeout_s, children)
+
+
+def _await(child: Child, descriptor: int, timeout_s: float, children: Children | None) -> dict[str, Any]:
     deadline = time.monotonic() + timeout_s
     line, last = b"", ""
     while True:

@@ -1,0 +1,45 @@
+"""Commands say what they wait for."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from switchsum.cli.told import ToldClient
+from switchsum.launch import waiting
+from switchsum.protocol.errors import SwitchsumError
+
+from .timing import eventually
+
+
+def test_a_long_wait_is_said_and_a_short_one_is_not(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ""
+
+    def is_said() -> bool:
+        nonlocal said
+        said += capsys.readouterr().err
+        return bool(said)
+
+    monkeypatch.setattr(waiting, "QUIET_S", 1000.0)
+    with waiting.waiting_for("nothing"):
+        pass
+    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    with waiting.waiting_for("the other ranks"):
+        assert eventually(is_said)
+    assert said == "switchsum: waiting for the other ranks\n"
+
+
+def test_a_controller_that_does_not_answer_is_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        with ToldClient(address, timeout_s=0.5) as client, pytest.raises(SwitchsumError):
+            client.list_jobs()
+    assert f"waiting for the controller at {address} to answer ListJobs" in capsys.readouterr().err
