@@ -5,16 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
+from ..engine.operation import Operation
 from ..engine.prepared import Prepared
 from . import collectives
-from .collectives import Call, Options, RepeatedCall, is_integer
+from .collectives import Options, is_integer
 from .handle import Handle
 from .interrupts import breaks_between_steps, breaks_if_interrupted
 
@@ -24,6 +25,9 @@ from .steps import StepQueue
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 Made = TypeVar("Made")
+
+MOST_KNOWN: Final = 256
+"""Kinds of allreduces that are kept; most programs have few."""
 
 
 class CollectiveCalls(ABC):
@@ -40,7 +44,13 @@ class CollectiveCalls(ABC):
     _steps: StepQueue
 
     @abstractmethod
-    def _start(self, call: Call, background: bool) -> Handle:
+    def _handle(
+        self, operation: Operation, finish: Callable[[], Any] | None = None, *, saturates: bool = False
+    ) -> Handle:
+        """Prepare a collective, which is not begun; see `Handle`."""
+
+    @abstractmethod
+    def _start(self, handle: Handle, background: bool) -> Handle:
         """Begin a collective, and have a thread go on with it in the background if wanted."""
 
     _delivered: BaseException | None
@@ -49,16 +59,12 @@ class CollectiveCalls(ABC):
     """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
 
     @abstractmethod
-    def _keep(self, kind: Hashable, call: Call) -> None:
-        """Let further allreduces of a kind be begun without being described again."""
-
-    @abstractmethod
-    def _run_alone(self, call: RepeatedCall) -> bool:
-        """Do what `_run` does, sooner; False, and nothing was done, if others are in flight, or each is noted."""
-
-    @abstractmethod
-    def _run(self, call: Call | RepeatedCall) -> Any:
+    def _run(self, handle: Handle) -> Any:
         """Begin a collective, wait for it, and return its result: what `_start` and the handle's `wait` do, sooner."""
+
+    @abstractmethod
+    def _run_again(self, prepared: Prepared, values: npt.NDArray[Any], *, saturates: bool) -> None:
+        """Do an allreduce in place such as there was one before."""
 
     @abstractmethod
     def _note_early(self, error: BaseException | None) -> None:
@@ -88,7 +94,7 @@ class CollectiveCalls(ABC):
         except BaseException:
             self._note_early(None)
             with suppress(SwitchsumError):
-                self._start(collectives.refused(), background=True)
+                self._start(collectives.refused(self), background=True)
             raise
 
     def allreduce(
@@ -132,17 +138,17 @@ class CollectiveCalls(ABC):
             is_plain = block is None and type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
             known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
             if known is not None:
-                again = RepeatedCall(known, array, saturate)
-                if not self._run_alone(again):
-                    self._run(again)
+                self._run_again(known, array, saturates=saturate)
                 return array
             how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
             if block is not None:
                 return self._in_blocks(array, block, how)
-            call = self._checked(lambda: collectives.allreduce(array, how, self))
-            self._run(call)
+            handle = self._checked(lambda: collectives.allreduce(array, how, self))
+            self._run(handle)
             if is_plain and not (narrow and array.dtype == np.float64):
-                self._keep((array.dtype, array.shape, op, lanes), call)
+                if len(self._known) >= MOST_KNOWN:
+                    self._known.clear()
+                self._known[array.dtype, array.shape, op, lanes] = handle._prepared
             return array
         except BaseException as error:
             self._broken_off(error)
@@ -352,7 +358,7 @@ class CollectiveCalls(ABC):
     @breaks_if_interrupted
     def barrier(self) -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
-        self._run(collectives.barrier())
+        self._run(collectives.barrier(self))
 
     @breaks_if_interrupted
     def allreduce_async(
@@ -429,4 +435,4 @@ class CollectiveCalls(ABC):
     @breaks_if_interrupted
     def barrier_async(self, *, background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""
-        return self._start(collectives.barrier(), background)
+        return self._start(collectives.barrier(self), background)

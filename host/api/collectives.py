@@ -19,7 +19,7 @@ from switchsum.protocol.frame import MAX_WORKERS
 
 from ..engine.exact import most_values
 from ..engine.operation import SKIP_ZEROS, Operation, check
-from ..engine.prepared import Prepared
+from .handle import Handle
 
 if TYPE_CHECKING:
     from .calls import CollectiveCalls
@@ -28,49 +28,6 @@ Array = npt.NDArray[Any]
 
 _BYTE: Final = np.dtype(np.int8)
 """What bits travel as."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A collective that is ready for the engine."""
-
-    operation: Operation
-    """What the engine runs: on the caller's array itself if it can be, else on a copy."""
-    finish: Callable[[], Any]
-    """Put the result where the caller wants it, and return it."""
-    saturates: bool = False
-    """The nearest value will do where an integer sum does not fit."""
-
-    @property
-    def values(self) -> Array | None:
-        """What the engine adds."""
-        return self.operation.values
-
-    @property
-    def dtype_name(self) -> str:
-        """Name of the dtype of the caller's array."""
-        return self.operation.dtype_name
-
-
-@dataclass(slots=True)
-class RepeatedCall:
-    """An allreduce in place such as there was one before; not frozen, which would cost it half a microsecond."""
-
-    prepared: Prepared
-    """What it has in common with that."""
-    values: Array
-    """The array."""
-    saturates: bool
-    """The nearest value will do where an integer sum does not fit."""
-
-    @property
-    def dtype_name(self) -> str:
-        """Name of the array's dtype."""
-        return self.prepared.dtype_name
-
-    def finish(self) -> Array:
-        """Return the result, which is where the caller wants it."""
-        return self.values
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,79 +46,79 @@ class Options:
     """It need not wait for slots until what was begun before has ended."""
 
 
-def barrier() -> Call:
+def barrier(comm: CollectiveCalls) -> Handle:
     """Prepare a barrier."""
-    return Call(operation=Operation(kind="barrier"), finish=lambda: None)
+    return comm._handle(Operation(kind="barrier"))
 
 
-def refused() -> Call:
+def refused(comm: CollectiveCalls) -> Handle:
     """Prepare what takes the place of a call that was refused, so that other ranks' calls do not match it."""
-    return Call(operation=Operation(kind="a call that was refused"), finish=lambda: None)
+    return comm._handle(Operation(kind="a call that was refused"))
 
 
-def allreduce(array: Array, how: Options, place: CollectiveCalls | None = None) -> Call:
+def allreduce(array: Array, how: Options, comm: CollectiveCalls) -> Handle:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
 
-    Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round; for
-    that it must be known who asks.
+    Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round.
 
     An array that is contiguous in C's order, aligned and in the machine's byte order is reduced where it is; any other
     one is copied, so that all ranks add the same elements whatever their arrays' layout.
     """
     check_written("allreduce", array)
     values = _values(array, how)
-    if place is not None and is_exact(array, how.operator, how.lanes, place):
-        return _reduction("exact allreduce", how, values, array, lambda: _returned(values, array), exact=True)
-    return _reduction("allreduce", how, values, array, lambda: _returned(values, array))
+    exact = is_exact(array, how.operator, how.lanes, comm)
+    kind = "exact allreduce" if exact else "allreduce"
+    return _reduction(kind, how, values, array, comm, lambda: _returned(values, array), exact=exact)
 
 
-def is_exact(array: Array, operator: str, lanes: str, place: CollectiveCalls) -> bool:
+def is_exact(array: Array, operator: str, lanes: str, comm: CollectiveCalls) -> bool:
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
-    adds = operator in ("sum", "average") and lanes == "int32" and place.world_size <= MAX_WORKERS
-    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(place.lanes_per_frame)
+    adds = operator in ("sum", "average") and lanes == "int32" and comm.world_size <= MAX_WORKERS
+    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(comm.lanes_per_frame)
 
 
 def allreduce_blocks(array: Array, how: Options) -> None:
     """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
-    allreduce(array, how)
+    check_written("allreduce", array)
+    _values(array, how)
     if how.operator not in SKIP_ZEROS:
         raise UsageError(f"blocks of zeros can be skipped where op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}")
     if array.dtype == np.float64:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
 
-def reduce(array: Array, root: int, how: Options, place: CollectiveCalls) -> Call:
+def reduce(array: Array, root: int, how: Options, comm: CollectiveCalls) -> Handle:
     """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
-    _check_root(root, place)
+    _check_root(root, comm)
     kind = f"reduce to rank {root}"
-    if place.rank == root:
+    if comm.rank == root:
         check_written("reduce", array)
         values = _values(array, how)
-        return _reduction(kind, how, values, array, lambda: _returned(values, array))
+        return _reduction(kind, how, values, array, comm, lambda: _returned(values, array))
     _check_array("reduce", array)
-    return _reduction(kind, how, _values(array, how, copy=True), array, lambda: array)
+    return _reduction(kind, how, _values(array, how, copy=True), array, comm, lambda: array)
 
 
-def reduce_scatter(array: Array, how: Options, place: CollectiveCalls, *, out: Array | None = None) -> Call:
+def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
     """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
     _check_array("reduce_scatter", array)
-    if array.ndim == 0 or array.shape[0] % place.world_size:
-        raise UsageError(f"reduce_scatter splits the first axis into {place.world_size} parts; shape {array.shape}")
-    shape = (array.shape[0] // place.world_size, *array.shape[1:])
+    if array.ndim == 0 or array.shape[0] % comm.world_size:
+        raise UsageError(f"reduce_scatter splits the first axis into {comm.world_size} parts; shape {array.shape}")
+    shape = (array.shape[0] // comm.world_size, *array.shape[1:])
     out = _check_out("reduce_scatter", out, shape, array.dtype)
     values = _values(array, how, copy=True)
 
     def finish() -> Array:
-        out.view(np.ndarray)[...] = values.reshape(place.world_size, *shape)[place.rank]
+        out.view(np.ndarray)[...] = values.reshape(comm.world_size, *shape)[comm.rank]
         return out
 
-    return _reduction("reduce_scatter", how, values, array, finish)
+    return _reduction("reduce_scatter", how, values, array, comm, finish)
 
 
-def broadcast(array: Array, root: int, place: CollectiveCalls) -> Call:
+def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
     """Prepare a broadcast in place, bit by bit; raises UsageError or UnsupportedDtype."""
-    _check_root(root, place)
-    if place.rank == root:
+    _check_root(root, comm)
+    if comm.rank == root:
         _check_array("broadcast", array)
         octets = _bytes_of(array, copy=not array.flags.writeable)
         finish = lambda: array  # noqa: E731
@@ -170,22 +127,22 @@ def broadcast(array: Array, root: int, place: CollectiveCalls) -> Call:
         # Not the array's own memory, which ranks of one machine may share.
         octets = np.zeros(array.nbytes, _BYTE)
         finish = lambda: _restored(octets, array)  # noqa: E731
-    return Call(operation=_bits(f"broadcast from rank {root}", octets, array), finish=finish)
+    return comm._handle(_bits(f"broadcast from rank {root}", octets, array), finish)
 
 
-def allgather(array: Array, place: CollectiveCalls, *, out: Array | None = None) -> Call:
+def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
     """Prepare the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
     _check_array("allgather", array)
-    shape = (place.world_size, *array.shape)
+    shape = (comm.world_size, *array.shape)
     parts = np.zeros(shape, array.dtype)  # not the caller's memory, which ranks of one machine may share
     result = parts if out is None else _check_out("allgather", out, shape, array.dtype)
-    parts[place.rank] = array
+    parts[comm.rank] = array
     octets = _bytes_of(parts)
 
     def finish() -> Array:
         return _restored(octets, result)
 
-    return Call(operation=_bits("allgather", octets, array), finish=finish)
+    return comm._handle(_bits("allgather", octets, array), finish)
 
 
 def _check_array(name: str, array: Array) -> None:
@@ -213,9 +170,9 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _check_root(root: int, place: CollectiveCalls) -> None:
-    if not is_integer(root) or not 0 <= root < place.world_size:
-        raise UsageError(f"root must be a rank, 0 to {place.world_size - 1}, not {root!r}")
+def _check_root(root: int, comm: CollectiveCalls) -> None:
+    if not is_integer(root) or not 0 <= root < comm.world_size:
+        raise UsageError(f"root must be a rank, 0 to {comm.world_size - 1}, not {root!r}")
 
 
 def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -241,8 +198,15 @@ def _values(array: Array, how: Options, *, copy: bool = False) -> Array:
 
 
 def _reduction(
-    kind: str, how: Options, values: Array, array: Array, finish: Callable[[], Any], *, exact: bool = False
-) -> Call:
+    kind: str,
+    how: Options,
+    values: Array,
+    array: Array,
+    comm: CollectiveCalls,
+    finish: Callable[[], Any],
+    *,
+    exact: bool = False,
+) -> Handle:
     operation = Operation(
         kind=kind,
         operator=how.operator,
@@ -253,7 +217,7 @@ def _reduction(
         urgent=how.urgent,
         exact=exact,
     )
-    return Call(operation=operation, finish=finish, saturates=how.saturate)
+    return comm._handle(operation, finish, saturates=how.saturate)
 
 
 def _returned(values: Array, array: Array) -> Array:

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.events import Failed
+from ..engine.operation import Operation
 from ..engine.prepared import Prepared
 from ..links.driver import Driver
 from .calls import CollectiveCalls
-from .collectives import Call, RepeatedCall
 from .exit_code import note_exit_code
 from .handle import Handle
-from .interrupts import LONGEST_WAIT_S, HeldBack, Interruptible, interrupted
+from .interrupts import LONGEST_WAIT_S, Interruptible, interrupted
 from .steps import StepQueue, check_process, is_failing
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ LONGEST_FAREWELL_S: Final = 0.5
 """How long `close` waits for a restarted switch to answer."""
 BACKGROUND_WAIT_S: Final = 0.001
 """How soon the background thread makes way for a caller who waits."""
-MOST_KNOWN: Final = 256
-"""Kinds of allreduces that are kept; most programs have few."""
 
 
 class Member(Protocol):
@@ -238,8 +236,13 @@ class Communicator(Interruptible, CollectiveCalls):
     ) -> None:
         self._close(failed=value is not None)
 
-    def _start(self, call: Call, background: bool) -> Handle:
-        handle = self._handle(call)
+    def _handle(
+        self, operation: Operation, finish: Callable[[], Any] | None = None, *, saturates: bool = False
+    ) -> Handle:
+        prepared = self._driver.engine.prepare(operation)
+        return Handle(self, prepared, operation.values, finish, saturates=saturates)
+
+    def _start(self, handle: Handle, background: bool) -> Handle:
         self._bring_on(handle, begin=True, to_end=False)
         if background:
             self._have_thread()
@@ -247,21 +250,14 @@ class Communicator(Interruptible, CollectiveCalls):
             handle.wait()  # else it would go on, and nobody had a handle
         return handle
 
-    def _handle(self, call: Call | RepeatedCall) -> Handle:
-        handle, early = Handle(self, call), self._early
-        if early is not None and early[0] == threading.get_ident():
-            handle._held, self._early = HeldBack(early[1]), None
-        return handle
-
-    def _keep(self, kind: Hashable, call: Call) -> None:
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[kind] = self._driver.engine.prepare(call.operation)
-
-    def _run(self, call: Call | RepeatedCall) -> Any:
-        handle = self._handle(call)
+    def _run(self, handle: Handle) -> Any:
         self._bring_on(handle, begin=True, to_end=True)
         return handle.wait()
+
+    def _run_again(self, prepared: Prepared, values: npt.NDArray[Any], *, saturates: bool) -> None:
+        handle = Handle(self, prepared, values, saturates=saturates)
+        if not self._run_alone(handle):
+            self._run(handle)
 
     def _have_thread(self) -> None:
         """Start the background thread, unless it runs."""
@@ -328,7 +324,7 @@ class Communicator(Interruptible, CollectiveCalls):
 
     def _begin(self, handle: Handle) -> None:
         """Hand an operation to the engine, unless that was done."""
-        engine, call = self._driver.engine, handle._call
+        engine = self._driver.engine
         if self._has_begun(handle):
             return
         self._check()
@@ -336,14 +332,13 @@ class Communicator(Interruptible, CollectiveCalls):
             self._step(LONGEST_WAIT_S)
             self._check()
         began = self._driver.clock()
-        prepared = engine.prepare(call.operation) if isinstance(call, Call) else call.prepared
         serial = handle._serial = engine.submitted
         self._in_flight[serial] = handle
-        self._driver.submit(prepared, call.values)
+        self._driver.submit(handle._prepared, handle._values)
         if self._driver.trace is not None:
-            self._began[serial] = began, prepared.name
+            self._began[serial] = began, handle._prepared.name
         if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("collective %d begins: %s", serial, prepared.name)
+            _log.debug("collective %d begins: %s", serial, handle._prepared.name)
 
     def _has_begun(self, handle: Handle) -> bool:
         """Whether the engine has a collective's operation, or had it."""

@@ -1,4 +1,4 @@
-"""What a collective that was begun is to its caller."""
+"""A collective under way: what its caller waits for."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy.typing as npt
+
 from switchsum.protocol.errors import SumOverflow
 
 from ..engine.events import Finished
-from .collectives import Call, RepeatedCall
+from ..engine.prepared import Prepared
 from .interrupts import HeldBack
+
+Array = npt.NDArray[Any]
 
 
 class HandleOwner(Protocol):
@@ -29,9 +33,26 @@ class HandleOwner(Protocol):
 class Handle:
     """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
 
-    def __init__(self, communicator: HandleOwner, call: Call | RepeatedCall) -> None:
+    def __init__(
+        self,
+        communicator: HandleOwner,
+        prepared: Prepared,
+        values: Array | None,
+        finish: Callable[[], Any] | None = None,
+        *,
+        saturates: bool = False,
+    ) -> None:
+        """Describe a collective that is to be begun.
+
+        `values` is what the engine adds, in place: the caller's array itself if that can be, else a copy.  `finish`
+        puts the result where the caller wants it, and returns it; None: it is in `values`.  With `saturates` the
+        nearest value will do where an integer sum does not fit.
+        """
         self._communicator = communicator
-        self._call = call
+        self._prepared = prepared
+        self._values = values
+        self._make_result = finish
+        self._saturates = saturates
         self._callbacks: deque[Callable[[Handle], object]] = deque()
         self._lock = threading.RLock()  # a signal handler may wait for what it has interrupted the end of
         self._serial = -1
@@ -84,9 +105,9 @@ class Handle:
         if not self._has_result:
             self._finish()
         blocks = self._finished.overflowed
-        if blocks and not self._call.saturates:
+        if blocks and not self._saturates:
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
-            raise SumOverflow(f"sums beyond {self._call.dtype_name} in block {names}", blocks)
+            raise SumOverflow(f"sums beyond {self._prepared.dtype_name} in block {names}", blocks)
         return self._result
 
     def _finish(self) -> None:
@@ -95,7 +116,7 @@ class Handle:
             try:
                 with self._lock:
                     if not self._has_result:
-                        self._result = self._call.finish()
+                        self._result = self._values if self._make_result is None else self._make_result()
                         self._has_result = True
                 return
             except BaseException as error:

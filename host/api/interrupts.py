@@ -32,7 +32,6 @@ from ..engine.events import Finished
 
 if TYPE_CHECKING:
     from ..links.driver import Driver
-    from .collectives import Call, RepeatedCall
     from .handle import Handle
     from .steps import StepQueue
 
@@ -129,7 +128,6 @@ class Interruptible:
         # What the communicator has.
         @property
         def _is_over(self) -> bool: ...
-        def _handle(self, call: Call | RepeatedCall) -> Handle: ...
         def _take_turn(self) -> float: ...
         def _end_turn(self, began: float) -> None: ...
         def _begin(self, handle: Handle) -> None: ...
@@ -143,13 +141,20 @@ class Interruptible:
     def _note_early(self, error: BaseException | None) -> None:
         self._early = None if error is None else (threading.get_ident(), error)
 
+    def _take_early(self, handle: Handle) -> None:
+        """Hold back with a collective what was raised in this thread before it was begun."""
+        early = self._early
+        if early is not None and early[0] == threading.get_ident():
+            handle._held, self._early = handle._held or HeldBack(early[1]), None
+
     def _broken_off(self, error: BaseException) -> None:
         if not isinstance(error, SwitchsumError) and error is not self._delivered and not self._is_over:
             self._fail(interrupted(error))
 
-    def _run_alone(self, call: RepeatedCall) -> bool:
+    def _run_alone(self, handle: Handle) -> bool:
+        """Do what `_run` does, sooner; False, and nothing was done, if others are in flight, or each is noted."""
         self._refuse_within()
-        handle, serial, has_ended = None, -1, False
+        serial, is_known, has_ended = -1, False, False
         try:
             self._steps.wait_for_last_steps()
             began = self._take_turn()
@@ -159,15 +164,16 @@ class Interruptible:
                     if self._in_flight or self._driver.trace is not None:
                         return False
                     serial = self._driver.engine.submitted
-                    call.prepared.fill(call.values)
-                    self._driver.begin(call.prepared, LONGEST_WAIT_S)
-                    has_ended = self._driver.engine.take_ended(call.prepared)
+                    handle._prepared.fill(handle._values)
+                    self._driver.begin(handle._prepared, LONGEST_WAIT_S)
+                    has_ended = self._driver.engine.take_ended(handle._prepared)
                     if has_ended:
                         self._finished += 1
                         return True
-                    handle = self._adopted(call, serial)
+                    self._adopt(handle, serial)
                 except BaseException as error:
-                    handle = self._go_on(call, serial, error)
+                    self._go_on(handle, serial, error)
+                is_known = True
                 self._drive(handle)
             finally:
                 self._end_turn(began)
@@ -176,44 +182,34 @@ class Interruptible:
                 self._clean_up()
                 self._delivered = error
                 raise
-            handle = self._after_interruption(handle or self._handle(call), serial, error)
+            if serial >= 0 and not is_known and not self._is_over:
+                # Interrupted once more, when it was being found out what the first time has interrupted.
+                self._clean_up()
+                self._fail(interrupted(error))
+            self._hold_back(handle, error)
         self._bring_on(handle, begin=True, to_end=True)
         handle.wait()
         return True
 
-    def _adopted(self, call: RepeatedCall, serial: int) -> Handle:
-        """Return a handle for what `begin` of the driver has begun."""
-        handle = self._handle(call)
-        self._driver.engine.adopt(serial, call.prepared, call.values, self._driver.clock())
-        handle._serial = serial
+    def _adopt(self, handle: Handle, serial: int) -> None:
+        """Take note of what `begin` of the driver has begun."""
+        self._driver.engine.adopt(serial, handle._prepared, handle._values, self._driver.clock())
         self._in_flight[serial] = handle
-        return handle
+        handle._serial = serial
 
-    def _go_on(self, call: RepeatedCall, serial: int, error: BaseException) -> Handle:
-        """Return a handle to go on with after `_run_alone` was interrupted, wherever that was; the turn is ours."""
+    def _go_on(self, handle: Handle, serial: int, error: BaseException) -> None:
+        """Find out how far `_run_alone` came when it was interrupted, wherever that was; the turn is ours."""
         engine = self._driver.engine
         if self._is_over or (serial < 0 and isinstance(error, SwitchsumError)):
             raise error
         if serial < 0 or engine.submitted == serial:
-            handle = self._handle(call)
             self._begin(handle)
         elif engine.has_taken(serial):
-            handle = self._handle(call)
             handle._finished, handle._serial = Finished(operation=serial), serial
             self._finished += 1
         else:
-            handle = self._adopted(call, serial)
+            self._adopt(handle, serial)
         self._note(handle, error)
-        return handle
-
-    def _after_interruption(self, handle: Handle, serial: int, error: BaseException) -> Handle:
-        """Return a handle to go on with after the turn was lost."""
-        if handle._serial < 0 <= serial and not self._is_over:
-            # Interrupted once more, when it was being found out what the first time has interrupted.
-            self._clean_up()
-            self._fail(interrupted(error))
-        self._hold_back(handle, error)
-        return handle
 
     def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None:
         """Begin a collective, unless that was done, and drive it to its end if that is wanted.
@@ -222,6 +218,8 @@ class Interruptible:
         far it was taken.
         """
         self._refuse_within()
+        if begin:
+            self._take_early(handle)
         while True:
             try:
                 if begin:
