@@ -270,6 +270,7 @@ def begin_controller(survey: Survey, ours: list[SwitchsumSwitch]) -> Daemon:
     mac, ip = survey.switch_address()
     command = [str(BIN / "switchsum"), "controller", "--listen", first.controller_address, "--fleet", str(fleet)]
     command += ["--lanes", str(first.lanes), "--mac", mac, "--ip", ip]
+    command += trees.limits(survey.topology, first, Bmv2Switch)
     controller = Daemon("the controller", command, first.folder / "controller.log")
     for one in ours:
         one.controller = controller

@@ -14,6 +14,7 @@ from typing import Any
 JOB = "mininet"
 DEFAULT_MBIT = 1000.0
 MOST_TREES = 8
+HELD_FRAMES = 128
 _ANSWER_S = 60.0
 
 
@@ -55,19 +56,32 @@ class Tree:
         return [top, *(name for name in self.parents if name in found)]
 
 
+def is_narrow(topology: Any) -> bool:
+    """Return whether a link between switches is slower than a host's."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    for link in topology.links:
+        rates[set(link.ends) <= set(topology.switches)].append(link.rate_mbit or DEFAULT_MBIT)
+    return min(rates[True], default=DEFAULT_MBIT) < max(rates[False], default=0)
+
+
+def limits(topology: Any, own: Any, bmv2: Any) -> list[str]:
+    """Return the controller's options for what a port holds; the embedded switch's queues are as long as BMv2's are.
+
+    Where a host's link is the slowest, frames wait on the host.  Elsewhere the members' window waits at a switch, whose
+    port drops what its queue (64 frames) and its socket (92) do not hold.  BMv2's limits the controller finds itself.
+    """
+    return ["--port-frames", str(HELD_FRAMES)] if is_narrow(topology) and not isinstance(own, bmv2) else []
+
+
 def plan(command: Path, folder: Path, topology: Any, hosts: Sequence[str], single: Tree) -> list[Tree]:
     """Return the trees of a job: those that `switchsum tree plan` packs where links between switches limit it.
 
     Otherwise, and where no plan can be made (it needs the extra `trees`), it is the single one.
     """
     links = [(link.ends, DEFAULT_MBIT if link.rate_mbit is None else link.rate_mbit) for link in topology.links]
-    trunks = [mbit for ends, mbit in links if set(ends) <= set(topology.switches)]
-    widest = max((mbit for ends, mbit in links if not set(ends) <= set(topology.switches)), default=0)
-    if (
-        len(trunks) <= len(single.parents)
-        or min(trunks) >= widest
-        or len({frozenset(ends) for ends, _ in links}) < len(links)
-    ):
+    trunks = sum(set(ends) <= set(topology.switches) for ends, _ in links)
+    are_doubled = len({frozenset(ends) for ends, _ in links}) < len(links)  # a tree names no link, but its ends
+    if trunks <= len(single.parents) or not is_narrow(topology) or are_doubled:
         return [single]
     named = {"switches": list(topology.switches), "hosts": list(topology.hosts)}
     file = folder / "topology.yaml"  # of which JSON is a part
