@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from switchsum.protocol import rpc
 from switchsum.protocol.reports import WorkerInfo
-from switchsum.view.explain import explain_job, explain_links, lost_frames, unfinished
+from switchsum.view import explain as view
+from switchsum.view.explain import explain, explain_job, explain_links, lost_frames, unfinished
 from switchsum.view.facts import Facts
 
 
@@ -22,6 +27,7 @@ def cell(slot: int, number: int, seen: int) -> rpc.SlotInfo:
     return rpc.SlotInfo(slot=slot, version=number % 2, number=number, seen=seen, flags=0, block=0, next_block=0)
 
 
+PAGE = Path(__file__).parent.parent / "docs" / "operations.md"
 BUSY = [WorkerInfo(rank=rank, age_s=0.5, begun=7, finished=6, waiting_s=0.2) for rank in range(3)]
 
 
@@ -57,3 +63,62 @@ def test_repeats_that_are_answered_are_no_loss() -> None:
     [found] = explain_links(replace(facts(lossy), counters={0: counters}))
     assert (found.kind, found.ranks) == ("link", [0])
     assert "200 of 1600" in found.text
+
+
+STUCK = [replace(one, waiting_s=12.0, operation="allreduce (sum) of float32[5000]") for one in BUSY]
+STRAGGLES = replace(BUSY[1], begun=6, waiting_s=0.0, idle_s=12.0)
+LOSSY = WorkerInfo(rank=2, age_s=0.1, frames_sent=16600, frames_received=15770, rounds=8300)
+SENT = rpc.MemberCounters(job="a", rank=2, contributions=16600, contribution_bytes=1, results=8300)
+CASES = {
+    "all but one rank wait": replace(facts(STUCK[0], STRAGGLES, STUCK[2]), slots=[cell(0, 1, 0b101)]),
+    "steps take longer than they did": replace(facts(*BUSY[:2], LOSSY), counters={2: SENT}),
+    "nothing begins": facts(members=("seen", "expected")),
+    "a rank has ended, the others raise or wait": facts(*BUSY, members=("admitted", "lost", "admitted")),
+    "a rank joins and is never admitted": facts(members=("seen", "joined")),
+    "nothing is known of a rank": facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)),
+    "all ranks wait since the switch went": facts(*BUSY, state="stalled"),
+    "all ranks wait, and nobody is missing": facts(*(replace(one, waiting_s=4.0) for one in BUSY)),
+    "slow, and nobody waits": facts(*BUSY),
+}
+
+
+def lines() -> dict[str, tuple[list[str], list[str]]]:
+    """Return what the page quotes and the kinds that it names, by symptom."""
+    found = {}
+    for line in PAGE.read_text().partition("| symptom |")[2].splitlines()[2:]:
+        if not line.startswith("| "):
+            break
+        symptom, says, *_ = [one.strip() for one in line.strip("|").split("|")]
+        quoted = [one for one in re.findall(r"`([^`]+)`", says) if " " in one]
+        found[symptom] = quoted, re.findall(r"\(`(\w+)`\)", says)
+    return found
+
+
+def test_every_line_of_the_page_has_a_case() -> None:
+    assert {*lines()} - {*CASES} == {"`there is no job`"}  # said by the command, not by what it concludes
+    kinds = {kind for _, named in lines().values() for kind in named}
+    text = Path(view.__file__).read_text().partition("    kind: str\n")[2].partition("text: str")[0]
+    assert kinds == set(re.findall(r"`(\w+)`", text))
+
+
+@pytest.mark.parametrize("symptom", CASES)
+def test_what_the_page_quotes_is_what_is_said(symptom: str) -> None:
+    quoted, kinds = lines()[symptom]
+    found = explain(CASES[symptom])
+    if symptom == "nothing begins":
+        found += explain(facts(members=("expected", "expected")))
+    assert {one.kind for one in found} & {*kinds} == {*kinds}
+    said = plain(" ".join(one.text for one in found if one.kind in kinds))
+    for sentence in quoted:
+        assert plain(sentence) in said
+
+
+def plain(text: str) -> str:
+    """Return a text without numbers and what stands in brackets, which are those of another job."""
+    text = re.sub(r" ?(\([^)]*\)|\[[^]]*\])", "", text).replace("ranks", "rank").replace("link of Rank", "link of rank")
+    return re.sub(r"\d+([-, ]+\d+)*", "#", text)
+
+
+def test_each_finding_says_what_to_do() -> None:
+    for symptom, case in CASES.items():
+        assert all(one.advice for one in explain(case) if one.kind != "fine"), symptom

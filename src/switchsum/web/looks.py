@@ -7,11 +7,13 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.errors import LocalError, SwitchsumError
 from switchsum.view.facts import Overview, Source, look_at
 from switchsum.web.picture import Painter
+
+Result = TypeVar("Result")
 
 EVERY_S: Final = 1.0
 """Workers report once a second."""
@@ -29,6 +31,7 @@ class Looks:
         self._scraped: tuple[float, Overview] | None = None
         self._painter = Painter()
         self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
         self.watching = 0
         """Pages that are open now."""
         self.painted = 0
@@ -45,8 +48,7 @@ class Looks:
         """Return an overview without slots that is a second old at most; raises SwitchsumError."""
         async with self._lock:
             if self._scraped is None or self._clock() - self._scraped[0] >= EVERY_S:
-                loop = asyncio.get_running_loop()
-                seen = await loop.run_in_executor(self._thread, lambda: look_at(self._source, switch=True, slots=False))
+                seen = await self._on_thread(lambda: look_at(self._source, switch=True, slots=False))
                 self._scraped = self._clock(), seen
             return self._scraped[1]
 
@@ -60,14 +62,26 @@ class Looks:
 
     async def _look(self) -> None:
         """Make pictures while pages are open."""
-        loop = asyncio.get_running_loop()
         while self.watching:
             began = self._clock()
-            data = await loop.run_in_executor(self._thread, self._paint)
+            try:
+                data = await self._on_thread(self._paint)
+            except LocalError:  # the server ends, and the streams with it
+                return
             async with self._changed:
                 self.picture, self.painted = json.dumps(data, separators=(",", ":")).encode(), self.painted + 1
                 self._changed.notify_all()
             await asyncio.sleep(max(0.05, EVERY_S - (self._clock() - began)))
+
+    async def _on_thread(self, look: Callable[[], Result]) -> Result:
+        """Return what `look` returns; raises LocalError once the server ends."""
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._thread, look)
+        except RuntimeError as error:
+            if not self._is_closed:
+                raise
+            raise LocalError("the controller is being stopped") from error
+        return await future
 
     def _paint(self) -> dict[str, Any]:
         try:
@@ -77,4 +91,5 @@ class Looks:
 
     def close(self) -> None:
         """Begin no further look."""
+        self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

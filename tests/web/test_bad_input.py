@@ -1,0 +1,203 @@
+"""What the page's server does with browsers that go, are many or hang, and with a controller that is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from switchsum.protocol import reports, rpc
+from switchsum.view.facts import look_at
+from switchsum.web import app
+from switchsum.web.looks import Looks
+from switchsum.web.picture import Painter
+from switchsum.web.server import WebServer
+
+from ..timing import eventually, patience
+from .made_up import HOSTILE, MadeUp
+
+
+@pytest.fixture
+def server() -> Iterator[WebServer]:
+    made = WebServer(MadeUp(), "127.0.0.1:0", print)
+    yield made
+    made.stop()
+
+
+def place(server: WebServer) -> tuple[str, int]:
+    host, port = server.url.removeprefix("http://").rstrip("/").split(":")
+    return host, int(port)
+
+
+class Page:
+    """An open page, as a browser has it."""
+
+    def __init__(self, server: WebServer) -> None:
+        self.link = socket.create_connection(place(server), timeout=patience(20))
+        self.link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        self._data = b""
+
+    def status(self) -> int:
+        while b"\r\n" not in self._data:
+            self._data += self.link.recv(65536)
+        return int(self._data.split(b" ")[1])
+
+    def picture(self) -> dict[str, Any]:
+        """Return the next picture."""
+        while b"\n\n" not in self._data.partition(b"data: ")[2]:
+            received = self.link.recv(65536)
+            assert received
+            self._data += received
+        line, _, self._data = self._data.partition(b"data: ")[2].partition(b"\n\n")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def has_ended(self) -> bool:
+        try:
+            return not self.link.recv(65536)
+        except ConnectionError:
+            return True
+
+    def vanish(self) -> None:
+        """Go without a word: the connection is reset."""
+        self.link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.link.close()
+
+
+def test_a_browser_that_goes_takes_nobody_along(server: WebServer) -> None:
+    gone, stays = Page(server), Page(server)
+    assert gone.picture()["jobs"][0]["job"] == HOSTILE
+    stays.picture()
+    gone.vanish()
+    assert eventually(lambda: server.watching == 1)
+    assert stays.picture()["jobs"]
+    stays.link.close()
+    assert eventually(lambda: server.watching == 0 and server.resting)
+
+
+def test_a_thousand_pages_get_an_answer_and_a_place_that_is_free_is_given(server: WebServer) -> None:
+    with ExitStack() as stack:
+        pages = [Page(server) for _ in range(app.MOST_STREAMS)]
+        for page in pages:
+            stack.callback(page.link.close)
+            assert page.status() == 200
+        for _ in range(1000 - app.MOST_STREAMS):
+            client = http.client.HTTPConnection(*place(server), timeout=patience(20))
+            client.request("GET", "/events")
+            answer = client.getresponse()
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+            assert b"pages are open already" in answer.read()
+            client.close()
+        assert pages[-1].picture()["jobs"]
+        pages[0].link.close()
+        assert eventually(lambda: server.watching < app.MOST_STREAMS)
+        late = Page(server)
+        stack.callback(late.link.close)
+        assert late.status() == 200
+
+
+def test_a_browser_that_takes_nothing_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "SEND_S", 0.01)
+
+    async def send(message: Any) -> None:
+        if message.get("body", b"").startswith(b"data"):
+            await asyncio.Event().wait()
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def visit() -> int:
+        looks = Looks(MadeUp())
+        await asyncio.wait_for(app.Stream(looks, 1)({"type": "http"}, receive, send), patience(30))
+        return looks.watching
+
+    assert asyncio.run(visit()) == 0
+
+
+def test_a_controller_that_is_restarted_is_another_one_to_an_open_page(server: WebServer) -> None:
+    first = Page(server)
+    before = first.picture()["started"]
+    host, port = place(server)
+    server.stop()
+    assert eventually(first.has_ended)  # the browser connects again
+    first.link.close()
+    again = WebServer(MadeUp(), f"{host}:{port}", print)
+    try:
+        second = Page(again)
+        assert second.picture()["started"] != before
+        second.link.close()
+    finally:
+        again.stop()
+
+
+def test_nothing_can_be_changed_so_that_no_token_is_asked_for(server: WebServer) -> None:
+    for path in ("/", "/page.js", "/events", "/metrics"):
+        for method in ("POST", "PUT", "PATCH", "DELETE"):
+            client = http.client.HTTPConnection(*place(server), timeout=patience(20))
+            client.request(method, path, body=b"{}")
+            assert client.getresponse().status == 405
+            client.close()
+
+
+class Large(MadeUp):
+    """Four jobs: 64 workers and 1,000 slots together, half of which wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = [
+            replace(
+                self.job, job=f"job {number}", workers=16, first_slot=250 * number, slot_count=250,
+                members=[rpc.MemberInfo(rank=rank, state="admitted", ingress_port=rank) for rank in range(16)],
+            )
+            for number in range(4)
+        ]  # fmt: skip
+        one = super().workers(rpc.JobRequest(job="")).workers[0]
+        self.one = reports.WorkerList(workers=[replace(one, rank=rank) for rank in range(16)])
+        self.cells = {
+            job.job: rpc.SlotList(
+                slots=[
+                    rpc.SlotInfo(
+                        slot=job.first_slot + slot, version=version, number=40 + version, flags=0, block=0,
+                        next_block=0, seen=0xFFFF >> (slot % 2),
+                    )
+                    for slot in range(250)
+                    for version in (0, 1)
+                ]
+            )
+            for job in self.all
+        }  # fmt: skip
+
+    def list_jobs(self) -> rpc.JobList:
+        return rpc.JobList(jobs=self.all)
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        return self.one
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        return self.cells[str(request.job)]
+
+    def statistics(self) -> rpc.Statistics:
+        members = [rpc.MemberCounters(job=job.job, rank=rank, **self.counted) for job in self.all for rank in range(16)]
+        return rpc.Statistics(counters=[rpc.CounterInfo(reason="completed", packets=300, bytes=900)], members=members)
+
+
+def test_a_picture_of_a_thousand_slots_and_64_workers_is_cheap() -> None:
+    source, painter, costs = Large(), Painter(), []
+    for now in range(12):
+        began = time.thread_time()
+        picture = painter.paint(look_at(source, switch=True, slots=True), float(now))
+        data = json.dumps(picture, separators=(",", ":"))
+        costs.append(time.thread_time() - began)
+    assert sum(len(job["slots"]) for job in picture["jobs"]) == 1000
+    assert sum(len(job["ranks"]) for job in picture["jobs"]) == 64
+    assert len(data) < 100_000
+    assert min(costs) < 0.02, costs  # ten a second: less than 20 % of a core
