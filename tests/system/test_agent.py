@@ -15,6 +15,7 @@ from switchsum.launch import wires
 from switchsum.launch.children import Children
 from switchsum.launch.options import MTU
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import MOST_WORKERS
 
 from ..timing import patience
 from .daemons import free_udp_port, run, run_here, system
@@ -134,7 +135,7 @@ def test_ranks_are_read(text: str, ranks: tuple[int, ...]) -> None:
     assert read_ranks(text) == ranks
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1-", "3-2", "1,1", "32", "a", "0-99999999999"])
+@pytest.mark.parametrize("text", ["", "-1", "1-", "3-2", "1,1", str(MOST_WORKERS), "a", "0-99999999999"])
 def test_other_ranks_are_refused(text: str) -> None:
     with pytest.raises(UsageError):
         read_ranks(text)
