@@ -42,12 +42,12 @@ def train(steps: int, size: int = BATCH) -> Iterator[float]:
     yield 0.0
 
 
-def train_scheduled(steps: int, urgent_share: float) -> Iterator[float]:
+def train_scheduled(steps: int) -> Iterator[float]:
     """Yield the losses where each layer waits for its own gradients in the next forward pass."""
     from switchsum.torch import Scheduled
 
     model = network()
-    training = Scheduled(model, lambda parameters: torch.optim.SGD(parameters, RATE), urgent_share=urgent_share)
+    training = Scheduled(model, lambda parameters: torch.optim.SGD(parameters, RATE))
     data = batch()
     for _ in range(steps):
         loss = (model(data) - data).square().mean()

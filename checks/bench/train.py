@@ -90,10 +90,9 @@ def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
                 f"train.{rate}.{name}" + ("" if way == "plain" else f".{way}"), samples(own), "ms a step", conditions
             )
             records.append(dataclasses.replace(beside(alone, "gloo", samples(peer), smaller_is_better=True), more=more))
-    for way in ("in-order", "urgent"):
-        own = ours[f"layers.{way}"]
-        alone = record(f"train.{rate}.layers.scheduled.{way}", samples(own), "ms a step", conditions)
-        records.append(beside(alone, "gloo", samples(theirs["layers.plain"]), smaller_is_better=True))
+    name = "layers.in-order"
+    alone = record(f"train.{rate}.layers.scheduled.in-order", samples(ours[name]), "ms a step", conditions)
+    records.append(beside(alone, "gloo", samples(theirs["layers.plain"]), smaller_is_better=True))
     return records
 
 

@@ -22,7 +22,6 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from checks.bench import layers
-from switchsum.torch.scheduled import URGENT_SHARE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 WARM_UP = 3
@@ -140,9 +139,8 @@ def main() -> None:
             results[f"{name}.{way}"] = measure(name, int(steps), hook, count)
             dist.barrier()
     if backend != "gloo":
-        for way, share in (("in-order", 0.0), ("urgent", URGENT_SHARE)):
-            training = layers.train_scheduled(WARM_UP + int(steps), share)
-            results[f"layers.{way}"] = timed(training, int(steps), count)
+        training = layers.train_scheduled(WARM_UP + int(steps))
+        results["layers.in-order"] = timed(training, int(steps), count)
     if dist.get_rank() == 0:
         Path(path).write_text(json.dumps(results))
     dist.destroy_process_group()

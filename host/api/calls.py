@@ -370,7 +370,6 @@ class CollectiveCalls(ABC):
         narrow: bool = False,
         saturate: bool = False,
         block: int | str | None = None,
-        urgent: bool = False,
         background: bool = True,
     ) -> Handle:
         """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
@@ -380,10 +379,9 @@ class CollectiveCalls(ABC):
         collectives' forms that end in `_async`, too.  One with small blocks has several steps, which a thread takes in
         any case: see `allreduce_sparse_async`.
 
-        Those that are in flight share the switch's slots, and what was begun first is served first.  An `urgent` one
-        passes the others: from the first such call on, urgent ones have half of the slots to themselves.
+        Those that are in flight share the switch's slots, and what was begun first is served first.
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, urgent=urgent)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         if block is not None:
             return self._steps.begin(self._blocks(array, block, how, background=True))
         return self._start(self._checked(lambda: collectives.allreduce(array, how, self)), background)

@@ -42,8 +42,6 @@ class Options:
     """Sums of float64 may go through float32."""
     saturate: bool = False
     """The nearest value will do where an integer sum does not fit."""
-    urgent: bool = False
-    """It need not wait for slots until what was begun before has ended."""
 
 
 def barrier(comm: CollectiveCalls) -> Handle:
@@ -214,7 +212,6 @@ def _reduction(
         values=values,
         shape=array.shape,
         dtype=array.dtype.name,
-        urgent=how.urgent,
         exact=exact,
     )
     return comm._handle(operation, finish, saturates=how.saturate)

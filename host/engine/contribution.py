@@ -72,9 +72,8 @@ def begin_column(state: State, index: int, now: float) -> None:
         serial = slot.considered
         slot.considered += 1
         operation = state.operations[serial % OPERATIONS]
-        place = index - operation.base
-        column = (place - operation.first_slot) % operation.width
-        if 0 <= place < operation.width and column < operation.columns:
+        column = (index - operation.first_slot) % core.window
+        if column < operation.columns:
             slot.operation = serial
             slot.column = column
             slot.named = 0

@@ -65,28 +65,21 @@ def submit(state: State, now: float) -> None:
     _assign_slots(core, operation)
     core.submitted += 1
     for column in range(operation.columns):
-        index = operation.base + (operation.first_slot + column) % operation.width
+        index = (operation.first_slot + column) % core.window
         if ACTIONS[state.slots[index].phase, Event.SUBMITTED] == Action.BEGIN:
             begin_column(state, index, now)
 
 
 @inner
 def _assign_slots(core: Core, operation: OperationRecord) -> None:
-    """Choose the slots that an operation may use, and where among these its columns begin.
+    """Choose where among the slots an operation's columns begin.
 
     A slot must get the same operations in the same order on all ranks, so that who comes first cannot be decided when a
-    slot becomes free.  From the first urgent operation on, which all ranks submit at the same place, urgent ones have
-    half of the slots to themselves.
+    slot becomes free.
     """
-    if operation.urgent:
-        core.reserved = core.window // 2
-    others = core.window - core.reserved
-    is_apart = operation.urgent and core.reserved > 0
-    operation.base = others if is_apart else 0
-    operation.width = core.reserved if is_apart else others
-    operation.columns = operation.remaining = max(1, min(operation.width, operation.blocks))
-    operation.first_slot = core.turn[operation.urgent] % operation.width
-    core.turn[operation.urgent] = (operation.first_slot + operation.columns) % operation.width
+    operation.columns = operation.remaining = max(1, min(core.window, operation.blocks))
+    operation.first_slot = core.turn
+    core.turn = (operation.first_slot + operation.columns) % core.window
 
 
 @kernel

@@ -66,8 +66,6 @@ class Operation:
     """Of the caller's array."""
     dtype: str = ""
     """Likewise, where it is not that of `values`."""
-    urgent: bool = False
-    """Need not wait for slots until those that were submitted before have ended."""
     exact: bool = False
     """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
 
@@ -135,7 +133,7 @@ class Operation:
     @property
     def text(self) -> str:
         """What all members must agree in."""
-        return f"{self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape} {'urgent ' * self.urgent}"
+        return f"{self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape}"
 
     def __str__(self) -> str:
         if self.values is None:

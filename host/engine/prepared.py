@@ -61,7 +61,6 @@ class Prepared:
             "split": operation.is_split,
             "dense": operation.is_dense,
             "blocks": self.blocks,
-            "urgent": operation.urgent,
             "share": 1.0 / world_size if operation.operator == "average" else 1.0,
             "digest": zlib.crc32(operation.text.encode()),  # all members agree in it but for the operation's number
         }

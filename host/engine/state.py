@@ -169,10 +169,8 @@ class Core(Record):
     # The operations: serial numbers of the next one to come and of the oldest that is not complete.
     submitted: Int64
     oldest: Int64
-    # Where the next one's columns begin among the slots of those that are not urgent and of those that are, and how
-    # many slots the latter have to themselves.
-    turn: Annotated[Integers, "i8", 2]
-    reserved: Int64
+    turn: Int64
+    """Slot where the next one's columns begin."""
     # Slots in each phase but idle.
     waiting: Int64
     blocked: Int64
@@ -293,7 +291,6 @@ class OperationRecord(Record):
     dense: Int64
     """1: blocks of zeros travel, too."""
     blocks: Int64
-    urgent: Int64
     share: Float64
     """What each sum is multiplied by: 1, or 1 / workers for an average."""
     marks: Int64
@@ -302,11 +299,8 @@ class OperationRecord(Record):
     """Of what all members must agree in; `submit` adds the serial number."""
     # How it goes on.
     columns: Int64
-    base: Int64
-    """First of the slots that it may use, and how many these are."""
-    width: Int64
     first_slot: Int64
-    """Where among these its columns begin."""
+    """Where its columns begin."""
     remaining: Int64
     """Columns that have not ended."""
 

@@ -9,7 +9,6 @@ counter of the slot that is never reset.
 
 Columns are given to slots in rotation, in the order in which operations were submitted; since all ranks submit the same
 operations, all ranks give a slot the same columns in the same order, and operations overlap where slots are free.
-Urgent operations have slots of their own, so that they pass those that were submitted before them.
 """
 
 from __future__ import annotations

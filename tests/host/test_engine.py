@@ -18,8 +18,6 @@ from switchsum.host.engine.worker import Engine
 from switchsum.native.plain import PLAIN
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import (
-    CollectiveTimeout,
-    OperationMismatch,
     UsageError,
 )
 from switchsum.protocol.frame import FRAME_BYTES, Flag, Operator
@@ -279,8 +277,7 @@ def test_a_switch_that_limits_growth_gets_padding() -> None:
     assert all(not any(packet.payload) for packet in packets if not packet.header.flags & Flag.PAYLOAD)
 
 
-@pytest.mark.parametrize("urgent", [0, 5])
-def test_operations_overlap_and_finish_whatever_the_order_of_arrival(urgent: int) -> None:
+def test_operations_overlap_and_finish_whatever_the_order_of_arrival() -> None:
     cluster = Cluster(ClusterConfig(workers=3, window_slots=5))
     inputs = [draw(int(RNG.integers(1, 120)), DTYPES[i % 4], 3) for i in range(60)]
     outputs = [[array.copy() for array in arrays] for arrays in inputs]
@@ -292,46 +289,13 @@ def test_operations_overlap_and_finish_whatever_the_order_of_arrival(urgent: int
         for _ in range(int(RNG.integers(1, 8))):
             if waiting[rank]:
                 index = waiting[rank].pop(0)
-                is_urgent = urgent > 0 and index >= 20 and index % urgent == 0
-                serials[rank, index] = cluster.submit(rank, outputs[index][rank], urgent=is_urgent)
+                serials[rank, index] = cluster.submit(rank, outputs[index][rank])
         until = cluster.clock.now_s + 100e-6
         cluster.run(lambda until=until: min(cluster.network.next_at, *(w.wake_at for w in cluster.workers)) > until)  # type: ignore[misc]
     cluster.run(lambda: all(len(worker.finished) == 60 for worker in cluster.workers))
     assert all(serials[rank, index] == index for rank, index in serials)
     for arrays, results in zip(inputs, outputs, strict=True):
         check_sums(arrays, results, 8)
-
-
-@pytest.mark.parametrize("window", [1, 2, 8])
-def test_urgent_operations_pass_those_that_were_submitted_before(window: int) -> None:
-    seconds = {}
-    for urgent in (False, True):
-        cluster = Cluster(ClusterConfig(workers=2, window_slots=window))
-        for rank in range(2):  # the first one shares out the slots
-            cluster.submit(rank, np.ones(8, np.float32), urgent=urgent)
-        cluster.run(lambda cluster=cluster: all(0 in worker.finished for worker in cluster.workers))  # type: ignore[misc]
-        inputs = [draw(8 * 400, DTYPES[0], 2), draw(8 * 8, DTYPES[0], 2)]
-        outputs = [[array.copy() for array in arrays] for arrays in inputs]
-        for rank, worker in enumerate(cluster.workers):
-            cluster.submit(rank, outputs[0][rank])
-            assert cluster.submit(rank, outputs[1][rank], urgent=urgent) == 2
-            assert worker.engine.in_flight == 2
-        began = cluster.clock.now_s
-        cluster.run(lambda cluster=cluster: all(2 in worker.finished for worker in cluster.workers))  # type: ignore[misc]
-        seconds[urgent] = cluster.clock.now_s - began
-        cluster.run(lambda cluster=cluster: all(1 in worker.finished for worker in cluster.workers))  # type: ignore[misc]
-        for arrays, results in zip(inputs, outputs, strict=True):
-            check_sums(arrays, results, 8)
-    # Alone in half of the slots: of 8 blocks two each follow one another, not 50 of the others.
-    assert seconds[True] < seconds[False] / 4 if window == 8 else seconds[True] <= seconds[False]
-
-
-def test_urgency_is_part_of_what_ranks_must_agree_in() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, window_slots=4))
-    for rank in range(2):
-        cluster.submit(rank, np.ones(8, np.float32), urgent=rank == 1)
-    with pytest.raises((OperationMismatch, CollectiveTimeout)):
-        cluster.run(lambda: False)
 
 
 @pytest.mark.parametrize(("blocks", "count"), [(4, 6), (1, 24), (2, 12), (3, 8)])

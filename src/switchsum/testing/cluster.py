@@ -266,8 +266,6 @@ class Cluster:
         array: npt.NDArray[Any],
         operator: str = "sum",
         lanes: str = "int32",
-        *,
-        urgent: bool = False,
     ) -> int:
         """Begin an allreduce of a contiguous array at one rank; return its serial number."""
         operation = Operation(
@@ -276,7 +274,6 @@ class Cluster:
             lanes=lanes,
             values=array.reshape(-1),
             shape=array.shape,
-            urgent=urgent,
         )
         return self.workers[rank].engine.submit(operation, self.clock.now_s)
 

