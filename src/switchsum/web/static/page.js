@@ -4,6 +4,7 @@ const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
 const byId = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const history = new Map(); // job -> [[seconds, collectives a second, MB/s, repeats a second], ...]
+const isDark = matchMedia("(prefers-color-scheme: dark)");
 let started = null, lostSince = null, last = null;
 
 function make(tag, attributes = {}, ...children) {
@@ -18,7 +19,8 @@ function draw(tag, attributes = {}, text = null) {
   if (text !== null) made.textContent = text;
   return made;
 }
-const number = (value) => Number(value).toLocaleString("en", { maximumFractionDigits: 1 });
+const english = new Intl.NumberFormat("en", { maximumFractionDigits: 1 }); // making one takes longer than many numbers
+const number = (value) => english.format(Number(value));
 const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
 const clock = () => new Date().toLocaleTimeString();
 
@@ -78,24 +80,33 @@ function topology(picture) {
   const across = Math.max(1, Math.min(ranks.length, Math.max(2, Math.floor(byId("topology").clientWidth / 150))));
   const lines = Math.ceil(ranks.length / across), width = across * 150, height = 90 + lines * 80;
   const words = `Switch ${picture.controller?.switch ?? ""} with ${ranks.length} ranks`;
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words });
-  const most = Math.max(1, ...ranks.map((row) => row.bytes_per_s));
-  const middle = width / 2, boxes = [];
+  const target = byId("topology"), most = Math.max(1, ...ranks.map((row) => row.bytes_per_s));
+  const key = JSON.stringify([across, words, ...ranks.map((row) => [row.job, row.rank, row.host])]);
+  if (target.dataset.shown !== key) { // else only rates and states differ
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words });
+    const middle = width / 2;
+    target.parts = ranks.map((row, place) => {
+      const x = (place % across) * 150 + 75, y = 100 + Math.floor(place / across) * 80;
+      const wire = draw("line", { x1: middle, y1: 40, x2: x, y2: y });
+      const text = draw("text", { x, y: y + 20, "text-anchor": "middle" }, `${row.job}/${row.rank}`.slice(0, 20));
+      const host = draw("text", { x, y: y + 36, "text-anchor": "middle", class: "soft" }, (row.host || "host not known").slice(0, 22));
+      const rate = draw("text", { x, y: y + 50, "text-anchor": "middle", class: "soft" });
+      return { wire, rate, box: [draw("rect", { x: x - 70, y, width: 140, height: 58, rx: 6 }), text, host, rate] };
+    });
+    svg.append(...target.parts.map((part) => part.wire), ...target.parts.flatMap((part) => part.box));
+    svg.append(draw("rect", { x: middle - 60, y: 8, width: 120, height: 40, rx: 6 }),
+      draw("text", { x: middle, y: 33, "text-anchor": "middle" }, "switch"));
+    target.replaceChildren(svg);
+    target.dataset.shown = key;
+  }
   ranks.forEach((row, place) => {
-    const x = (place % across) * 150 + 75, y = 100 + Math.floor(place / across) * 80;
-    const wide = 1.5 + 8 * (row.bytes_per_s / most);
-    const wire = draw("line", { x1: middle, y1: 40, x2: x, y2: y, class: row.bad ? "wire bad" : "wire" });
-    wire.style.strokeWidth = `${wide}px`; wire.style.opacity = 0.35 + 0.65 * (row.bytes_per_s / most);
-    const text = draw("text", { x, y: y + 20, "text-anchor": "middle" }, `${row.job}/${row.rank}`.slice(0, 20));
-    const host = draw("text", { x, y: y + 36, "text-anchor": "middle", class: "soft" }, (row.host || "host not known").slice(0, 22));
-    const rate = draw("text", { x, y: y + 50, "text-anchor": "middle", class: "soft" }, `port ${row.port}, ${number(row.bytes_per_s / 1e6)} MB/s`);
-    boxes.push([wire], [draw("rect", { x: x - 70, y, width: 140, height: 58, rx: 6 }), text, host, rate]);
+    const { wire, rate } = target.parts[place], load = row.bytes_per_s / most;
+    const look = `stroke-width: ${(1.5 + 8 * load).toFixed(1)}px; opacity: ${(0.35 + 0.65 * load).toFixed(2)}`;
+    const kind = row.bad ? "wire bad" : "wire", words = `port ${row.port}, ${number(row.bytes_per_s / 1e6)} MB/s`;
+    if (wire.dataset.look !== look) { wire.dataset.look = look; [wire.style.strokeWidth, wire.style.opacity] = look.match(/[\d.]+(px)?/g); }
+    if (wire.getAttribute("class") !== kind) wire.setAttribute("class", kind);
+    if (rate.textContent !== words) rate.textContent = words;
   });
-  const isWire = (parts) => parts[0].tagName === "line";
-  svg.append(...boxes.filter(isWire).flat(), ...boxes.filter((parts) => !isWire(parts)).flat());
-  svg.append(draw("rect", { x: middle - 60, y: 8, width: 120, height: 40, rx: 6 }),
-    draw("text", { x: middle, y: 33, "text-anchor": "middle" }, "switch"));
-  byId("topology").replaceChildren(svg);
 }
 
 function newJob(name) {
@@ -146,6 +157,9 @@ function grid(parts, job) {
   list(parts.legend, Object.keys(STATES).map((letter) => [letter, counts[letter]]),
     ([letter, count]) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), `${count} ${STATES[letter]}`));
   const across = 64, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
+  const key = `${job.slots} ${isDark.matches}`;
+  if (parts.grid.dataset.shown === key) return;
+  parts.grid.dataset.shown = key;
   parts.grid.width = across * size; parts.grid.height = lines * size;
   parts.grid.hidden = !job.slots.length;
   const pen = parts.grid.getContext("2d"), style = getComputedStyle(document.documentElement);
@@ -160,10 +174,17 @@ function curve(target, points, label) {
   const repeats = Math.max(1, ...points.map((one) => one[3]), 0);
   const place = (column, most) => points.map((one) =>
     `${(width * (1 - (end - one[0]) / (MINUTES * 60))).toFixed(1)},${(height - 5 - (height - 25) * (one[column] / most)).toFixed(1)}`).join(" ");
-  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
-  svg.append(draw("polyline", { points: place(2, top), class: "curve" }), draw("polyline", { points: place(3, repeats), class: "curve bad" }),
-    draw("text", { x: 0, y: 12, class: "soft" }, label));
-  target.replaceChildren(svg);
+  if (!target.parts) {
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
+    const sent = draw("polyline", { class: "curve" }), again = draw("polyline", { class: "curve bad" });
+    const text = draw("text", { x: 0, y: 12, class: "soft" });
+    svg.append(sent, again, text);
+    target.replaceChildren(svg);
+    target.parts = { svg, sent, again, text };
+  }
+  const { svg, sent, again, text } = target.parts;
+  sent.setAttribute("points", place(2, top)); again.setAttribute("points", place(3, repeats));
+  svg.setAttribute("aria-label", label); text.textContent = label;
 }
 
 function show(picture) {
@@ -216,5 +237,5 @@ function open() {
   };
 }
 addEventListener("resize", () => last && topology(last));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => last && show(last));
+isDark.addEventListener("change", () => last && show(last));
 open();
