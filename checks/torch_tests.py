@@ -35,7 +35,7 @@ import torch  # noqa: E402 - what follows reads the environment
 import torch.distributed as dist  # noqa: E402
 from torch.testing._internal.distributed.distributed_test import DistributedTest, TestDistBackend  # noqa: E402
 
-from switchsum.torch.services import LocalServices  # noqa: E402
+from switchsum.torch.services import start_alone  # noqa: E402
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "pytorch-tests.md"
 HEAD = """# PyTorch's own tests
@@ -223,7 +223,7 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="write the page after some cases, too")
     options = parser.parse_args()
     names = options.names or (QUICK if options.quick else []) or unittest.TestLoader().getTestCaseNames(TestSwitchsum)
-    services = LocalServices()  # one switch for all
+    services = start_alone()  # one switch for all
     os.environ |= {"SWITCHSUM_CONTROLLER": services.controller, "SWITCHSUM_LINK": services.link}
     started = time.monotonic()
     result = Outcomes(unittest.runner._WritelnDecorator(sys.stdout), False, 0)

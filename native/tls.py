@@ -37,6 +37,8 @@ SERVER_OPTIONS: Final = (
 )
 """gRPC options of every server of ours."""
 
+_given: dict[str, tuple[bytes, bytes, bytes]] = {}
+"""Authority, certificate and key by address, where this process was given them."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,6 +75,11 @@ def add_port(server: grpc.Server, address: str, kind: str) -> int:
     return server.add_secure_port(address, credentials)
 
 
+def give(address: str, files: tuple[bytes, bytes, bytes]) -> None:
+    """Use an authority, a certificate and its key towards an address, whatever SWITCHSUM_TLS says."""
+    _given[address] = files
+
+
 def warn_of(address: str) -> None:
     """Log whom a server lets in that listens at an address, unless it is its own user alone."""
     if path_of(address) is None and not os.environ.get(VARIABLE):
@@ -93,6 +100,8 @@ def is_local(address: str) -> bool:
 
 def _read(address: str, kind: str) -> tuple[bytes, bytes, bytes] | None:
     """Return authority, certificate and key for an address; None: without TLS."""
+    if address in _given:
+        return _given[address]
     directory = os.environ.get(VARIABLE)
     if not directory or path_of(address) is not None:
         return None

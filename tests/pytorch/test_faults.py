@@ -144,7 +144,8 @@ def weights_without_faults() -> list[float]:
 
 
 def test_a_rank_that_never_comes_is_named() -> None:
-    from switchsum.torch.rendezvous import Meeting, meet
+    from switchsum.torch.rendezvous import meet
+    from switchsum.torch.store import Meeting
 
     store = dist.HashStore()
     store.set("switchsum/machine/2", "here")
@@ -157,6 +158,7 @@ def test_a_rank_that_never_comes_is_named() -> None:
 
 def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
     from switchsum.torch import rendezvous
+    from switchsum.torch.store import Meeting
 
     def refuse(place: object, method: str, request: object, reply: object) -> None:
         raise NoCapacity("no 256 slots are free") if method == "CreateJob" else UnknownJob("none of that name")
@@ -165,25 +167,55 @@ def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -
     store = dist.HashStore()
     place = rendezvous.Place(controller="here:1", link="shm:x", job="j", is_ours=True)
     with pytest.raises(NoCapacity, match="no 256 slots are free"):
-        rendezvous.open_job(rendezvous.Meeting(store, 0, 2, patience(5)), place)
+        rendezvous.open_job(Meeting(store, 0, 2, patience(5)), place)
     with pytest.raises(NoCapacity, match="rank 0: no 256 slots are free"):
-        rendezvous.open_job(rendezvous.Meeting(store, 1, 2, patience(5)), place)
+        rendezvous.open_job(Meeting(store, 1, 2, patience(5)), place)
 
 
-def test_several_machines_need_the_address_of_a_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    from switchsum.torch.rendezvous import Meeting, meet
+def test_ranks_on_several_machines_find_the_controller_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.torch.rendezvous import meet
+    from switchsum.torch.store import Meeting
 
-    monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
     store = dist.HashStore()
     store.set("switchsum/machine/1", "elsewhere")
-    with pytest.raises(UsageError, match=r"2 ranks are on 2 machines.*switchsum controller --listen 0\.0\.0\.0:9560"):
-        meet(Meeting(store, 0, 2, patience(5)), pytest.fail)
     monkeypatch.setenv("SWITCHSUM_CONTROLLER", "there:9560")
     monkeypatch.setenv("SWITCHSUM_LINK", "udp:there")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
     place, services = meet(Meeting(store, 0, 2, patience(5)), pytest.fail)
     assert services is None
     assert (place.controller, place.link, place.job, place.is_ours) == ("there:9560", "udp:there", "torch-x", True)
+
+
+def test_every_machine_hears_why_another_one_has_no_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.torch import services
+    from switchsum.torch.rendezvous import meet
+    from switchsum.torch.store import Meeting, tell_error
+
+    monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
+    store = dist.HashStore()
+    store.set("switchsum/machine/1", "elsewhere")
+    started: list[str] = []
+    monkeypatch.setattr(services.LocalServices, "start_switch", lambda *_: started.append("switch"))
+    tell_error(Meeting(store, 1, 2, patience(5)), "switchsum/part/1", UsageError("no room"))
+    with pytest.raises(UsageError, match="rank 1: no room"):
+        meet(Meeting(store, 0, 2, patience(5)))
+    assert started == ["switch"]
+    with pytest.raises(UsageError, match="rank 0: rank 1: no room"):
+        meet(Meeting(store, 1, 2, patience(5)))
+
+
+def test_several_machines_need_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.torch.rendezvous import meet
+    from switchsum.torch.store import Meeting
+
+    monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
+    monkeypatch.setitem(sys.modules, "switchsum.launch.authority", None)
+    monkeypatch.delattr("switchsum.launch.authority", raising=False)
+    store = dist.HashStore()
+    store.set("switchsum/machine/1", "elsewhere")
+    for rank in range(2):
+        with pytest.raises(UsageError, match=r"cryptography on rank 0: pip install 'switchsum\[torch\]'"):
+            meet(Meeting(store, rank, 2, patience(5)))
 
 
 def test_options_are_refused() -> None:

@@ -124,8 +124,15 @@ def test_the_pages_commands_on_several_machines(count: int, tmp_path: Path) -> N
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "trained without a controller" in done.stdout
     assert f"trained on {count} machines" in done.stdout
     assert json.loads((tmp_path / "result").read_text())["over_gloo"] == {}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("leaf", ["1", "0"])
+def test_machines_without_a_controller_start_switches(leaf: str, launch: Launch) -> None:
+    assert launch(5, SCRIPTS / "leaves.py", leaf, own_switch=True).check().count("sums over machines are right") == 5
 
 
 @pytest.mark.timeout(300)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,7 +115,11 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
 
 
 def daemon(
-    children: Children, name: str, command: Sequence[str], meanwhile: Callable[[], object] = bool
+    children: Children,
+    name: str,
+    command: Sequence[str],
+    meanwhile: Callable[[], object] = bool,
+    environment: Mapping[str, str] = os.environ,
 ) -> tuple[Child, dict[str, object]]:
     """Start a `switchsum` command, call `meanwhile`, and wait until it is ready; raises LocalError."""
     reading, writing = os.pipe()
@@ -124,7 +128,7 @@ def daemon(
             name,
             [*OURSELVES, *command],
             # Whoever steps through a worker in plain Python still wants a switch that is quick.
-            environment={**os.environ, READY_FD: str(writing), "NUMBA_DISABLE_JIT": "0"},
+            environment={**environment, READY_FD: str(writing), "NUMBA_DISABLE_JIT": "0"},
             prefix=True,
             pass_fds=[writing],
         )

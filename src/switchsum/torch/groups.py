@@ -17,17 +17,9 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch import mixed
 from switchsum.torch.group import GroupStatistics, SwitchGroup
-from switchsum.torch.rendezvous import (
-    Meeting,
-    Place,
-    Services,
-    await_leaving,
-    gloo_address,
-    meet,
-    open_job,
-    remove_job,
-)
+from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
+from switchsum.torch.store import Meeting
 
 _generations: Counter[str] = Counter()
 """How many groups of a name this process has made; ranks make the same ones in the same order."""
@@ -38,8 +30,8 @@ class Base:
     """What a group and its sub-groups stand on."""
 
     place: Place
-    services: Services | None
-    """Of rank 0, if it has started any."""
+    services: LocalServices | None
+    """What this rank has started."""
     owner: int = field(default_factory=os.getpid)
     """The process that closes the group; a forked one closes nothing.  0: it is closed."""
 
@@ -71,7 +63,7 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         place = dataclasses.replace(parent.base.place, job=f"{parent.base.place.job}/{options.group_id}", is_ours=True)
         base = Base(place, None)
     else:
-        base = Base(*meet(meeting, LocalServices))
+        base = Base(*meet(meeting))
     group = _Group(
         store,
         rank,

@@ -10,9 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
-
-import torch.distributed as dist
+from typing import Final, TypeVar
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.join import CALL_S
@@ -20,9 +18,12 @@ from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
-from switchsum.protocol import rpc, rpc_codec
-from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
-from switchsum.torch.gloo import is_loopback, own_address
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob
+from switchsum.torch import machines
+from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
+from switchsum.torch.services import LEAVE_S, LocalServices, start_alone
+from switchsum.torch.store import Meeting, fetch, gather, tell_error
 
 SWITCH_SLOTS: Final = 1024
 """Slots of a switch (p4src/config.p4)."""
@@ -31,10 +32,7 @@ GROUP_SLOTS: Final = 64, 4
 GROUP_SHARE: Final = 8
 """A sub-group takes this part of the slots that are free, so that there is room for about 35 of them."""
 RETRY_S: Final = 0.2
-LEAVE_S: Final = 5.0
-"""How long the others may take to leave before their job, or their switch, ends."""
 _PLACE: Final = "switchsum/place"
-_OPTION: Final = " (init_process_group(timeout=...) changes how long)"
 _sharing = threading.Lock()
 """Held while one of this process's groups looks how many slots are free, and takes some."""
 
@@ -52,66 +50,50 @@ class Place:
     job: str
     is_ours: bool
     """Whether the job was made for the group, and goes with it."""
+    links: list[str] | None = None
+    """How each rank of all reaches its machine's switch, where ranks have started them."""
+    certificate: machines.Certificate | None = None
+    """What to show the controller, where ranks have started it."""
     switch: str | None = None
     """P4Runtime address of the switch that rank 0 has started for the group; None: it has started none."""
     beacon: str | None = None
     """An address of one of several machines; the way to it is the way to the others."""
 
 
-class Services(Protocol):
-    """A switch and a controller that were started for a group."""
+def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> tuple[Place, LocalServices | None]:
+    """Agree on controller and job; return what this rank has started.
 
-    controller: str
-    """The controller's address."""
-    link: str
-    """How workers reach the switch."""
-    p4runtime: str
-    """Where the switch serves P4Runtime."""
-
-    def stop(self) -> None:
-        """End both, when their workers have left."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Meeting:
-    """One rank's view of the group that meets."""
-
-    store: dist.Store
-    rank: int
-    size: int
-    timeout_s: float
-
-
-def meet(meeting: Meeting, start: Callable[[], Services]) -> tuple[Place, Services | None]:
-    """Agree on controller and job; rank 0 decides, and starts its own services where SWITCHSUM_CONTROLLER is not set.
-
-    Raises CollectiveTimeout with the ranks that have not come, UsageError where several machines have no controller,
-    and on every rank what rank 0 failed with.
+    Rank 0 decides; where SWITCHSUM_CONTROLLER is not set, it starts a controller and a switch, with `start` where all
+    ranks share a machine, else with the help of each machine's first rank.  Raises CollectiveTimeout with the ranks
+    that have not come, and on every rank what rank 0 failed with.
     """
     store = meeting.store
     # Rank 0 waits for the machine alone, and finds the address where there is a machine.
     store.set(f"switchsum/address/{meeting.rank}", own_address(_hosts()))
     store.set(f"switchsum/machine/{meeting.rank}", this_machine())
-    services = None
     if meeting.rank == 0:
         try:
-            machines = _gather(meeting, "switchsum/machine")
-            place, services = _decide(machines, start)
-            if len(set(machines)) > 1:
-                place = replace(place, beacon=_beacon(meeting))
+            place, services = _decide(meeting, start)
         except SwitchsumError as error:
-            store.set(_PLACE, _as_json(error))
+            machines.fail(meeting, error)
+            tell_error(meeting, _PLACE, error)
             raise
         store.set(_PLACE, json.dumps(asdict(place)))
-        return place, services
-    if not os.environ.get("SWITCHSUM_CONTROLLER"):
-        warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
-    # Rank 0 waits as long, and says what it has waited for in vain.
-    what = f"rank 0 of {meeting.size}, which looks for switch and controller or starts them,"
-    found = json.loads(_get(store, _PLACE, meeting.timeout_s + 5, what, [0]))
-    _raise_if_error(found)
-    return Place(**found), None
+    else:
+        services = machines.follow(meeting, _hosts())
+        try:
+            if not os.environ.get("SWITCHSUM_CONTROLLER"):
+                warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
+            place = Place(**fetch(meeting, _PLACE, "looks for switch and controller or starts them", 0, 5))
+        except BaseException:
+            if services is not None:
+                services.stop()
+            raise
+    if services is not None:
+        services.controller = place.controller
+    if place.certificate is not None:
+        machines.trust(place.controller, place.certificate)
+    return place if place.links is None else replace(place, link=place.links[meeting.rank]), services
 
 
 def gloo_address(place: Place) -> str:
@@ -142,13 +124,11 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
                 warm_up(link)  # a job that nobody joins for as long as this may take would end
                 _make_job(place, meeting)
         except SwitchsumError as error:
-            meeting.store.set(key, _as_json(error))
+            tell_error(meeting, key, error)
             raise
         meeting.store.set(key, "{}")
     else:
-        _raise_if_error(
-            json.loads(_get(meeting.store, key, meeting.timeout_s, "rank 0, which makes the group's job,", [0]))
-        )
+        fetch(meeting, key, "makes the group's job", 0)
     deadline = time.monotonic() + meeting.timeout_s
     while True:
         try:
@@ -232,20 +212,33 @@ def this_machine() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/net')} {place.st_dev}:{place.st_ino}"
 
 
-def _decide(machines: list[str], start: Callable[[], Services]) -> tuple[Place, Services | None]:
+def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place, LocalServices | None]:
     """Return where the job is to be."""
+    standing = gather(meeting, "switchsum/machine")
+    is_alone = len(set(standing)) == 1
+    beacon = None if is_alone else _beacon(meeting)
     given = os.environ.get("SWITCHSUM_JOB")
     controller = os.environ.get("SWITCHSUM_CONTROLLER")
+    if not controller and not is_alone:
+        found = machines.lead(meeting, standing, _hosts(), beacon or LOOPBACK)
+        services: LocalServices | None = found.services
+        place = Place(
+            controller=found.services.controller,
+            link=None,
+            job=job_name(),
+            is_ours=True,
+            links=found.links,
+            certificate=found.certificate,
+            switch=found.services.p4runtime,
+            beacon=beacon,
+        )
+        return place, services
+    machines.no_tasks(meeting)
     if controller:
         link = os.environ.get("SWITCHSUM_LINK", "")
-        shared = link if link.startswith("udp:") or len(set(machines)) == 1 else None
-        return Place(controller=controller, link=shared or None, job=given or job_name(), is_ours=not given), None
-    if len(set(machines)) > 1:
-        raise UsageError(
-            f"{len(machines)} ranks are on {len(set(machines))} machines, and SWITCHSUM_CONTROLLER is not set: start "
-            "`switchsum switch --udp 0.0.0.0:21333` and `switchsum controller --listen 0.0.0.0:9560` on one of them, "
-            "and torchrun with SWITCHSUM_CONTROLLER=HOST:9560 SWITCHSUM_LINK=udp:HOST on all"
-        )
+        shared = link if link.startswith("udp:") or is_alone else None
+        job = given or job_name()
+        return Place(controller=controller, link=shared or None, job=job, is_ours=not given, beacon=beacon), None
     services = start()
     link, switch = services.link, services.p4runtime
     return Place(controller=services.controller, link=link, job=job_name(), is_ours=True, switch=switch), services
@@ -256,46 +249,6 @@ def _beacon(meeting: Meeting) -> str | None:
     keys = [f"switchsum/address/{rank}" for rank in range(meeting.size)]
     addresses = (meeting.store.get(key).decode() for key in keys if meeting.store.check([key]))
     return next((address for address in addresses if not is_loopback(address)), None)
-
-
-def _gather(meeting: Meeting, prefix: str) -> list[str]:
-    """Return what every rank has set; raises CollectiveTimeout with those that have not."""
-    deadline = time.monotonic() + meeting.timeout_s
-    keys = [f"{prefix}/{rank}" for rank in range(meeting.size)]
-    while time.monotonic() < deadline and not meeting.store.check(keys):
-        time.sleep(0.01)
-    missing = [rank for rank, key in enumerate(keys) if not meeting.store.check([key])]
-    if missing:
-        names = ", ".join(map(str, missing))
-        text = f"rank {names} of {meeting.size} has not come to the process group within {meeting.timeout_s:g} s"
-        raise CollectiveTimeout(text + _OPTION, missing)
-    return [meeting.store.get(key).decode() for key in keys]
-
-
-def _get(store: dist.Store, key: str, timeout_s: float, what: str, missing: list[int]) -> str:
-    """Return a key's value; raises CollectiveTimeout.
-
-    Without blocking in the store, which other threads use as well.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not store.check([key]):
-        if time.monotonic() > deadline:
-            raise CollectiveTimeout(f"no word of {what} for {timeout_s:g} s{_OPTION}", missing)
-        time.sleep(0.005)
-    value: bytes = store.get(key)
-    return value.decode()
-
-
-def _as_json(error: SwitchsumError) -> str:
-    """Write an error for the other ranks."""
-    return json.dumps({"error": str(error), "kind": type(error).__name__})
-
-
-def _raise_if_error(found: dict[str, Any]) -> None:
-    """Raise what rank 0 has failed with."""
-    if "error" in found:
-        named = rpc_codec.error_from_details(f"{found['kind']}: {found['error']}")
-        raise type(named)(f"rank 0: {found['error']}") if type(named) is not CollectiveTimeout else named
 
 
 def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:

@@ -1,59 +1,84 @@
-"""A switch and a controller as children of rank 0, for a training on one machine that was given neither."""
+"""A switch and a controller as children of a rank, for a training that was given neither."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from switchsum.launch.children import Children
 from switchsum.launch.session import daemon
 from switchsum.native.controller_client import ControllerClient
+from switchsum.native.tls import VARIABLE
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import LANE_BUILDS
-from switchsum.torch.rendezvous import LEAVE_S
+
+LEAVE_S: Final = 5.0
+"""How long the others may take to leave before their job, or their switch, ends."""
 
 
 class LocalServices:
-    """A running switch on shared memory, and its controller; they end with this process, however it ends."""
+    """What one rank has started; it ends with this process, however that ends."""
 
     def __init__(self) -> None:
-        """Start both; raises LocalError."""
+        """Start nothing yet; raises UsageError outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             raise UsageError(
                 "init_process_group outside the main thread cannot start a switch, which would end with that thread: "
                 "start it yourself, and set SWITCHSUM_CONTROLLER"
             )
         self._pid = os.getpid()
-        self._scratch = tempfile.mkdtemp(prefix="switchsum-")
-        self._children = Children(self._scratch)
-        self.link = f"shm:{self._scratch}/links"
-        self.p4runtime = f"unix:{self._scratch}/p4runtime"
-        try:
-            command = ["switch", "--listen", self.p4runtime, "--shm", f"{self._scratch}/links"]
-            _, facts = daemon(self._children, "switch", command)  # meanwhile another rank compiles what ranks run
-            listen = f"unix:{self._scratch}/controller"
-            command = ["controller", "--listen", listen, "--switch", str(facts["p4runtime"])]
-            command += ["--lanes", str(max(LANE_BUILDS))]  # shared memory carries frames of any length
-            _, facts = daemon(self._children, "controller", command)
-            self.controller = str(facts["controller"])
-        except BaseException:
-            self._end()
-            raise
+        self.scratch = Path(tempfile.mkdtemp(prefix="switchsum-"))
+        self._children = Children(str(self.scratch))
+        self.link = f"shm:{self.scratch}/links"
+        """How workers of this machine reach the switch."""
+        self.p4runtime = ""
+        """Where the switch serves P4Runtime."""
+        self.controller = ""
+        """The controller's address; it may be another rank's."""
         atexit.register(self.stop)
 
+    def start_switch(self, listen: str = "", udp: str = "", tls: Path | None = None) -> None:
+        """Start the switch, with P4Runtime on a Unix socket unless `listen` says where else; raises LocalError."""
+        command = ["switch", "--listen", listen or f"unix:{self.scratch}/p4runtime", "--shm", f"{self.scratch}/links"]
+        command += ["--udp", udp] if udp else []
+        self.p4runtime = str(self._start("switch", command, tls)["p4runtime"])
+
+    def start_controller(self) -> None:
+        """Start the controller of this switch alone; raises LocalError."""
+        command = ["controller", "--listen", f"unix:{self.scratch}/controller", "--switch", self.p4runtime]
+        command += ["--lanes", str(max(LANE_BUILDS))]  # shared memory carries frames of any length
+        self.controller = str(self._start("controller", command)["controller"])
+
+    def start_fleet(self, listen: str, fleet: Mapping[str, Any], lanes_per_frame: int, tls: Path) -> None:
+        """Start the controller of this switch and others; `fleet` is the file of `--fleet`.  Raises LocalError."""
+        path = self.scratch / "fleet.json"
+        path.write_text(json.dumps(fleet, indent=1), encoding="utf-8")
+        command = ["controller", "--listen", listen, "--fleet", str(path), "--lanes", str(lanes_per_frame)]
+        self.controller = str(self._start("controller", command, tls)["controller"])
+
+    def _start(self, name: str, command: list[str], tls: Path | None = None) -> dict[str, object]:
+        environment = os.environ if tls is None else {**os.environ, VARIABLE: str(tls)}
+        return daemon(self._children, name, command, environment=environment)[1]
+
     def stop(self) -> None:
-        """Let every member leave, and end both; does nothing in a forked child."""
+        """Let every member leave, and end all; does nothing in a forked child."""
         if os.getpid() != self._pid:
             return
         atexit.unregister(self.stop)
         try:
-            self._await_members()
+            if self.controller:
+                self._await_members()
         finally:
-            self._end()
+            self._children.stop()
+            shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _await_members(self) -> None:
         deadline = time.monotonic() + LEAVE_S
@@ -67,6 +92,14 @@ class LocalServices:
                     return
                 time.sleep(0.02)
 
-    def _end(self) -> None:
-        self._children.stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+
+def start_alone() -> LocalServices:
+    """Start a switch on shared memory and its controller, for the ranks of one machine; raises LocalError."""
+    services = LocalServices()
+    try:
+        services.start_switch()  # meanwhile another rank compiles what ranks run
+        services.start_controller()
+    except BaseException:
+        services.stop()
+        raise
+    return services

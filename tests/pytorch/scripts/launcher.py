@@ -23,7 +23,7 @@ import torch.optim  # noqa: F401 - what scripts need, imported once
 from torch.distributed import TCPStore, fsdp, tensor  # noqa: F401
 
 from switchsum.torch import groups, hooks  # noqa: F401
-from switchsum.torch.services import LocalServices
+from switchsum.torch.services import start_alone
 
 PORT_BYTES = 5
 """Each rank reads so many digits from the pipe that all of them share."""
@@ -90,7 +90,7 @@ def main() -> None:
     """Serve requests until there are none."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what switch and controller might print is no answer
-    services = LocalServices()
+    services = start_alone()
     shared = {"SWITCHSUM_CONTROLLER": services.controller, "SWITCHSUM_LINK": services.link}
     print("ready", file=answers, flush=True)
     for line in sys.stdin:

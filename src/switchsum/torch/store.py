@@ -1,0 +1,63 @@
+"""What ranks of a process group tell one another before they have a job: through the store that torch gives them."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from switchsum.protocol import rpc_codec
+from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError
+
+_OPTION: Final = " (init_process_group(timeout=...) changes how long)"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One rank's view of the group that meets."""
+
+    store: dist.Store
+    rank: int
+    size: int
+    timeout_s: float
+
+
+def gather(meeting: Meeting, prefix: str) -> list[str]:
+    """Return what every rank has set; raises CollectiveTimeout with those that have not."""
+    deadline = time.monotonic() + meeting.timeout_s
+    keys = [f"{prefix}/{rank}" for rank in range(meeting.size)]
+    while time.monotonic() < deadline and not meeting.store.check(keys):
+        time.sleep(0.01)
+    missing = [rank for rank, key in enumerate(keys) if not meeting.store.check([key])]
+    if missing:
+        names = ", ".join(map(str, missing))
+        text = f"rank {names} of {meeting.size} has not come to the process group within {meeting.timeout_s:g} s"
+        raise CollectiveTimeout(text + _OPTION, missing)
+    return [meeting.store.get(key).decode() for key in keys]
+
+
+def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0) -> Any:
+    """Return what a rank has set at a key, from JSON; raises CollectiveTimeout, or what that rank has failed with.
+
+    Without blocking in the store, which other threads use as well.
+    """
+    limit_s = meeting.timeout_s + extra_s
+    deadline = time.monotonic() + limit_s
+    while not meeting.store.check([key]):
+        if time.monotonic() > deadline:
+            raise CollectiveTimeout(f"no word of rank {rank}, which {what}, for {limit_s:g} s{_OPTION}", [rank])
+        time.sleep(0.005)
+    value: bytes = meeting.store.get(key)
+    found = json.loads(value)
+    if isinstance(found, dict) and "error" in found:
+        named = rpc_codec.error_from_details(f"{found['kind']}: {found['error']}")
+        raise type(named)(f"rank {rank}: {found['error']}") if type(named) is not CollectiveTimeout else named
+    return found
+
+
+def tell_error(meeting: Meeting, key: str, error: SwitchsumError) -> None:
+    """Let the other ranks raise an error where they fetch a key."""
+    meeting.store.set(key, json.dumps({"error": str(error), "kind": type(error).__name__}))
