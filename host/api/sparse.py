@@ -27,7 +27,7 @@ from switchsum.protocol.frame import LANE_BYTES
 
 from ..engine.kernels import scan
 from ..engine.operation import Operation, check
-from . import bitmap
+from . import bitmap, owners
 from .bitmap import Indices, Words
 from .collectives import Options, is_integer
 from .handle import Handle
@@ -45,6 +45,8 @@ AUTO_BLOCK: Final = 32
 AUTO_GAIN: Final = 0.9
 """Blocks of that size are packed together if they take at most this share of what the frames that hold them take."""
 
+_NO_COUNTS: Final = np.zeros(0, np.uint64)
+
 _FAULT: Final = 1
 _OVERFLOW: Final = 2
 """What ranks tell each other beside their bitmaps."""
@@ -57,6 +59,7 @@ EXACT_IN_FLOAT32: Final = 2
 class Reduces(Protocol):
     """What a sparse allreduce needs of a communicator."""
 
+    rank: int
     world_size: int
     supports: npt.NDArray[np.int64]
     """Rows that this rank had so far, that some rank had, and of the whole arrays."""
@@ -188,9 +191,15 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
-    union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault)
-    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
-    if len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
+    own, counts = words.copy(), np.zeros(comm.world_size, np.uint64)
+    counts[comm.rank] = bitmap.count(own)
+    union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault, counts=counts)
+    bits = operation.format.bits
+    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
+    packs = block != "auto" or _gains(union, size, per_frame)
+    if packs and size < per_frame and owners.pays(counts, len(union), size * bits):
+        union = _by_owners(comm, own, union, whole.size // size, round(per_frame / size))
+    elif len(union) == blocks or not packs:
         handle = _begin(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: _written(whole, array))
     compacted = take_blocks(whole, size, union)
@@ -200,6 +209,16 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
         return _written(whole, array)
 
     return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
+
+
+def _by_owners(comm: Reduces, own: Words, union: Indices, full: int, together: int) -> Indices:
+    """Return the union's blocks so that `together` of them, a frame, have few owners; the array's short one stays last."""
+    bits = owners.table(comm.rank, comm.world_size, own, union)
+    comm.allreduce(bits, "or")
+    ordered = union[union < full]
+    sets = owners.sets_of(bits, len(union))[: len(ordered)]
+    ordered = ordered[owners.order(sets, comm.world_size, max(2, together))]
+    return np.append(ordered, union[len(ordered) :])
 
 
 def take_blocks(whole: Array, block: int, chosen: Indices) -> Array:
@@ -243,17 +262,27 @@ def _native(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def unite(comm: Reduces, words: Words, bits: int, same: str, fault: str, *, overflow: bool = False) -> Indices:
-    """Return the rows that are in any rank's bitmap, in order.
+def unite(
+    comm: Reduces,
+    words: Words,
+    bits: int,
+    same: str,
+    fault: str,
+    *,
+    overflow: bool = False,
+    counts: npt.NDArray[np.uint64] = _NO_COUNTS,
+) -> Indices:
+    """Return the rows that are in any rank's bitmap, in order; `counts` get to hold all ranks' numbers.
 
     A rank that cannot go on takes part until here, so that the others hear of it: raises UsageError if there is a fault
     on any, SumOverflow if the values of one rank alone do not fit, OperationMismatch if the ranks' texts `same` differ.
     """
     own = bitmap.count(words)
     first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)
-    first = np.append(first, _facts(same, fault, overflow))
+    sizes = np.cumsum([len(first), len(counts)])
+    first = np.concatenate([first, counts, _facts(same, fault, overflow)])
     comm.allreduce(first, "or")
-    first, facts = first[:-3], first[-3:]
+    first, counts[:], facts = np.split(first, sizes)
     if fault:
         raise UsageError(fault)
     if facts[0] & _FAULT:
