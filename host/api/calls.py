@@ -126,9 +126,11 @@ class CollectiveCalls(ABC):
 
         Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
         `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a
-        bit for each block and two to four round trips.  "auto" packs blocks of 32 values that way if they then take
-        less than nine tenths of the frames, on all ranks together.  A float sum's error, and the NaN that a NaN or an
-        infinity makes, are then those of the blocks in the same frame; SumOverflow counts frames.
+        bit for each block and two to four round trips.  Where a rank then clearly sends less, blocks lie in frames by
+        which ranks have them, for a bit of each rank for each block, and another round trip.  "auto" packs blocks of 32
+        values, but not by ranks, if they then take less than nine tenths of the frames, on all ranks together.  A float
+        sum's error, and the NaN that a NaN or an infinity makes, are then those of the blocks in the same frame;
+        SumOverflow counts frames.
 
         Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError for what cannot be reduced at all,
         OperationMismatch on every rank if they called something different from each other (one whose call was refused

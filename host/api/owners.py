@@ -1,12 +1,12 @@
 """Who has which block, and an order of blocks in which a frame holds blocks of the same ranks.
 
-A rank whose blocks in a frame are all zero sends no lanes of that frame.  Of blocks smaller than a frame, side by side in
-the order of the array, nearly every frame holds some block of every rank, and each sends all of what some rank has.  Sorted
-by the set of their owners, each sends little more than its own.
+A rank whose blocks in a frame are all zero sends no lanes of that frame.  Of blocks smaller than a frame, side by side
+in the order of the array, nearly every frame holds some block of every rank, so that each sends all of what some rank
+has.  Sorted by the set of their owners, each sends little more than its own.
 
-Sets are sorted as binary numbers in Gray's order, so that neighbours differ in few ranks.  Where there are more sets than
-frames, not all frames can be of one set: those that are nearly so are taken first, and the rest is sorted again, with those
-ranks first that have sent most for others so far.  That also keeps the largest upload near the mean one.
+Sets are sorted as binary numbers in Gray's order, so that neighbours differ in few ranks.  Where there are more sets
+than frames, not all frames can be of one set: those that are nearly so are taken first, and the rest is sorted again,
+with those ranks first that have sent most for others so far.  That also keeps the largest upload near the mean one.
 
 Everything is counted in integers, so that all ranks come to the same order.
 """
@@ -46,7 +46,7 @@ def pays(counts: npt.NDArray[np.uint64], union: int, block_bits: int) -> bool:
 
 
 def table(rank: int, ranks: int, own: Words, union: Indices) -> Words:
-    """Return a bitmap of the union's rows for each rank, `[ranks, words]`: this rank's is filled in, by `own`'s bits."""
+    """Return a bitmap of the union's rows for each rank, `[ranks, words]`; only this rank's is filled in, of `own`."""
     has = np.unpackbits(own.view(np.uint8), bitorder="little")[union]
     octets = np.packbits(has, bitorder="little")
     bits = np.zeros((ranks, words_for(len(union))), np.uint64)

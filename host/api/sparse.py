@@ -196,10 +196,9 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
     union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault, counts=counts)
     bits = operation.format.bits
     per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
-    packs = block != "auto" or _gains(union, size, per_frame)
-    if packs and size < per_frame and owners.pays(counts, len(union), size * bits):
+    if block != "auto" and size < per_frame and owners.pays(counts, len(union), size * bits):
         union = _by_owners(comm, own, union, whole.size // size, round(per_frame / size))
-    elif len(union) == blocks or not packs:
+    elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: _written(whole, array))
     compacted = take_blocks(whole, size, union)
@@ -212,7 +211,7 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
 
 
 def _by_owners(comm: Reduces, own: Words, union: Indices, full: int, together: int) -> Indices:
-    """Return the union's blocks so that `together` of them, a frame, have few owners; the array's short one stays last."""
+    """Return the union's blocks so that `together` of them, a frame, have few owners; the short one stays last."""
     bits = owners.table(comm.rank, comm.world_size, own, union)
     comm.allreduce(bits, "or")
     ordered = union[union < full]
@@ -226,7 +225,7 @@ def take_blocks(whole: Array, block: int, chosen: Indices) -> Array:
     full = len(whole) // block
     inside = chosen[chosen < full]
     rows = np.zeros((len(chosen), block), whole.dtype)
-    np.take(whole[: full * block].reshape(-1, block), inside, axis=0, out=rows[: len(inside)])
+    np.take(whole[: full * block].reshape(-1, block), inside, axis=0, out=rows[: len(inside)], mode="clip")
     if len(inside) < len(chosen):
         rows[-1, : len(whole) - full * block] = whole[full * block :]
     return rows

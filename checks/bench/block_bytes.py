@@ -1,0 +1,319 @@
+"""What sums in small blocks bring up and down, beside OmniReduce's bytes: `python -m checks.bench.block_bytes`.
+
+*Modelled*: all ranks call the communicator's own code, in threads, on a network that adds, and only counts the frames
+that each allreduce would take.  *At the switch's ports*: the same calls, of whole communicators, through the embedded
+switch.  *OmniReduce*: a rank sends its own blocks and the union comes down, each block with an index of four bytes, in
+packets as large as ours with nothing but Ethernet, IPv4 and UDP in front: the least that it could do.
+
+`--publish` writes the tables into docs/results/sparse.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, NoReturn
+from unittest.mock import patch
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.api import owners, sparse
+from switchsum.host.api.collectives import Options
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.engine.worker import Engine, EngineConfig
+from switchsum.host.links.driver import Driver
+from switchsum.native.rows import LEAD_BYTES
+from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag
+from switchsum.switch.pipeline import EngineName
+from switchsum.testing import rig
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
+
+Array = npt.NDArray[Any]
+Owners = npt.NDArray[np.bool_]
+"""Who has which block: `[ranks, blocks]`."""
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "results" / "sparse.md"
+BEGIN, END = "<!-- block bytes: python -m checks.bench.block_bytes --publish -->", "<!-- end of block bytes -->"
+OVERLAPS: Final = ("all", "random", "none")
+"""All ranks have the same blocks; each has its own at random; no two have the same, as far as there are enough."""
+BLOCKS: Final = (32, 256, 2048)
+DENSITIES: Final = (0.01, 0.1, 0.3, 0.6)
+RANKS: Final = (4, 8, 16, 32)
+FRAMES: Final = (256, 2048)
+"""Lanes: of an MTU of 1,500, and of one of 9,000."""
+VALUES: Final = 2_500_000
+"""10 MB of float32."""
+COUNTED_VALUES: Final = 1 << 19
+WINDOW: Final = 16
+_INDEX_BYTES: Final = 4
+_WAIT_S: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """Bytes of one sum, Ethernet headers included."""
+
+    up: int
+    """Of the rank that sends most."""
+    down: int
+    """To each rank."""
+
+    def over(self, other: Moved) -> str:
+        """Return both as multiples of another's."""
+        return f"{self.up / other.up:.2f} / {self.down / other.down:.2f}"
+
+
+def drawn(overlap: str, ranks: int, blocks: int, density: float, seed: int = 0) -> Owners:
+    """Draw who has which block."""
+    random = np.random.default_rng([seed, ranks, blocks])
+    own = round(density * blocks)
+    has = np.zeros((ranks, blocks), np.bool_)
+    order = random.permutation(blocks)
+    for rank in range(ranks):
+        if overlap == "random":
+            order = random.permutation(blocks)
+        first = rank * own if overlap == "none" else 0
+        has[rank, order[np.arange(first, first + own) % blocks]] = True
+    return has
+
+
+def arrays_of(has: Owners, block: int, values: int) -> list[Array]:
+    """Return each rank's array: ones in its blocks."""
+    return [np.repeat(row, block)[:values].astype(np.float32) for row in has]
+
+
+def omnireduce(has: Owners, block: int, lanes: int) -> Moved:
+    """Return the least that OmniReduce would move."""
+
+    def bytes_of(blocks: int) -> int:
+        payload = blocks * (block * LANE_BYTES + _INDEX_BYTES)
+        return payload + -(-payload // (lanes * LANE_BYTES)) * LOWER_BYTES
+
+    return Moved(up=bytes_of(int(has.sum(axis=1).max())), down=bytes_of(int(has.any(axis=0).sum())))
+
+
+@dataclass
+class Counting:
+    """A network that adds, and counts the frames that this would take."""
+
+    ranks: int
+    lanes: int
+    up: npt.NDArray[np.int64] = field(init=False)
+    down: int = 0
+    arrays: list[Array] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.up = np.zeros(self.ranks, np.int64)
+        self.arrays = [np.zeros(0)] * self.ranks
+        self.sum: Array = np.zeros(0)
+        self.meeting = threading.Barrier(self.ranks, self._add, timeout=_WAIT_S)
+
+    def allreduce(self, rank: int, array: Array) -> None:
+        """Add the arrays of all ranks, in place."""
+        self.arrays[rank] = array
+        self.meeting.wait()
+        array[...] = self.sum
+        self.meeting.wait()
+
+    def _add(self) -> None:
+        if self.arrays[0] is self.sum:
+            return
+        flat = [array.reshape(-1) for array in self.arrays]
+        per_frame = self.lanes * LANE_BYTES // flat[0].itemsize
+        starts = np.arange(0, flat[0].size, per_frame)
+        has = np.array([np.logical_or.reduceat(array != 0, starts) for array in flat], np.bool_)
+        rounds: npt.NDArray[np.bool_] = np.any(has, axis=0)
+        first = min(WINDOW, len(starts))
+        is_float = flat[0].dtype.kind == "f"
+        # Floats agree on exponents first, in each column; integers' first blocks travel in any case.
+        headers = int(rounds.sum()) + first if is_float else int(rounds.sum() + (~rounds[:first]).sum())
+        payload = self.lanes * LANE_BYTES
+        self.up += headers * FRAME_BYTES + has.sum(axis=1) * payload
+        self.down += headers * FRAME_BYTES + int(rounds.sum()) * payload
+        add = np.add if is_float else np.bitwise_or
+        self.sum = add.reduce(np.array(flat)).reshape(self.arrays[0].shape)
+        self.arrays = [self.sum] * self.ranks
+
+
+class _Done:
+    """What is under way on a network that counts: nothing."""
+
+    def wait(self) -> None:
+        """Return at once."""
+
+
+class Model:
+    """One rank on a network that counts: what `switchsum.host.api.sparse` needs of a communicator."""
+
+    def __init__(self, network: Counting, rank: int) -> None:
+        self.rank, self.world_size, self.lanes_per_frame = rank, network.ranks, network.lanes
+        self.supports = np.zeros(3, np.int64)
+        self._network = network
+
+    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
+        """Combine arrays in place."""
+        self._network.allreduce(self.rank, array)
+        return array
+
+    def allreduce_async(self, array: Array, op: str = "sum", **_options: object) -> Any:
+        """Combine arrays in place."""
+        self.allreduce(array, op)
+        return _Done()
+
+    def _break(self, error: SwitchsumError) -> NoReturn:
+        raise error
+
+
+def modelled(has: Owners, block: int, lanes: int, values: int, *, ordered: bool = True) -> Moved:
+    """Return what a sum would move; without ordering each rank sends the whole union, side by side."""
+    network = Counting(len(has), lanes)
+    arrays = arrays_of(has, block, values)
+    how = Options(operator="sum")
+
+    def call(rank: int) -> None:
+        try:
+            sparse.allreduce_blocks(Model(network, rank), arrays[rank], block, how, background=False).result()
+        except BaseException:
+            network.meeting.abort()
+            raise
+
+    with patch.object(owners, "MOST_RANKS", owners.MOST_RANKS if ordered else 0):
+        _on_all(len(has), call)
+    expected = np.repeat(has.sum(axis=0), block)[:values]
+    for array in arrays:
+        np.testing.assert_array_equal(array, expected)
+    return Moved(up=int(network.up.max()), down=network.down)
+
+
+class Ports:
+    """The embedded switch, and the bytes that pass its ports, but for repeats, which a busy machine causes."""
+
+    def __init__(self, ranks: int, lanes: int, engine: EngineName) -> None:
+        self.switch = Embedded(lanes, engine)
+        rig.Rig(self.switch, workers=ranks, lanes_per_frame=lanes, slots=WINDOW)
+        self.received = np.zeros(ranks + 1, np.int64)
+        self.sent = np.zeros(ranks + 1, np.int64)
+
+    def process(self, port: int, frame: bytes) -> Sequence[tuple[int, bytes]]:
+        """Process one frame."""
+        answers = self.switch.process(port, frame)
+        if not frame[AT.flags] & Flag.REPEAT:
+            self.received[port] += len(frame)
+            for out, answer in answers:
+                self.sent[out] += len(answer)
+        return answers
+
+
+def communicators(ports: Ports, ranks: int, lanes: int) -> list[Communicator]:
+    """Return one communicator for each rank, all at that switch."""
+    network = LocalNetwork(ports)
+    made = []
+    for rank in range(ranks):
+        own = rig.worker(rank)
+        transport = LocalTransport(
+            network, rank + 1, own, rows=2 * WINDOW, frame_bytes=FRAME_BYTES + lanes * LANE_BYTES
+        )
+        config = EngineConfig(
+            rank=rank,
+            world_size=ranks,
+            job=rig.JOB,
+            epoch=rig.EPOCH,
+            lanes_per_frame=lanes,
+            cookie=rig.cookie(rank),
+            switch=rig.SWITCH,
+            own=own,
+            window_slots=WINDOW,
+            first_slot=rig.FIRST_SLOT,
+            timeout_s=_WAIT_S,
+        )
+        engine = Engine(config, transport.tx_frames, LEAD_BYTES)
+        made.append(Communicator(Driver(engine, transport), LocalMembership(), rank=rank, world_size=ranks))
+    return made
+
+
+def counted(has: Owners, block: int, lanes: int, values: int, engine: EngineName = "native") -> Moved:
+    """Return what a sum moves through the ports of the embedded switch."""
+    ranks = len(has)
+    ports = Ports(ranks, lanes, engine)
+    made = communicators(ports, ranks, lanes)
+    arrays = arrays_of(has, block, values)
+    _on_all(ranks, lambda rank: made[rank].allreduce(arrays[rank], block=block))
+    expected = np.repeat(has.sum(axis=0), block)[:values]
+    for communicator, array in zip(made, arrays, strict=True):
+        np.testing.assert_allclose(array, expected, rtol=1e-6)
+        np.testing.assert_array_equal(array, arrays[0])
+        communicator.close()
+    return Moved(up=int(ports.received.max()), down=int(ports.sent.max()))
+
+
+def _on_all(ranks: int, call: Callable[[int], object]) -> None:
+    with ThreadPoolExecutor(ranks) as pool:
+        list(pool.map(call, range(ranks)))
+
+
+def cell(has: Owners, block: int, lanes: int, values: int) -> str:
+    """Return times OmniReduce's bytes: up / down, and, in brackets, up of the plain union."""
+    least = omnireduce(has, block, lanes)
+    plain = modelled(has, block, lanes, values, ordered=False)
+    return f"{modelled(has, block, lanes, values).over(least)} ({plain.up / least.up:.2f})"
+
+
+def row(block: int, density: float, overlap: str, lanes: int, *, values: int = VALUES) -> str:
+    """Return a row: a cell for each number of workers."""
+    cells = [cell(drawn(overlap, ranks, -(-values // block), density), block, lanes, values) for ranks in RANKS]
+    return f"| {block:,} | {density:.0%} | {overlap} | {' | '.join(cells)} |"
+
+
+def counted_row(block: int, density: float, ranks: int, lanes: int, *, values: int = COUNTED_VALUES) -> str:
+    """Return a row of kilobytes up / down, blocks at random: OmniReduce's, the model's, and what the ports count."""
+    has = drawn("random", ranks, -(-values // block), density)
+    moves = omnireduce(has, block, lanes), modelled(has, block, lanes, values), counted(has, block, lanes, values)
+    kilobytes = (f"{one.up / 1000:.1f} / {one.down / 1000:.1f}" for one in moves)
+    return f"| {block:,} | {density:.0%} | {ranks} | {lanes:,} | {' | '.join(kilobytes)} |"
+
+
+def tables() -> Iterator[str]:
+    """Return the lines for the page."""
+    for lanes in FRAMES:
+        yield f"Frames of {lanes:,} lanes, 10 MB of float32: up / down (up of the plain union), times OmniReduce's"
+        yield ""
+        yield f"| block | density | overlap | {' | '.join(f'{ranks} workers' for ranks in RANKS)} |"
+        yield f"|{'---|' * (3 + len(RANKS))}"
+        for block, overlap, density in product(BLOCKS, OVERLAPS, DENSITIES):
+            yield row(block, density, overlap, lanes)
+        yield ""
+    yield "Kilobytes up / down, 2 MB of float32, blocks at random:"
+    yield ""
+    yield "| block | density | workers | lanes | OmniReduce | modelled | at the switch's ports |"
+    yield f"|{'---|' * 7}"
+    for block, density, ranks in product((32, 256), (0.01, 0.1, 0.6), (4, 8)):
+        yield counted_row(block, density, ranks, FRAMES[0])
+
+
+def main() -> None:
+    """Print the tables, or write them into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--publish", action="store_true", help="write the tables to docs/results/sparse.md")
+    lines: list[str] = []
+    options = parser.parse_args()
+    for line in tables():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        lines.append(line)
+    if options.publish:
+        before, rest = PAGE.read_text().split(BEGIN)
+        PAGE.write_text("\n".join([f"{before}{BEGIN}", "", *lines, "", END + rest.split(END)[1]]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Bytes of sums in small blocks: the model counts what passes the switch's ports, and the page has what it says."""
+
+from __future__ import annotations
+
+import pytest
+
+from checks.bench import block_bytes
+
+
+@pytest.mark.parametrize(("block", "overlap"), [(32, "random"), (32, "none"), (256, "random"), (32, "all")])
+def test_the_model_is_what_the_switch_counts(block: int, overlap: str) -> None:
+    ranks, lanes, values = 4, 256, 1 << 17
+    has = block_bytes.drawn(overlap, ranks, values // block, 0.1)
+    model = block_bytes.modelled(has, block, lanes, values)
+    assert block_bytes.counted(has, block, lanes, values) == model
+
+
+@pytest.mark.parametrize("overlap", block_bytes.OVERLAPS)
+@pytest.mark.parametrize("density", [0.1, 0.6])
+def test_frames_by_owners_come_near_omnireduce(overlap: str, density: float) -> None:
+    ranks, block, lanes, values = 4, 32, 2048, 1 << 20
+    has = block_bytes.drawn(overlap, ranks, values // block, density)
+    least = block_bytes.omnireduce(has, block, lanes)
+    ours = block_bytes.modelled(has, block, lanes, values)
+    plain = block_bytes.modelled(has, block, lanes, values, ordered=False)
+    assert ours.up <= 1.2 * least.up
+    assert ours.down <= 1.2 * least.down
+    if overlap == "random":
+        assert plain.up >= 1.5 * least.up
+
+
+def test_no_overlap_has_none() -> None:
+    has = block_bytes.drawn("none", 8, 1000, 0.1)
+    assert (has.sum(axis=0) <= 1).all()
+    assert (has.sum(axis=1) == 100).all()
+    assert (block_bytes.drawn("all", 8, 1000, 0.1)[0] == block_bytes.drawn("all", 8, 1000, 0.1)[7]).all()
