@@ -29,6 +29,11 @@ def test_frames_by_owners_come_near_omnireduce(overlap: str, density: float) -> 
         assert plain.up >= 1.5 * least.up
 
 
+def test_the_page_has_a_row_that_the_command_makes() -> None:
+    made = block_bytes.row(256, 0.1, "random", 256)
+    assert made in block_bytes.PAGE.read_text()
+
+
 def test_no_overlap_has_none() -> None:
     has = block_bytes.drawn("none", 8, 1000, 0.1)
     assert (has.sum(axis=0) <= 1).all()
