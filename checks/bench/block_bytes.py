@@ -111,6 +111,7 @@ class Counting:
     up: npt.NDArray[np.int64] = field(init=False)
     down: int = 0
     arrays: list[Array] = field(init=False)
+    value_bytes: int = LANE_BYTES
 
     def __post_init__(self) -> None:
         self.up = np.zeros(self.ranks, np.int64)
@@ -118,9 +119,10 @@ class Counting:
         self.sum: Array = np.zeros(0)
         self.meeting = threading.Barrier(self.ranks, self._add, timeout=_WAIT_S)
 
-    def allreduce(self, rank: int, array: Array) -> None:
-        """Add the arrays of all ranks, in place."""
+    def allreduce(self, rank: int, array: Array, lanes: str) -> None:
+        """Add the arrays of all ranks, in place; floats travel in these lanes."""
         self.arrays[rank] = array
+        self.value_bytes = int(lanes.removeprefix("int")) // 8 if array.dtype.kind == "f" else array.itemsize
         self.meeting.wait()
         array[...] = self.sum
         self.meeting.wait()
@@ -129,7 +131,7 @@ class Counting:
         if self.arrays[0] is self.sum:
             return
         flat = [array.reshape(-1) for array in self.arrays]
-        per_frame = self.lanes * LANE_BYTES // flat[0].itemsize
+        per_frame = self.lanes * LANE_BYTES // self.value_bytes
         starts = np.arange(0, flat[0].size, per_frame)
         has = np.array([np.logical_or.reduceat(array != 0, starts) for array in flat], np.bool_)
         rounds: npt.NDArray[np.bool_] = np.any(has, axis=0)
@@ -162,13 +164,27 @@ class Model:
 
     def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
         """Combine arrays in place."""
-        self._network.allreduce(self.rank, array)
+        self._network.allreduce(self.rank, array, lanes)
         return array
 
-    def allreduce_async(self, array: Array, op: str = "sum", **_options: object) -> Any:
+    def allreduce_async(self, array: Array, op: str = "sum", *, lanes: str = "int32", **_options: object) -> Any:
         """Combine arrays in place."""
-        self.allreduce(array, op)
+        self.allreduce(array, op, lanes=lanes)
         return _Done()
+
+    def allreduce_sparse(
+        self,
+        indices: Array,
+        values: Array,
+        size: int,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        keep: int | None = None,
+    ) -> Any:
+        """Add sparse arrays."""
+        how = Options(operator=op, lanes=lanes)
+        return sparse.allreduce_sparse(self, indices, values, size, how, background=False, keep=keep).result()
 
     def _break(self, error: SwitchsumError) -> NoReturn:
         raise error
@@ -188,7 +204,7 @@ def modelled(has: Owners, block: int, lanes: int, values: int, *, ordered: bool 
             raise
 
     with patch.object(owners, "MOST_RANKS", owners.MOST_RANKS if ordered else 0):
-        _on_all(len(has), call)
+        on_all(len(has), call)
     expected = np.repeat(has.sum(axis=0), block)[:values]
     for array in arrays:
         np.testing.assert_array_equal(array, expected)
@@ -247,7 +263,7 @@ def counted(has: Owners, block: int, lanes: int, values: int, engine: EngineName
     ports = Ports(ranks, lanes, engine)
     made = communicators(ports, ranks, lanes)
     arrays = arrays_of(has, block, values)
-    _on_all(ranks, lambda rank: made[rank].allreduce(arrays[rank], block=block))
+    on_all(ranks, lambda rank: made[rank].allreduce(arrays[rank], block=block))
     expected = np.repeat(has.sum(axis=0), block)[:values]
     for communicator, array in zip(made, arrays, strict=True):
         np.testing.assert_allclose(array, expected, rtol=1e-6)
@@ -256,7 +272,8 @@ def counted(has: Owners, block: int, lanes: int, values: int, engine: EngineName
     return Moved(up=int(ports.received.max()), down=int(ports.sent.max()))
 
 
-def _on_all(ranks: int, call: Callable[[int], object]) -> None:
+def on_all(ranks: int, call: Callable[[int], object]) -> None:
+    """Call a function for each rank, in threads of their own."""
     with ThreadPoolExecutor(ranks) as pool:
         list(pool.map(call, range(ranks)))
 

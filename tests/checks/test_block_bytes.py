@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
-from checks.bench import block_bytes
+from checks.bench import block_bytes, topk_bytes
 
 
 @pytest.mark.parametrize(("block", "overlap"), [(32, "random"), (32, "none"), (256, "random"), (32, "all")])
@@ -29,9 +32,10 @@ def test_frames_by_owners_come_near_omnireduce(overlap: str, density: float) -> 
         assert plain.up >= 1.5 * least.up
 
 
-def test_the_page_has_a_row_that_the_command_makes() -> None:
-    made = block_bytes.row(256, 0.1, "random", 256)
-    assert made in block_bytes.PAGE.read_text()
+def test_the_page_has_what_the_command_makes() -> None:
+    has = block_bytes.drawn("random", 4, -(-block_bytes.VALUES // 256), 0.1)
+    made = block_bytes.cell(has, 256, 256, block_bytes.VALUES)
+    assert f"| 256 | 10% | random | {made} |" in block_bytes.PAGE.read_text()
 
 
 def test_no_overlap_has_none() -> None:
@@ -39,3 +43,29 @@ def test_no_overlap_has_none() -> None:
     assert (has.sum(axis=0) <= 1).all()
     assert (has.sum(axis=1) == 100).all()
     assert (block_bytes.drawn("all", 8, 1000, 0.1)[0] == block_bytes.drawn("all", 8, 1000, 0.1)[7]).all()
+
+
+@pytest.mark.parametrize("way", topk_bytes.WAYS)
+def test_the_model_of_top_k_is_what_the_switch_counts(way: str) -> None:
+    ranks, lanes, values, density = 4, 256, 1 << 16, 0.01
+    ports = block_bytes.Ports(ranks, lanes, "native")
+    made = block_bytes.communicators(ports, ranks, lanes)
+
+    def call(rank: int) -> None:
+        comm: Any = made[rank]
+        gradient = np.random.default_rng([rank, 3]).standard_normal(values, np.float32)
+        topk_bytes.WAYS[way](density).exchange(comm, "gradient", gradient)
+
+    block_bytes.on_all(ranks, call)
+    for one in made:
+        one.close()
+    moved = block_bytes.Moved(up=int(ports.received.max()), down=int(ports.sent.max()))
+    assert moved == topk_bytes.modelled(way, density, ranks, lanes, values)
+
+
+def test_the_page_has_what_the_command_makes_of_top_k() -> None:
+    page = topk_bytes.PAGE.read_text()
+    way = "`BlockTopK`, blocks of 256"
+    assert f"| {way} | 0.1% | 256 | {topk_bytes.cell(way, 0.001, 4, 256)} |" in page
+    for line in topk_bytes.least_rows(0.01):
+        assert line in page

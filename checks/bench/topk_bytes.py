@@ -1,0 +1,124 @@
+"""What top-k sums bring up and down, beside Ok-Topk's volume: `python -m checks.bench.topk_bytes [--publish]`.
+
+The compressors' own code runs on a network that only counts (`checks.bench.block_bytes`), on normal values that each
+rank draws for itself: largest values at random places, which those of error feedback's accumulators nearly are.
+Ok-Topk's balanced volume, 16 k (P-1)/P bytes each way, is without packet headers, and without finding its bounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from checks.bench.block_bytes import FRAMES, RANKS, Counting, Model, Moved, on_all
+from switchsum.host.compress import BlockTopK, TopK
+from switchsum.host.compress.base import Compressor
+
+ROOT: Final = Path(__file__).parents[2]
+PAGE: Final = ROOT / "docs" / "results" / "sparse.md"
+BEGIN, END = "<!-- top-k bytes: python -m checks.bench.topk_bytes --publish -->", "<!-- end of top-k bytes -->"
+VALUES: Final = 2_500_000
+DENSITIES: Final = (0.01, 0.001)
+_PAIR_BYTES: Final = 8
+WAYS: Final[dict[str, Callable[[float], Compressor]]] = {
+    "`TopK`: the whole union": TopK,
+    "`TopK(kept=)`: as many sums": lambda density: TopK(density, kept=density),
+    "`BlockTopK`, blocks of 256": BlockTopK,
+    "`BlockTopK`, blocks of 32": lambda density: BlockTopK(density, block=32),
+}
+
+
+def ok_topk(k: int, ranks: int) -> float:
+    """Return bytes each way: pairs are reduced at the ranks that they belong to, and their sums gathered."""
+    return 2 * _PAIR_BYTES * k * (ranks - 1) / ranks
+
+
+def least(density: float, ranks: int) -> dict[str, tuple[float, float]]:
+    """Return bytes up and down, for each of a rank's k values, that ways need; docs/results/sparse.md derives them."""
+    union = 1 - (1 - density) ** ranks
+    support = _entropy(union) / density / 8
+    own = 4 + _entropy(density) / density / 8
+    rows = union / density
+    without = _entropy(density) / density / 8 + 4 * rows
+    return {
+        "least, the whole union, without indices": (without, support + 4 * rows),
+        "least, the whole union, with indices": (own, support + 4 * rows),
+        "least, a byte for all, then k sums, without indices": (without - 3 * rows + 4, support + rows + 4),
+        "least, k sums, with indices": (own, own),
+    }
+
+
+def _entropy(share: float) -> float:
+    return float(-share * np.log2(share) - (1 - share) * np.log2(1 - share))
+
+
+def modelled(way: str, density: float, ranks: int, lanes: int, values: int = VALUES) -> Moved:
+    """Return what one exchange moves."""
+    network = Counting(ranks, lanes)
+
+    def call(rank: int) -> None:
+        gradient = np.random.default_rng([rank, 3]).standard_normal(values, np.float32)
+        comm: Any = Model(network, rank)
+        try:
+            WAYS[way](density).exchange(comm, "gradient", gradient)
+        except BaseException:
+            network.meeting.abort()
+            raise
+
+    on_all(ranks, call)
+    return Moved(up=int(network.up.max()), down=network.down)
+
+
+def row(way: str, density: float, lanes: int, values: int = VALUES) -> str:
+    """Return a row: up / down over Ok-Topk's volume, for each number of workers."""
+    cells = [cell(way, density, ranks, lanes, values) for ranks in RANKS]
+    return f"| {way} | {density:.1%} | {lanes:,} | {' | '.join(cells)} |"
+
+
+def cell(way: str, density: float, ranks: int, lanes: int, values: int = VALUES) -> str:
+    """Return up / down over Ok-Topk's volume."""
+    moved, volume = modelled(way, density, ranks, lanes, values), ok_topk(round(density * values), ranks)
+    return f"{moved.up / volume:.2f} / {moved.down / volume:.2f}"
+
+
+def least_rows(density: float) -> Iterator[str]:
+    """Return the rows of what ways need."""
+    for name in least(density, 1):
+        volumes = [(least(density, ranks)[name], ok_topk(1, ranks)) for ranks in RANKS]
+        cells = [f"{up / volume:.2f} / {down / volume:.2f}" for (up, down), volume in volumes]
+        yield f"| {name} | {density:.1%} | | {' | '.join(cells)} |"
+
+
+def tables() -> Iterator[str]:
+    """Return the lines for the page."""
+    yield f"| up / down over Ok-Topk's | density | lanes | {' | '.join(f'{ranks} workers' for ranks in RANKS)} |"
+    yield f"|{'---|' * (3 + len(RANKS))}"
+    for density in DENSITIES:
+        for way, lanes in product(WAYS, FRAMES):
+            yield row(way, density, lanes)
+        yield from least_rows(density)
+
+
+def main() -> None:
+    """Print the table, or write it into the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--publish", action="store_true", help="write the table to docs/results/sparse.md")
+    options = parser.parse_args()
+    lines: list[str] = []
+    for line in tables():
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        lines.append(line)
+    if options.publish:
+        before, rest = PAGE.read_text().split(BEGIN)
+        PAGE.write_text("\n".join([f"{before}{BEGIN}", "", *lines, "", END + rest.split(END)[1]]))
+
+
+if __name__ == "__main__":
+    main()
