@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .bitmap import Indices, Words, words_for
+from .bitmap import Indices, Words, count, words_for
 
 MOST_RANKS: Final = 64
 """Sets of ranks are words."""
@@ -26,6 +26,10 @@ ROUND_TRIP_BITS: Final = 1 << 18
 """As many bits, 32 kB, take about as long as the round trips of one more step."""
 GAIN: Final = 2
 """What ranks send less is at least so many times what it takes to say who has which block."""
+MOST_ADDED: Final = 16
+"""Who has which block also comes down: at most one of so many parts of what the blocks take."""
+LEAST_BITS: Final = 256
+"""Of a block: ordering takes some 20 to 250 ns of processor time for each."""
 PASSES: Final = 12
 """Sorting the rest again makes less and less of a difference."""
 ENOUGH: Final = 50
@@ -38,11 +42,19 @@ _HALF_BITS: Final = 16
 """Of the keys that numpy sorts by their digits, in linear time."""
 
 
-def pays(counts: npt.NDArray[np.uint64], union: int, block_bits: int) -> bool:
-    """Whether it pays to order the union's blocks by owners, of which each rank has so many."""
-    ranks = len(counts)
-    saved = (union - int(counts.max())) * block_bits
-    return ranks <= MOST_RANKS and saved >= GAIN * ranks * union + ROUND_TRIP_BITS
+def counts(rank: int, ranks: int, own: Words) -> npt.NDArray[np.uint64]:
+    """Return how many rows this rank has, at its place among all ranks'."""
+    numbers = np.zeros(ranks, np.uint64)
+    numbers[rank] = count(own)
+    return numbers
+
+
+def pays(numbers: npt.NDArray[np.uint64], union: int, block_bits: int) -> bool:
+    """Whether it pays to order the union's blocks by owners; `numbers` says how many each rank has."""
+    ranks = len(numbers)
+    if ranks > MOST_RANKS or block_bits < max(LEAST_BITS, ranks * MOST_ADDED):
+        return False
+    return (union - int(numbers.max())) * block_bits >= GAIN * ranks * union + ROUND_TRIP_BITS
 
 
 def table(rank: int, ranks: int, own: Words, union: Indices) -> Words:
@@ -95,8 +107,8 @@ def members(sets: Sets, ranks: int) -> npt.NDArray[np.int64]:
     """Return in how many sets each rank is."""
     octets = sets.astype(sets.dtype.newbyteorder("<"), copy=False).view(np.uint8).reshape(len(sets), sets.itemsize)
     bits = np.unpackbits(np.arange(1 << _OCTET, dtype=np.uint8)[:, None], axis=1, bitorder="little").astype(np.int64)
-    counts = [np.bincount(octets[:, i], minlength=1 << _OCTET) @ bits for i in range(sets.itemsize)]
-    return np.concatenate(counts)[:ranks]
+    by_octet = [np.bincount(octets[:, i], minlength=1 << _OCTET) @ bits for i in range(sets.itemsize)]
+    return np.concatenate(by_octet)[:ranks]
 
 
 def _keys(sets: Sets, first: Indices) -> Sets:

@@ -136,9 +136,13 @@ def allreduce_sparse(
         indices, values, overflow = _sorted(indices, values)
         bitmap.set_bits(words, indices)
     same = f"{how.operator} {how.lanes} {values.dtype.name} {values.shape[1:]} of {size} rows, {keep} kept"
-    union = unite(comm, words, size, same, fault, overflow=overflow)
+    own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
+    union = unite(comm, words, size, same, fault, overflow=overflow, counts=counts)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
+    order = _order_of_rows(comm, own, union, compacted, counts, how) if keep is None else None
+    if order is not None:
+        compacted = compacted[order]
     if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
         rough = compacted.copy()
         comm.allreduce(rough, how.operator, lanes="int8")
@@ -147,10 +151,26 @@ def allreduce_sparse(
     handle = comm.allreduce_async(compacted, how.operator, lanes=how.lanes, background=background)
 
     def finish() -> SparseSum:
+        if order is not None:
+            sums = np.empty_like(compacted)
+            sums[order] = compacted
+            return SparseSum(indices=union, values=sums, size=size)
         chosen = slice(None) if keep is None else largest(compacted, keep)
         return SparseSum(indices=union[chosen], values=compacted[chosen], size=size)
 
     return LastStep(handle=handle, finish=finish)
+
+
+def _order_of_rows(
+    comm: Reduces, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
+) -> Indices | None:
+    """Return the order by owners in which rows of many values travel, or None where it does not pay."""
+    width = compacted.size // max(1, len(union))
+    bits = Operation(kind="rows", operator=how.operator, lanes=how.lanes, values=compacted.reshape(-1)).format.bits
+    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
+    if width >= per_frame or not owners.pays(counts, len(union), width * bits):
+        return None
+    return _by_owners(comm, own, union, round(per_frame / width))
 
 
 def _as_rows(values: Array) -> Array:
@@ -191,13 +211,13 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
-    own, counts = words.copy(), np.zeros(comm.world_size, np.uint64)
-    counts[comm.rank] = bitmap.count(own)
+    own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
     union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault, counts=counts)
     bits = operation.format.bits
     per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
     if block != "auto" and size < per_frame and owners.pays(counts, len(union), size * bits):
-        union = _by_owners(comm, own, union, whole.size // size, round(per_frame / size))
+        is_short = int(union[-1]) == whole.size // size
+        union = union[_by_owners(comm, own, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: _written(whole, array))
@@ -210,14 +230,13 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
     return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
 
 
-def _by_owners(comm: Reduces, own: Words, union: Indices, full: int, together: int) -> Indices:
-    """Return the union's blocks so that `together` of them, a frame, have few owners; the short one stays last."""
+def _by_owners(comm: Reduces, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
+    """Return an order of the union in which `together` rows, a frame, have few owners; the last may have to stay."""
     bits = owners.table(comm.rank, comm.world_size, own, union)
     comm.allreduce(bits, "or")
-    ordered = union[union < full]
-    sets = owners.sets_of(bits, len(union))[: len(ordered)]
-    ordered = ordered[owners.order(sets, comm.world_size, max(2, together))]
-    return np.append(ordered, union[len(ordered) :])
+    sets = owners.sets_of(bits, len(union))[: len(union) - but_last]
+    order = owners.order(sets, comm.world_size, max(2, together))
+    return np.append(order, np.arange(len(sets), len(union)))
 
 
 def take_blocks(whole: Array, block: int, chosen: Indices) -> Array:

@@ -106,6 +106,8 @@ def test_what_does_not_pay_is_left() -> None:
     assert not pays([10] * 8, 80)  # two kilobytes
     assert not pays([7000] * 32, 8000, 256)  # an eighth of 256 bits, for 32 bits
     assert not pays([1000] * 65, 65_000)
+    assert not pays([100_000] * 32, 3_200_000, 256)  # what comes down would be an eighth more
+    assert not pays([100_000] * 2, 200_000, 32)  # single values
 
 
 def inputs(overlap: str, size: int, block: int, dtype: Any, ranks: int = RANKS) -> list[npt.NDArray[Any]]:
@@ -155,6 +157,30 @@ def test_sums_are_the_same_and_each_rank_sends_about_its_own(
     assert sent < 1.1 * one_rank * payload + headers + 16_000
     if overlap != "all":
         assert sent < 0.7 * union * payload + headers
+
+
+@pytest.mark.parametrize(
+    ("dtype", "lanes", "shape"), [("f4", "int32", (64,)), ("i8", "int32", (4, 10)), ("f4", "int16", (50,))]
+)
+def test_wide_rows_of_sparse_arrays_are_sorted_too(
+    ranks: list[Communicator], dtype: str, lanes: str, shape: tuple[int, ...]
+) -> None:
+    size, own = 20_000, 1_000
+    order = np.random.default_rng(5).permutation(size)
+    indices = [np.sort(order[rank * own : (rank + 1) * own + 50]) for rank in range(RANKS)]
+    values = [np.random.default_rng(rank).integers(-99, 99, (own + 50, *shape)).astype(dtype) for rank in range(RANKS)]
+    expected = np.zeros((size, *shape), dtype)
+    for where, part in zip(indices, values, strict=True):
+        expected[where] += part
+    before = [one.statistics() for one in ranks]
+    totals = on_all(ranks, lambda one: one.allreduce_sparse(indices[one.rank], values[one.rank], size, lanes=lanes))
+    for one, earlier, total in zip(ranks, before, totals, strict=True):
+        np.testing.assert_array_equal(bits(total.values), bits(totals[0].values))
+        np.testing.assert_array_equal(total.indices, np.flatnonzero(expected.reshape(size, -1).any(axis=1)))
+        np.testing.assert_allclose(total.to_dense(), expected, atol=1e-4 if lanes == "int32" else 0.1)
+        sent = one.statistics().bytes_sent - earlier.bytes_sent
+        payload = values[0].nbytes * (0.5 if lanes == "int16" else 1)
+        assert sent < 1.1 * payload + 0.09 * RANKS * payload + 16_000
 
 
 def test_all_find_the_same_order_on_a_network_that_loses_frames() -> None:
