@@ -35,6 +35,9 @@ EXERCISES: Final = (
     Exercise(number=1, name="forwarder", title="a switch that only forwards", has_p4=True),
     Exercise(number=2, name="one_slot", title="one slot: add, and give everybody the sum", has_p4=True),
     Exercise(number=3, name="loss", title="loss: repeats and versions"),
+    Exercise(number=4, name="blocks", title="blocks of zeros are skipped"),
+    Exercise(number=5, name="floats", title="floats: exponents, rounding, overflow"),
+    Exercise(number=6, name="tree", title="a tree: the leaf"),
 )
 
 

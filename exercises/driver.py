@@ -63,19 +63,21 @@ class Attempt:
 class Bench:
     """A learner's switch, and the frames that it is sent."""
 
-    def __init__(self, attempt: Attempt, switch: Any) -> None:
+    def __init__(self, attempt: Attempt, switch: Any, what: str = "Switch.process") -> None:
         self.attempt = attempt
         self.switch = switch
+        self.what = what
+        """The method that is called, as sentences name it."""
 
     def send(self, port: int, frame: Frame) -> dict[int, list[Frame]]:
         """Send a frame; return what left, by port."""
-        made = self.attempt.guard(lambda: self.switch.process(port, frame), "Switch.process")
+        made = self.attempt.guard(lambda: self.switch.process(port, frame), self.what)
         if not isinstance(made, list):
-            raise Wrong(f"Switch.process returned {made!r}; it returns a list of (port, Frame), [] for nothing")
+            raise Wrong(f"{self.what} returned {made!r}; it returns a list of (port, Frame), [] for nothing")
         answers: dict[int, list[Frame]] = {}
         for pair in made:
             if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Frame)):
-                raise Wrong(f"Switch.process returned a list with {pair!r} in it, which is not (port, Frame)")
+                raise Wrong(f"{self.what} returned a list with {pair!r} in it, which is not (port, Frame)")
             answers.setdefault(pair[0], []).append(pair[1])
         return answers
 

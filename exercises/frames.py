@@ -14,6 +14,12 @@ LANES: Final = 4
 """Integers in one frame."""
 WORKERS: Final = 3
 """Ranks 0, 1 and 2; rank r is behind port r + 1 of the switch."""
+LARGEST: Final = 2**31 - 1
+"""The greatest integer of a lane; the least is -LARGEST - 1 (exercise 5)."""
+LOWEST_EXPONENT: Final = -200
+"""Below what any float32 needs: the exponent of a rank that has only zeros (exercise 5)."""
+UP: Final = 100
+"""The port of a leaf that leads to the root (exercise 6)."""
 BROADCAST: Final = 0xFF_FF_FF_FF_FF_FF
 NO_BLOCK: Final = 0xFFFF
 """As `next_block`: no block follows."""
@@ -41,7 +47,7 @@ class Frame:
 
     kind: Kind = Kind.CONTRIBUTION
     lanes: tuple[int, ...] = ()
-    """Integers, LANES of them; () says that all are zero (exercise 4)."""
+    """Integers, LANES of them; (): all are zero (exercise 4), or only exponents are compared (exercise 5)."""
     rank: int = 0
     """Of the sender."""
     slot: int = 0

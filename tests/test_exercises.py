@@ -24,6 +24,9 @@ SKELETONS = {
     "forwarder": "a frame from port 1 to the station behind port 2 went nowhere",
     "one_slot": "every rank has contributed, and no result left",
     "loss": "round 3 of slot 0: a result left after 1 of 3 contributions",
+    "blocks": "rank 0 said with block 0 that block 1 follows; at this rank block 2 is the next that is not zero",
+    "floats": "and -30 would do: 30 bits of every value are lost",
+    "tree": "round 1: all ranks of the leaf have contributed, and nothing went up",
 }
 P4_SKELETONS = {**SKELETONS, "forwarder": "the program never applies table SwitchIngress.stations"}
 # Exercise, what the solution says, what a learner wrote instead, and what the check says about it.
@@ -45,6 +48,31 @@ MISTAKES = [
     ("loss", "        if frame.number < cell.number:\n            return []\n        if frame.number > cell.number:",
      "        if frame.number != cell.number:", "an old number is dropped"),
     ("loss", "if len(cell.seen) == self.workers:", "if False:", "rank 2 lost the result"),
+    ("blocks", "or result.next_block != self.announced:", "or False:", "zero at this rank: a frame for nothing"),
+    ("blocks", "min(self.nexts)", "max(self.nexts)", "a result left before ranks 1 and 2 had sent it"),
+    ("blocks", "min(self.nexts)", "frame.next_block", "a result left before ranks 1 and 2 had sent it"),
+    ("blocks", "self.nexts[frame.rank] = frame.next_block",
+     "self.nexts[frame.rank] = frame.next_block if frame.next_block != NO_BLOCK else 0", "is not waited for"),
+    ("blocks", "self.block, self.nexts = 0, [0] * self.workers", "self.block = 0", "a result left before"),
+    ("blocks", "self.block, self.sums = following, ZEROS", "self.block = following", "and the sum is"),
+    ("blocks", "self.sums[result.block] = result.lanes or ZEROS", "pass", "of sums; the sum is"),
+    ("floats", "while workers * round", "while round", "the sum of 3 such ranks overflows a lane"),
+    ("floats", "return LOWEST_EXPONENT", "return 0", "a rank with zeros must not raise the exponent"),
+    ("floats", "clamp(round(math.ldexp(value, -exponent)))", "clamp(int(math.ldexp(value, -exponent)))", "cutting off"),
+    ("floats", "clamp(round(math.ldexp(value, -exponent)))", "clamp(math.floor(math.ldexp(value, -exponent) + 0.5))",
+     "halves go to the even neighbour"),
+    ("floats", "clamp(round(math.ldexp(value, -exponent)))", "round(math.ldexp(value, -exponent))", "has 32 bits"),
+    ("floats", "math.ldexp(lane, exponent)", "float(lane)", "the values are (1.0"),
+    ("floats", "max(self.exponent, frame.exponent)", "frame.exponent", "with less than the greatest"),
+    ("floats", "clamp(total) for total in add", "total for total in add", "it saturates at 2147483647"),
+    ("floats", "exponent=self.exponent)", "exponent=0)", "with less than the greatest"),
+    ("tree", "rank=self.number", "rank=frame.rank", "at the root, a leaf's rank is its own number"),
+    ("tree", "return [(port, cell.result)]", "return self.up(cell)", "the leaf answers itself"),
+    ("tree", "            return self.up(cell)", "            return []", "its contribution may be lost"),
+    ("tree", " or cell.result is not None:", ":", "a second copy of round 1's result was sent down again"),
+    ("tree", "if frame.number != cell.number or cell", "if cell", "a late copy of round 1's result was sent down in"),
+    ("tree", "[(port_of(rank), frame) for rank in range(self.workers)]", "[(1, frame)]", "and rank 1 did not get it"),
+    ("tree", "[(port, cell.result)]", "[(port_of(r), cell.result) for r in cell.seen]", "not through 2 alone"),
 ]  # fmt: skip
 
 
@@ -69,8 +97,12 @@ def test_solutions_pass_and_skeletons_are_told_why_not(exercise: Exercise, tmp_p
 def test_mistakes_are_named(name: str, right: str, mistake: str, sentence: str, tmp_path: Path) -> None:
     text = next(one for one in EXERCISES if one.name == name).folder.joinpath("solution.py").read_text()
     assert text.count(right) == 1
+    if mistake == "rank=frame.rank":
+        text = text.replace("self.up(cell)", "self.up(cell, frame)").replace(
+            "self, cell: Cell)", "self, cell: Cell, frame: Frame)"
+        )
     text = text.replace(right, mistake)
-    if "port_of(r)" in mistake:
+    if name == "loss" and "port_of(r)" in mistake:
         text = text.replace(
             "lanes=cell.sums))]\n            return []", "lanes=cell.sums)) for r in cell.seen]\n            return []"
         )

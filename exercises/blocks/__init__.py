@@ -1,0 +1,1 @@
+"""Exercise 4: blocks of zeros are skipped."""

@@ -1,0 +1,1 @@
+"""Exercise 5: floats are added as integers with a common exponent."""

@@ -1,0 +1,1 @@
+"""Exercise 6: the leaf of a tree of switches."""
