@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The far side of the multicast: each replica of a result gets its receiver's address.
+// The far side of the multicast: each replica of a result gets its receiver's address, and loses lanes that its receiver
+// does not want.
 
 #ifndef EGRESS_P4
 #define EGRESS_P4
 
 #include "headers.p4"
 #include "loss.p4"
+
+// What `bitmap` says in frames with FLAG_SELECT: whether all workers but one get the lanes, or that one alone; how many
+// workers there are, for switches that are members have greater ranks, and need the lanes for those below; its rank.
+#define EGRESS_ALL_BUT 31:31
+#define EGRESS_WORKERS 30:16
+#define EGRESS_RANK 15:0
 
 control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
     counter(REASONS, CounterType.packets_and_bytes) events;    // by reason
@@ -23,6 +30,13 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
 
     action drop() {
         mark_to_drop(standard_metadata);
+    }
+
+    action leave_lanes_out() {
+        hdr.lanes.setInvalid();
+        hdr.agg.flags = hdr.agg.flags & ~FLAG_PAYLOAD;
+        hdr.udp.length = UDP_EMPTY;
+        hdr.ipv4.total_length = IPV4_EMPTY;
     }
 
     // Where the member with this rank is; several may stand behind one port.
@@ -44,6 +58,12 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
             if (meta.reply == reply_t.MEMBERS) {
                 result_address.apply();
             }
+            // Members have named the same ranks in all contributions to the round, so that any of these can say so here.
+            if (hdr.agg.isValid() && hdr.agg.kind == kind_t.RESULT && (hdr.agg.flags & FLAG_SELECT) != 0
+                    && hdr.agg.rank < (bit<16>)hdr.agg.bitmap[EGRESS_WORKERS]
+                    && (hdr.agg.rank == hdr.agg.bitmap[EGRESS_RANK]) == (hdr.agg.bitmap[EGRESS_ALL_BUT] == 1)) {
+                leave_lanes_out();
+            }
             egress_loss.apply(meta, standard_metadata.egress_port);
             if (meta.reason == reason_t.LOST_EGRESS) {
                 events.count((bit<32>)(bit<8>)reason_t.LOST_EGRESS);
@@ -52,5 +72,9 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         }
     }
 }
+
+#undef EGRESS_ALL_BUT
+#undef EGRESS_WORKERS
+#undef EGRESS_RANK
 
 #endif

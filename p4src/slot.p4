@@ -138,7 +138,9 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
         hdr.agg.block = cell.tag[SLOT_BLOCK];
         hdr.agg.digest = cell.tag[SLOT_DIGEST];
         hdr.agg.number = cell.tag[SLOT_NUMBER];
-        hdr.agg.bitmap = cell.seen;
+        if ((kind != kind_t.RESULT && kind != kind_t.CONTRIBUTION) || (cell.outcome[SLOT_FLAGS] & FLAG_SELECT) == 0) {
+            hdr.agg.bitmap = kind == kind_t.CONTRIBUTION ? 0 : cell.seen;
+        }
         hdr.agg.flags = cell.outcome[SLOT_FLAGS] & ~hidden;
         hdr.agg.reason = reason_t.NONE;
         hdr.agg.next_block = cell.outcome[SLOT_NEXT_BLOCK];
@@ -182,7 +184,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
             }
             describe(kind_t.STATE, FLAG_PAYLOAD, reply_t.SENDER);
         } else {
-            flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK);
+            flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK | FLAG_SELECT);
             if (cell.tag == SLOT_OWN_TAG && cell.seen != 0
                     && (bit<8>)meta.traffic <= (bit<8>)traffic_t.PARTIAL) {    // rows 6 to 8, most frames
                 meta.reason = reason_t.CONTRIBUTED;
@@ -235,7 +237,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                     }
                     if (meta.reply == reply_t.UPSTREAM) {
                         describe(kind_t.CONTRIBUTION, 0, reply_t.UPSTREAM);
-                        hdr.agg.bitmap = 0;
                     } else if (meta.reason == reason_t.REPEATED) {
                         describe(kind_t.RESULT, FLAG_FINAL, reply_t.SENDER);
                     } else {    // row 12

@@ -98,6 +98,7 @@ const flags_t FLAG_MARK = 8;
 @noWarn("unused") const flags_t FLAG_REPEAT = 16;
 const flags_t FLAG_FINAL = 32;
 const flags_t FLAG_RECALL = 64;
+const flags_t FLAG_SELECT = 128;
 
 // Next block of a sender that has nothing more to send.
 @noWarn("unused") const bit<32> NO_BLOCK = 0xFFFFFFFF;

@@ -128,6 +128,8 @@ class Flag(IntFlag):
     """The lanes of a switch's contribution, or a cell's, are the result of the whole job.  No worker gets to see it."""
     RECALL = 64
     """Of a repeat: the sender holds this round's result, and repeats for the others' sake."""
+    SELECT = 128
+    """`bitmap` says which workers get the lanes of the result; see `selection`."""
 
 
 class Reason(IntEnum):
@@ -285,8 +287,8 @@ class Header:
         int,
         OnWire(
             32,
-            "which members have contributed, bit `rank`",
-            frozenset((Kind.RESULT, Kind.HELD, Kind.SET, Kind.STATE)),
+            "which members have contributed, bit `rank`; with flag 128 who gets the lanes, see Selections",
+            frozenset((Kind.CONTRIBUTION, Kind.RESULT, Kind.HELD, Kind.SET, Kind.STATE)),
             is_hexadecimal=True,
         ),
     ] = 0
@@ -365,6 +367,23 @@ _ENUMS: Final = [{member.name: int(member) for member in kind} for kind in (Kind
 _SIZES: Final = {name: field.size for name, field in FIELDS.items()}
 WIRE_DIGEST: Final = hashlib.sha256(repr((WIRE_VERSION, AGGREGATION_PORT, _SIZES, _ENUMS)).encode()).hexdigest()[:8]
 """Names the format itself: two sides whose digests differ do not understand each other, whatever version they claim."""
+
+
+ALL_BUT: Final = 1 << 31
+"""In the `bitmap` of a selection: all workers but one get the lanes; else that one alone does."""
+
+
+def selection(rank: int, workers: int, *, but: bool) -> int:
+    """Return the `bitmap` that says, with the flag SELECT, that a worker alone gets the lanes, or all others do.
+
+    It has the number of workers: ranks from there on are of switches, which need the lanes for those below.
+    """
+    return (ALL_BUT if but else 0) | workers << 16 | rank
+
+
+def is_selected(bitmap: int, rank: int) -> bool:
+    """Tell whether a member gets the lanes of a result that has the flag SELECT."""
+    return rank >= bitmap >> 16 & 0x7FFF or (rank == bitmap & 0xFFFF) != bool(bitmap & ALL_BUT)
 
 
 def payload_bytes(lanes_per_frame: int) -> int:

@@ -75,6 +75,7 @@ from .frame import (
     LaneFormat,
     Operator,
     Reason,
+    is_selected,
     payload_bytes,
 )
 from .serial import is_older
@@ -328,6 +329,7 @@ class ReferenceSwitch:
         if cell.tag != tag:
             cell.flags |= Flag.MISMATCH
             return Reason.MISMATCH
+        cell.flags |= header.flags & Flag.SELECT
         if header.next_block < cell.next_block:
             cell.next_block, cell.next_exponent = header.next_block, header.next_exponent
         elif header.next_block == cell.next_block:
@@ -354,13 +356,15 @@ class ReferenceSwitch:
             digest=digest,
             next_block=cell.next_block,
             next_exponent=cell.next_exponent,
-            bitmap=cell.seen,
+            bitmap=header.bitmap if kind is Kind.RESULT and cell.flags & Flag.SELECT else cell.seen,
             number=cell.number,
             flags=cell.flags if kind is Kind.RESULT else cell.flags & ~Flag.PAYLOAD,
             reason=0,
         )
 
     def _frame(self, destination: Address, cell: Cell, header: Header) -> bytes:
+        if header.kind == Kind.RESULT and header.flags & Flag.SELECT and not is_selected(header.bitmap, header.rank):
+            header = replace(header, flags=header.flags & ~Flag.PAYLOAD)
         payload = cell.lanes.tobytes() if header.flags & Flag.PAYLOAD else b""
         return build_frame(self.address, destination, header, payload)
 

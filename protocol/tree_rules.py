@@ -58,7 +58,9 @@ from .serial import is_older
 from .slot_rules import Cell, Member, ReferenceSwitch, Replies
 from .wire import Address, Packet, build_frame
 
-_FROM_WORKERS: Final = Flag.PAYLOAD | Flag.MARK | Flag.REPEAT | Flag.RECALL
+_OF_RESULTS: Final = Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK | Flag.SELECT
+"""What a result from above tells; the upper switch's other flags are its own."""
+_FROM_WORKERS: Final = Flag.PAYLOAD | Flag.MARK | Flag.REPEAT | Flag.RECALL | Flag.SELECT
 _REASONS: Final = frozenset(Reason) - {Reason.LOST_EGRESS}
 """Why a switch above may have refused a partial.  For the one that is missing, the program's egress drops frames."""
 
@@ -187,7 +189,7 @@ class TreeSwitch(ReferenceSwitch):
             kind=Kind.CONTRIBUTION,
             rank=upstream.rank,
             slot=header.slot - upstream.first_slot + upstream.first_slot_above,
-            bitmap=0,
+            bitmap=header.bitmap if cell.flags & Flag.SELECT else 0,
             cookie=upstream.cookie,
         )
         payload = cell.lanes.tobytes() if up.flags & Flag.PAYLOAD else bytes(upstream.padding)
@@ -233,7 +235,7 @@ class TreeSwitch(ReferenceSwitch):
         header = packet.header
         cell.tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)
         cell.next_block, cell.next_exponent = header.next_block, header.next_exponent
-        cell.flags = header.flags & (Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK) | Flag.FINAL
+        cell.flags = header.flags & _OF_RESULTS | Flag.FINAL
         if header.flags & Flag.PAYLOAD:
             cell.lanes[: payload_bytes(self.lanes_per_frame)] = np.frombuffer(packet.payload, np.uint8)
         self.events[Reason.COMPLETED] += 1

@@ -2,7 +2,8 @@
 
 Everything is an allreduce to the engine.  Where one rank alone has values (a broadcast's root, each rank's part of an
 allgather) the others contribute blocks of zeros, which do not travel, and its bytes, added to nothing in lanes of 8
-bits, come through whatever they mean.
+bits, come through whatever they mean.  Where one rank alone wants values (a reduce's root, each rank's part of a
+reduce_scatter), or has them already, the switch leaves the lanes out of what it sends to the others, or to that one.
 """
 
 from __future__ import annotations
@@ -92,9 +93,10 @@ def reduce(array: Array, root: int, how: Options, comm: CollectiveCalls) -> Hand
     if comm.rank == root:
         check_written("reduce", array)
         values = _values(array, how)
-        return _reduction(kind, how, values, array, comm, lambda: _returned(values, array))
+        return _reduction(kind, how, values, array, comm, lambda: _returned(values, array), part=array.size, root=root)
     _check_array("reduce", array)
-    return _reduction(kind, how, _values(array, how, copy=True), array, comm, lambda: array)
+    values = _values(array, how, copy=True)
+    return _reduction(kind, how, values, array, comm, lambda: array, part=array.size, root=root)
 
 
 def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
@@ -110,7 +112,7 @@ def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Ar
         out.view(np.ndarray)[...] = values.reshape(comm.world_size, *shape)[comm.rank]
         return out
 
-    return _reduction("reduce_scatter", how, values, array, comm, finish)
+    return _reduction("reduce_scatter", how, values, array, comm, finish, part=values.size // comm.world_size)
 
 
 def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
@@ -125,7 +127,7 @@ def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
         # Not the array's own memory, which ranks of one machine may share.
         octets = np.zeros(array.nbytes, _BYTE)
         finish = lambda: _restored(octets, array)  # noqa: E731
-    return comm._handle(_bits(f"broadcast from rank {root}", octets, array), finish)
+    return comm._handle(_bits(f"broadcast from rank {root}", octets, array, part=array.nbytes, root=root), finish)
 
 
 def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
@@ -140,7 +142,7 @@ def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) 
     def finish() -> Array:
         return _restored(octets, result)
 
-    return comm._handle(_bits("allgather", octets, array), finish)
+    return comm._handle(_bits("allgather", octets, array, part=array.nbytes), finish)
 
 
 def _check_array(name: str, array: Array) -> None:
@@ -204,7 +206,12 @@ def _reduction(
     finish: Callable[[], Any],
     *,
     exact: bool = False,
+    part: int = 0,
+    root: int = 0,
 ) -> Handle:
+    """Prepare a reduction of which each rank gets its part, of so many values, the first one `root`; 0: all get all."""
+    if values.dtype.kind in "iu" and how.operator == "sum":
+        part = 0  # every rank must see each sum of integers, for an overflow is an error on all of them
     operation = Operation(
         kind=kind,
         operator=how.operator,
@@ -213,6 +220,8 @@ def _reduction(
         shape=array.shape,
         dtype=array.dtype.name,
         exact=exact,
+        part=part,
+        root=root,
     )
     return comm._handle(operation, finish, saturates=how.saturate)
 
@@ -240,6 +249,7 @@ def _restored(octets: Array, array: Array) -> Array:
     return array
 
 
-def _bits(kind: str, octets: Array, array: Array) -> Operation:
+def _bits(kind: str, octets: Array, array: Array, *, part: int, root: int = 0) -> Operation:
+    """Return an operation in which each rank gives its part to all others, so many bytes; the first one is `root`'s."""
     dtype = array.dtype.name + array.dtype.byteorder.replace("=", "").replace("|", "")
-    return Operation(kind=kind, values=octets, shape=array.shape, dtype=dtype)
+    return Operation(kind=kind, values=octets, shape=array.shape, dtype=dtype, part=part, root=root, gathers=True)

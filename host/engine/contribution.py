@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from switchsum.native.kernels import inner
 from switchsum.native.memory import Scalar, bytes_at, call
 from switchsum.protocol.frame import (
+    ALL_BUT,
     AT,
     FRAME_BYTES,
     LANE_BYTES,
@@ -25,6 +28,8 @@ from .kernels import EXACT, item_bytes, mixed
 from .recovery import acknowledge, transmit
 from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Core, Count, OperationRecord, Phase, Slot, State
+
+NO_RANK: Final = -1
 
 
 @inner
@@ -147,6 +152,24 @@ def contribute_blocked(state: State, now: float) -> None:
 
 
 @inner
+def owner_of(operation: OperationRecord, block: int) -> Scalar:
+    """Return the rank whose part a block lies in, NO_RANK if that makes no difference or there is not one alone."""
+    if operation.part == 0 or block == NO_BLOCK:
+        return NO_RANK
+    first = block * operation.per_block
+    part = first // operation.part
+    is_alone = (first + values_in(operation, block) - 1) // operation.part == part
+    return operation.root + part if is_alone else NO_RANK
+
+
+@inner
+def wants(core: Core, operation: OperationRecord, block: int) -> Scalar:
+    """Tell whether this worker needs the result of a block."""
+    owner = owner_of(operation, block)
+    return owner == NO_RANK or (owner == core.rank) != (operation.gathers == 1)
+
+
+@inner
 def _write_frame(state: State, index: int, row: int) -> None:
     """Write a whole frame, headers and lanes, into its row."""
     core = state.core[0]
@@ -176,7 +199,12 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put32(frame, AT.block, slot.block)
     put32(frame, AT.next_block, slot.next_block)
     put32(frame, AT.digest, operation.digest)
-    put32(frame, AT.bitmap, 0)
+    owner = owner_of(operation, slot.block)
+    if owner == NO_RANK:
+        put32(frame, AT.bitmap, 0)
+    else:
+        frame[AT.flags] |= Flag.SELECT
+        put32(frame, AT.bitmap, operation.gathers * ALL_BUT + (core.workers << 16) + owner)
     put32(frame, AT.cookie, core.cookie[0])
     put32(frame, AT.cookie + 4, core.cookie[1])
     if slot.payload:

@@ -25,6 +25,7 @@ from .contribution import (
     round_exponent,
     round_format,
     values_in,
+    wants,
 )
 from .header import Frame, fault, get16, get32
 from .integers import INT8, parts_of
@@ -274,7 +275,7 @@ def _event_of(state: State, slot: Slot, frame: Frame) -> int:
         return Event.REJECT if _is_of_round(slot, operation, frame) else Event.CONTRADICTION
     if frame[AT.flags] & Flag.MISMATCH:
         return Event.MISMATCH
-    return Event.RESULT if _agrees(slot, operation, frame) else Event.CONTRADICTION
+    return Event.RESULT if _agrees(state.core[0], slot, operation, frame) else Event.CONTRADICTION
 
 
 @inner
@@ -313,14 +314,15 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
 
 
 @inner
-def _agrees(slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar:
+def _agrees(core: Core, slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar:
     """Tell whether a result is possible, given this worker's contribution to it."""
     if not _is_of_round(slot, operation, frame):
         return False
     # Lanes come if anybody sent them, and the one who named a block does.
     can_have_lanes = slot.block != NO_BLOCK and slot.exponent != NOT_FINITE
     has_lanes = frame[AT.flags] & Flag.PAYLOAD != 0
-    if has_lanes != can_have_lanes and (has_lanes or slot.named or slot.payload):
+    is_wanted = wants(core, operation, slot.block)
+    if has_lanes != can_have_lanes and (has_lanes or ((slot.named or slot.payload) and is_wanted)):
         return False
     # The minimum is at most what this worker named itself, with an exponent that covers this worker's.
     block = get32(frame, AT.next_block)
@@ -346,7 +348,7 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     if slot.exponent == NOT_FINITE:
         call(core.fill_nan, dtype, target, count)
         return False
-    if flags & Flag.PAYLOAD == 0:
+    if flags & Flag.PAYLOAD == 0 or not wants(core, operation, slot.block):
         return False
     if slot.stage != WHOLE:
         words = core.lanes_per_frame

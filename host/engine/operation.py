@@ -68,6 +68,12 @@ class Operation:
     """Likewise, where it is not that of `values`."""
     exact: bool = False
     """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
+    part: int = 0
+    """Values of which each rank has its own part; 0: all values are all ranks'."""
+    root: int = 0
+    """Rank of which the first part is."""
+    gathers: bool = False
+    """Whether a part is what its rank gives to all others, and not what it gets of them."""
 
     @property
     def code(self) -> int:

@@ -62,6 +62,9 @@ class Prepared:
             "dense": operation.is_dense,
             "blocks": self.blocks,
             "share": 1.0 / world_size if operation.operator == "average" else 1.0,
+            "part": operation.part,
+            "root": operation.root,
+            "gathers": operation.gathers,
             "digest": zlib.crc32(operation.text.encode()),  # all members agree in it but for the operation's number
         }
         for name, value in facts.items():

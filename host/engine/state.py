@@ -142,6 +142,7 @@ class Core(Record):
     job: Int64
     epoch: Int64
     rank: Int64
+    workers: Int64
     lanes_per_frame: Int64
     padding: Int64
     """Bytes behind the header of a frame without payload."""
@@ -293,6 +294,13 @@ class OperationRecord(Record):
     blocks: Int64
     share: Float64
     """What each sum is multiplied by: 1, or 1 / workers for an average."""
+    part: Int64
+    """Values, of each rank's part of the array: results of a part are for its rank alone, or for all others; 0: all of
+    them are for all."""
+    root: Int64
+    """Rank of which the first part is."""
+    gathers: Int64
+    """1: for all others."""
     marks: Int64
     """Address of one byte a block, set where an integer sum does not fit."""
     digest: Int64

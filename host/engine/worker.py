@@ -140,6 +140,7 @@ class Engine:
             "job": config.job,
             "epoch": config.epoch,
             "rank": config.rank,
+            "workers": config.world_size,
             "lanes_per_frame": config.lanes_per_frame,
             "padding": padding_bytes(config.lanes_per_frame, config.growth_bytes),
             "window": config.window_slots,

@@ -25,10 +25,10 @@ from .layout import (
 ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, HEADS, BODIES, ROWS, MADE, DROPPED, NOW = range(12)
 """Words of a batch: memory for frames, its size, and the bytes in use; columns of the output, their rows, and the
 frames in them; frames for which there was no room; the time in microseconds."""
-PORT, WAITING_COUNT, BODY, BODY_BYTES = range(12, 16)
+PORT, WAITING_COUNT, BODY, BODY_BYTES, BODY_HEADERS = range(12, 17)
 """Words of the frame that runs now: its port; how many packets wait to enter ingress again; the address of the body
-that its replicas share, 0 before it is written; and the body's bytes."""
-BATCH_WORDS = 16
+that its replicas share, 0 before it is written; the body's bytes; and a bit for each optional header that it has."""
+BATCH_WORDS = 17
 
 
 @dataclass(frozen=True, slots=True)

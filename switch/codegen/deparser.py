@@ -1,8 +1,9 @@
 """The deparser: it writes the valid headers in order, then the payload.
 
 It is two functions.  The *head* ends with the last header that egress or the checksum update may change; headers behind
-it and the payload are the *body*.  All replicas of a packet have the same body, so that it is written once for a
-multicast, and each replica writes its head only.
+it and the payload are the *body*.  Replicas of a packet have the same body, so that it is written once for a multicast,
+and each replica writes its head only; unless egress leaves a header of the body out of some of them
+(`optional_headers`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from .emitter import I64, POINTER, Emitter, Unit, Value, constant
 from .layout import Narrow, Wide
 from .vectors import Shape, kernel
 
+MOST_OPTIONAL = 64
+"""Headers of the body that egress may leave out: a word has a bit for each."""
 LOOPED_FIELDS = 8
 """Fewest wide fields of equal width, side by side, that one loop copies; fewer are copied one after the other."""
 
@@ -42,6 +45,17 @@ def body_function(unit: Unit) -> ll.Function:
     return function
 
 
+def optional_headers(program: ir.Program) -> list[int]:
+    """Return the headers of the body that egress may make invalid; it changes nothing else of them."""
+    return [header for header in program.deparser[body_start(program) :] if header in _dropped(program)]
+
+
+def _dropped(program: ir.Program) -> set[int]:
+    """Return the headers that egress may make invalid."""
+    statements = [statement for block in program.egress for statement in block.statements]
+    return {statement.header for statement in statements if isinstance(statement, ir.SetInvalid)}
+
+
 def body_start(program: ir.Program) -> int:
     """Return the index of the first of the deparser's headers from which on egress and update change none."""
     statements = [
@@ -50,6 +64,8 @@ def body_start(program: ir.Program) -> int:
     # Ingress has run before a packet is replicated: what it changes is the same in all replicas.
     touched = {program.fields[slot].header for statement in statements for slot in written(program, statement)}
     touched |= {statement.header for statement in statements if isinstance(statement, ir.SetValid)}
+    if len(_dropped(program)) > MOST_OPTIONAL:
+        touched |= _dropped(program)
     return max((place + 1 for place, header in enumerate(program.deparser) if header in touched), default=0)
 
 

@@ -23,6 +23,7 @@ from .around import (
     BODIES,
     BODY,
     BODY_BYTES,
+    BODY_HEADERS,
     DROPPED,
     HEADS,
     LENGTHS,
@@ -36,7 +37,7 @@ from .around import (
     Around,
     Passing,
 )
-from .deparser import body_function, head_function
+from .deparser import body_function, head_function, optional_headers
 from .emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
 from .layout import ALIGN, QUEUES, SESSIONS, WAITING
 
@@ -216,10 +217,26 @@ class Egress:
         if not around.features.shares_bodies:
             return ll.Constant(POINTER, None), build.call(self._write_body, arguments)
         body = around.word(emit, packet.batch, BODY, POINTER)
-        with build.if_then(build.icmp_unsigned("==", body, ll.Constant(POINTER, None))):
+        present = self._optional_headers_of(emit, packet.hot)
+        is_other = build.icmp_unsigned("!=", present, around.word(emit, packet.batch, BODY_HEADERS))
+        is_first = build.icmp_unsigned("==", body, ll.Constant(POINTER, None))
+        body = build.select(is_other, ll.Constant(POINTER, None), body)
+        with build.if_then(build.or_(is_first, is_other)):
+            around.set_word(emit, packet.batch, BODY_HEADERS, present)
             around.set_word(emit, packet.batch, BODY_BYTES, build.call(self._write_body, arguments))
             around.set_word(emit, packet.batch, BODY, target)
         return body, around.word(emit, packet.batch, BODY_BYTES)
+
+    def _optional_headers_of(self, emit: Emitter, hot: Value) -> Value:
+        """Return a number with a bit for each header that egress may leave out and has not."""
+        build, present = emit.build, constant(64, 0)
+        for place, header in enumerate(optional_headers(self._around.program)):
+            valid = emit.load(BYTE, emit.at(hot, self._around.layout.valid[header]))
+            bit = build.select(
+                build.icmp_unsigned("!=", valid, constant(8, 0)), constant(64, 1 << place), constant(64, 0)
+            )
+            present = build.or_(present, bit)
+        return present
 
     def _append(
         self,

@@ -14,6 +14,7 @@ import pytest
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.handle import Handle
 from switchsum.protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
+from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 from switchsum.testing.local import communicators
 
 from ..timing import patience
@@ -119,6 +120,35 @@ def test_reduce_scatter_gives_each_rank_its_part(ranks: list[Communicator], dtyp
     )
     assert again[1] is out
     np.testing.assert_array_equal(out, results[1])
+
+
+FRAMES = 40
+"""Whole ones of each rank's part."""
+COMES_DOWN: dict[str, tuple[Callable[[Communicator, Array], object], int]] = {
+    "allreduce": (lambda communicator, array: communicator.allreduce(array), RANKS),
+    "reduce_scatter": (lambda communicator, array: communicator.reduce_scatter(array), 1),
+    "allgather": (lambda communicator, array: communicator.allgather(array[: len(array) // RANKS]), RANKS - 1),
+    "reduce": (lambda communicator, array: communicator.reduce(array), 1),
+    "broadcast": (lambda communicator, array: communicator.broadcast(array), RANKS - 1),
+}
+"""How often a whole array comes down to all ranks together."""
+
+
+@pytest.mark.parametrize("name", COMES_DOWN)
+def test_lanes_come_down_only_to_ranks_that_need_them(ranks: list[Communicator], name: str) -> None:
+    call, times = COMES_DOWN[name]
+    size = RANKS * FRAMES * ranks[0].lanes_per_frame
+    array = np.ones(size, np.float32)
+    before = [communicator.statistics() for communicator in ranks]
+    on_all(ranks, lambda communicator: call(communicator, array.copy()))
+    pairs = list(zip(before, [communicator.statistics() for communicator in ranks], strict=True))
+    frames, received, again = (
+        sum(getattr(late, field) - getattr(early, field) for early, late in pairs)
+        for field in ("frames_received", "bytes_received", "duplicate_frames")
+    )
+    lanes = received - frames * FRAME_BYTES
+    least = times * array.nbytes
+    assert least <= lanes <= least + again * ranks[0].lanes_per_frame * LANE_BYTES
 
 
 def test_float64_is_narrowed_where_that_is_allowed(ranks: list[Communicator]) -> None:

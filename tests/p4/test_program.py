@@ -22,6 +22,7 @@ from switchsum.protocol.frame import (
     LaneFormat,
     Operator,
     Reason,
+    selection,
 )
 from switchsum.testing.encapsulations import TAG, encapsulations
 from switchsum.testing.rig import (
@@ -115,6 +116,39 @@ def test_skipped_blocks_cost_no_payload(rig: Rig, contributors: tuple[int, ...])
         else:
             assert packet.header.flags == 0
             assert packet.payload == b""
+
+
+@pytest.mark.parametrize("but", [False, True])
+def test_lanes_of_a_selection_go_to_those_workers_alone(rig: Rig, but: bool) -> None:
+    wanting = {rank for rank in range(rig.workers) if (rank == 1) != but}
+    bitmap = selection(1, rig.workers, but=but)
+    blocks = [some_lanes(rig) for _ in range(rig.workers)]
+    total = np.sum(blocks, axis=0, dtype=np.int64)
+
+    def check(packet: wire.Packet) -> None:
+        header = packet.header
+        assert (header.kind, header.flags & ~Flag.PAYLOAD, header.bitmap) == (Kind.RESULT, Flag.SELECT, bitmap)
+        assert bool(header.flags & Flag.PAYLOAD) == (header.rank in wanting)
+        np.testing.assert_array_equal(sums(packet), total if header.rank in wanting else [])
+
+    flags = Flag.PAYLOAD | Flag.SELECT
+    for rank, block in enumerate(blocks):
+        answers = rig.contribute(rank, 1, block, flags=flags, bitmap=bitmap)
+    assert sorted(answers) == [rank + 1 for rank in range(rig.workers)]
+    for [packet] in answers.values():
+        check(packet)
+    for rank, block in enumerate(blocks):
+        [again] = rig.contribute(rank, 1, block, flags=flags | Flag.REPEAT, bitmap=bitmap)[rank + 1]
+        check(again)
+    run_round(rig, 2)
+    run_round(rig, 3)  # nothing is left of the selection in this version
+
+
+def test_a_selection_has_no_say_in_who_is_held(rig: Rig) -> None:
+    fields = {"flags": Flag.PAYLOAD | Flag.SELECT, "bitmap": selection(0, rig.workers, but=False)}
+    rig.contribute(2, 1, some_lanes(rig), **fields)
+    [held] = rig.contribute(2, 1, some_lanes(rig), **fields)[3]
+    assert (held.header.kind, held.header.bitmap) == (Kind.HELD, 0b0100)
 
 
 def test_a_repeat_in_an_open_round_is_held(rig: Rig) -> None:

@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason, padding_bytes
+from switchsum.protocol.frame import (
+    NO_BLOCK,
+    Flag,
+    Header,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+    padding_bytes,
+    selection,
+)
 from switchsum.protocol.slot_rules import Replies
 from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum.protocol.wire import Address, build_frame, parse_frame
@@ -174,6 +184,29 @@ def test_a_recall_sends_the_result_up_as_final(engine: Engine) -> None:
     pair.contribute(0, 5, number=3)  # the next round of this cell is not final
     assert pair.contribute(0, 5, number=3, flags=Flag.PAYLOAD | Flag.REPEAT | Flag.FINAL)[0][0] == UP
     pair.check_counters()
+
+
+@pytest.mark.parametrize("but", [False, True])
+def test_a_selection_goes_up_and_comes_down_with_lanes_for_switches(engine: Engine, but: bool) -> None:
+    bitmap = selection(1, 150, but=but)  # beyond are switches: 200 is the one here
+    flags = Flag.PAYLOAD | Flag.SELECT
+    pair = Pair(engine, members=2)
+    pair.contribute(0, 3, flags=flags, bitmap=bitmap)
+    [(_, up)] = headers(pair.contribute(1, 4, flags=flags, bitmap=bitmap))
+    assert (up.kind, up.flags, up.bitmap) == (Kind.CONTRIBUTION, flags, bitmap)
+    told = headers(pair.tell(10, flags=flags, bitmap=bitmap))
+    assert [bool(header.flags & Flag.PAYLOAD) for _, header in told] == [but, not but]
+    [(port, again)] = headers(pair.contribute(1, 4, flags=flags | Flag.REPEAT, bitmap=bitmap))
+    assert (port, again.kind, bool(again.flags & Flag.PAYLOAD)) == (2, Kind.RESULT, not but)
+    pair.check_counters()
+
+
+def test_a_root_gives_the_lanes_of_a_selection_to_all_switches(engine: Engine) -> None:
+    pair = Pair(engine, members=2, is_root=True)
+    fields = {"flags": Flag.PAYLOAD | Flag.SELECT, "bitmap": selection(1, 100, but=False)}
+    pair.contribute(0, 3, **fields)
+    told = headers(pair.contribute(1, 4, **fields))
+    assert [header.flags for _, header in told] == [Flag.PAYLOAD | Flag.SELECT] * 2
 
 
 @pytest.mark.parametrize("is_root", [True, False])

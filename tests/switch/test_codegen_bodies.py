@@ -21,18 +21,32 @@ FRAME = b"nearfar!" + bytes(range(100))
 UNTOUCHED = 0xEE
 
 
-def flood(*, touched: tuple[str, ...], cut: bool = False) -> ir.Program:
-    """Return a program that sends frames to group 1, and writes to some of the headers in egress."""
+def flood(*, touched: tuple[str, ...], cut: bool = False, without: tuple[int, ...] = ()) -> ir.Program:
+    """Return a program that sends frames to group 1, and writes to some of the headers in egress.
+
+    Replicas with the numbers `without` lose the header that is called far.
+    """
     draft = Draft()
     headers = {name: draft.header(name, [32]) for name in ("near", "far")}
     number = draft.field(draft.intrinsics.egress_rid)
     own = [ir.Assign(draft.headers[headers[name]].slots[0], ir.Resize(32, number)) for name in touched]
     if cut:
         own.append(ir.Assign(draft.intrinsics.cut, ir.Const(33, 50)))
+    egress = straight(own)
+    if without:
+        chosen = ir.Const(1, 0)
+        for one in without:
+            same = ir.Compare(ir.Relation.EQ, number, ir.Const(16, one))
+            chosen = ir.Binary(1, ir.Op.OR, chosen, same)  # type: ignore[assignment]
+        egress = (
+            ir.Block("chosen", tuple(own), ir.Branch(chosen, 1, 2)),
+            ir.Block("leave out", (ir.SetInvalid(headers["far"]),), ir.End()),
+            ir.Block("keep", (), ir.End()),
+        )
     return draft.program(
         parser=straight([ir.Extract(header) for header in headers.values()]),
         ingress=straight([ir.Assign(draft.intrinsics.mcast_grp, ir.Const(16, 1))]),
-        egress=straight(own),
+        egress=egress,
         deparser=list(headers.values()),
     )
 
@@ -80,6 +94,21 @@ def test_the_body_is_what_egress_does_not_write(touched: tuple[str, ...], head: 
     complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
     assert output.frames() == expected
     assert not output.bodies.any()
+
+
+@pytest.mark.parametrize(
+    ("without", "shares"),
+    [((7,), [False, False, True]), ((8,), [False] * 3), ((9,), [False, True, False]), ((7, 8, 9), [False, True, True])],
+)
+def test_replicas_may_lose_a_header_of_the_body(without: tuple[int, ...], shares: list[bool]) -> None:
+    program = flood(touched=("near",), without=without)
+    assert body_start(program) == 1
+    output = Output()
+    expected = run(Pair(program), output)
+    assert (output.bodies[: output.count] != 0).tolist() == shares * 2
+    complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
+    assert output.frames() == expected
+    assert [len(frame) for _, frame in expected[:3]] == [len(FRAME) - 4 * (rid in without) for rid in (7, 8, 9)]
 
 
 def test_copies_that_are_cut_have_bodies_of_their_own() -> None:

@@ -63,6 +63,7 @@ local FLAGS = { -- value, name
   { 16, "repeat" },
   { 32, "final" },
   { 64, "recall" },
+  { 128, "select" },
 }
 local HEADER = { -- name, offset, bytes
   { "version", 0, 1 },
