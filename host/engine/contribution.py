@@ -33,15 +33,30 @@ NO_RANK: Final = -1
 
 
 @inner
+def first_in(operation: OperationRecord, block: int) -> Scalar:
+    """Return the first value of a block.
+
+    Where each rank has its part, blocks of all parts take turns, so that all ranks' links are busy at the same time.
+    """
+    place = np.int64(block)
+    if operation.part != 0:
+        parts = operation.size // operation.part
+        each = operation.blocks // parts
+        if place < each * parts:
+            place = place % parts * each + place // parts
+    return place * operation.per_block
+
+
+@inner
 def values_in(operation: OperationRecord, block: int) -> Scalar:
     """Return how many values a block has: the last one may have fewer than the others."""
-    return min(operation.per_block, operation.size - block * operation.per_block)
+    return min(operation.per_block, operation.size - first_in(operation, block))
 
 
 @inner
 def address_in(operation: OperationRecord, block: int) -> Scalar:
     """Return the address of a block in the operation's array."""
-    return operation.address + block * operation.per_block * item_bytes(operation.dtype)
+    return operation.address + first_in(operation, block) * item_bytes(operation.dtype)
 
 
 @inner
@@ -156,7 +171,7 @@ def owner_of(operation: OperationRecord, block: int) -> Scalar:
     """Return the rank whose part a block lies in, NO_RANK if that makes no difference or there is not one alone."""
     if operation.part == 0 or block == NO_BLOCK:
         return NO_RANK
-    first = block * operation.per_block
+    first = first_in(operation, block)
     part = first // operation.part
     is_alone = (first + values_in(operation, block) - 1) // operation.part == part
     return operation.root + part if is_alone else NO_RANK

@@ -151,6 +151,25 @@ def test_lanes_come_down_only_to_ranks_that_need_them(ranks: list[Communicator],
     assert least <= lanes <= least + again * ranks[0].lanes_per_frame * LANE_BYTES
 
 
+@pytest.mark.parametrize("blocks", [0, 1, 2, 7])
+@pytest.mark.parametrize("more", [-1, 0, 1, 100])
+def test_parts_of_any_size_come_whole(ranks: list[Communicator], blocks: int, more: int) -> None:
+    size = blocks * ranks[0].lanes_per_frame + more  # of a part; an allgather's blocks are a quarter as many values
+    if size <= 0:
+        return
+    parts = RNG.standard_normal((RANKS, size)).astype(np.float32)
+
+    def call(communicator: Communicator) -> tuple[Array, Array, Array]:
+        rooted = parts[communicator.rank].copy()
+        gathered = communicator.allgather(parts[communicator.rank])
+        return gathered, communicator.reduce_scatter(parts.copy()), communicator.broadcast(rooted, root=1)
+
+    for rank, (gathered, part, rooted) in enumerate(on_all(ranks, call)):
+        np.testing.assert_array_equal(gathered, parts)
+        np.testing.assert_allclose(part, RANKS * parts[rank : rank + 1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(rooted, parts[1])
+
+
 def test_float64_is_narrowed_where_that_is_allowed(ranks: list[Communicator]) -> None:
     values = RNG.standard_normal(600)
 

@@ -115,8 +115,8 @@ def check_sharded_training() -> None:
 def check_bytes_of_sharded_training() -> None:
     """FSDP2's bytes: each part of the parameters goes up once in an all_gather, the whole gradient once.
 
-    Up that is (1 + 2/N) S for two all_gathers and a reduce_scatter of S bytes.  Down it is 3 S: every rank takes the
-    whole sum, and its own part of what is gathered; without these it would be (2 - 1/N) S.
+    Up that is (1 + 2/N) S for two all_gathers and a reduce_scatter of S bytes.  Down it is (2 - 1/N) S: a rank takes
+    its part of the sum, and the others' parts of what is gathered.
     """
     ranks, layers, steps = dist.get_world_size(), 3, 2
     mesh = init_device_mesh("cpu", (ranks,))
@@ -142,7 +142,7 @@ def check_bytes_of_sharded_training() -> None:
     least_down = most_down - (header + payload) * again
     of_headers = header / payload  # who has nothing in a block says so in a frame without lanes
     wanted_up = (1 + 2 / ranks) * (1 + of_headers) + 2 * (1 - 1 / ranks) * of_headers
-    wanted_down = 3 * (1 + of_headers)
+    wanted_down = 2 - 1 / ranks + 3 * of_headers
     for least, most, wanted in ((least_up, most_up, wanted_up), (least_down, most_down, wanted_down)):
         assert 0.95 * wanted < most / steps / size, (most / steps / size, wanted)
         assert least / steps / size < 1.05 * wanted, (least / steps / size, wanted)
