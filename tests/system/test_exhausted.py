@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 
+from switchsum.host.links import shm, udp  # noqa: F401  (which open_transport imports: it takes a descriptor)
 from switchsum.host.links.names import open_transport
 from switchsum.launch.children import Child, Children
 from switchsum.launch.ready import READY_FD, await_ready

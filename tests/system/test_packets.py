@@ -93,11 +93,20 @@ def test_the_first_of_two_waits_and_is_told_who_is_there(where: list[str]) -> No
 
 def test_a_stranger_is_refused_and_every_field_is_shown(where: list[str]) -> None:
     done = run_here(
-        "send", "--lanes", "128", "--values", "-7", "job=0x303", "flags=payload+repeat", "--verbose", *where
+        "send",
+        "--lanes",
+        "128",
+        "--values",
+        "-7",
+        "job=0x303",
+        "flags=payload+repeat+select",
+        "bitmap=0x80020001",
+        "--verbose",
+        *where,
     )
     lines = done.stdout.splitlines()
-    assert "[payload repeat] int32 -7, -7" in lines[0]
-    assert "    flags          17 (payload+repeat)" in lines
+    assert "lanes for all but rank 1 [payload repeat select] int32 -7, -7" in lines[0]
+    assert "    flags          145 (payload+repeat+select)" in lines
     assert "    job            771" in lines
     assert sum(line.startswith("    lane ") for line in lines) == 16
     assert "reject (not_admitted)" in done.stdout

@@ -8,7 +8,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
 
 from switchsum.host.links.scapy_layer import LANES, Aggregation
-from switchsum.protocol.frame import FIELDS, NO_BLOCK, Flag, Kind
+from switchsum.protocol.frame import ALL_BUT, FIELDS, NO_BLOCK, Flag, Kind
 
 FEW_LANES = 6
 LANES_PER_LINE = 8
@@ -27,6 +27,8 @@ def one_line(packet: Packet) -> str:
         words.append(f"slot {layer.slot} number {layer.number} block {layer.block} next {following}")
     if layer.kind == Kind.HELD:
         words.append(f"from {layer.bitmap:b}")
+    if int(layer.flags) & Flag.SELECT and layer.kind in (Kind.CONTRIBUTION, Kind.RESULT):
+        words.append(f"lanes for {'all but ' if layer.bitmap & ALL_BUT else ''}rank {layer.bitmap & 0xFFFF}")
     if int(layer.flags):
         words.append(f"[{layer.flags}]".replace("+", " "))
     if lanes := lanes_of(layer):
