@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any
 
 from switchsum.exercises.driver import Attempt, Bench, Wrong, ranks
@@ -119,7 +120,7 @@ class Play:
         frames = []
         for rank, result in sorted(results.items()):
             receive = self.workers[rank].receive
-            made = self.attempt.guard(lambda call=receive, given=result: call(given), "Worker.receive")
+            made = self.attempt.guard(partial(receive, result), "Worker.receive")
             holds = asked != NO_BLOCK and any(self.arrays[rank][asked])
             if made is not None:
                 if asked == NO_BLOCK:

@@ -1,0 +1,41 @@
+"""Drawings of the slot machine are those of its tables, and the citation is of this version."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from types import ModuleType
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+import switchsum
+from switchsum.host.engine.rules import RULES, Action
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    return importlib.import_module("tools.draw_machines")
+
+
+def test_drawings_are_current(tool: ModuleType) -> None:
+    for name, made in tool.drawings().items():
+        ElementTree.fromstring(made)
+        assert (ROOT / "docs" / "images" / name).read_text() == made, f"{name} is stale: python tools/draw_machines.py"
+
+
+def test_drawings_have_every_row(tool: ModuleType) -> None:
+    switch, worker = tool.drawings().values()
+    assert {int(number) for number in re.findall(r"row (\d+)", switch)} == set(range(3, 13))
+    rows = [rule for rule in RULES if {rule.idle, rule.waiting, rule.blocked} - {Action.NEVER, Action.NOTHING}]
+    assert all(rule.event.name in worker for rule in rows)
+
+
+def test_citation_is_of_this_version() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (cited["version"], cited["license"]) == (switchsum.__version__, "Apache-2.0")
+    assert {"cff-version", "message", "title", "authors", "type"} <= cited.keys()
