@@ -38,7 +38,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage lint p4 docs examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage lint p4 docs site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,11 @@ p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, a
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
 
+site: $(STAMP) ## build the site into build/site (warnings are errors); nothing in it is loaded from elsewhere
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),site]'
+	$(BIN)/python -m tools.site_pages build/pages
+	$(BIN)/zensical build --clean --strict
+
 examples: torch ## the four trainings in full, each beside gloo, and their curves in docs/images
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
 	mkdir -p build
@@ -125,7 +130,7 @@ torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pyt
 	$(BIN)/python -m checks.torch_tests $(ARGS)
 
 clean: ## remove caches and build products (.venv stays)
-	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name '.venv*' -prune -o -name __pycache__ -type d -print | xargs rm -rf
 
 $(STAMP): pyproject.toml

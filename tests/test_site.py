@@ -1,0 +1,126 @@
+"""The site: every page is in its contents, no link leads out of it, and its references are complete."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+import switchsum
+from switchsum.cli import app
+
+ROOT = Path(__file__).resolve().parent.parent
+NEEDS_GRIFFE = pytest.mark.skipif(importlib.util.find_spec("griffe") is None, reason="needs griffe (griffelib)")
+
+
+def entries(nav: Any) -> Iterator[str]:
+    """Yield the pages of a part of the contents."""
+    if isinstance(nav, str):
+        yield nav
+    for part in nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ():
+        yield from entries(part)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "pages"
+    made = {"api.md": "# API\n", "commands.md": "# Commands\n"}
+    importlib.import_module("tools.site_pages").write_pages(folder, made)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def references() -> dict[str, str]:
+    pages: dict[str, str] = importlib.import_module("tools.reference_pages").pages()
+    return pages
+
+
+def test_every_page_is_in_the_contents_once(site: Path) -> None:
+    nav = list(entries(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]))
+    assert len(nav) == len(set(nav))
+    made = {str(path.relative_to(site)) for path in site.rglob("*.md")}
+    sources = {name for name in made if Path(name).stem.count(".") == 0}  # the others are files that pages link to
+    assert sources == set(nav)
+
+
+def test_links_stay_within_the_site(site: Path) -> None:
+    tool = importlib.import_module("tools.site_pages")
+    count = 0
+    for page in site.rglob("*.md"):
+        for part in tool.FENCE.split(page.read_text())[::2] if Path(page.stem).suffix == "" else ():
+            for target, _ in tool.LINK.findall(part):
+                if not target.startswith(tool.ELSEWHERE):
+                    goal = Path(os.path.normpath(page.parent / target))
+                    assert goal.is_relative_to(site), (page, target)
+                    assert goal.is_file(), (page, target)
+                    count += 1
+    assert count > 200
+
+
+def arguments(function: Any) -> set[str]:
+    return set(inspect.signature(function).parameters) - {"self", "cls"}
+
+
+@NEEDS_GRIFFE
+def test_every_public_name_and_argument_is_on_the_page(references: dict[str, str]) -> None:
+    page = references["api.md"]
+    sections = {
+        heading: text
+        for module in re.split(r"^## ", page, flags=re.MULTILINE)[1:]
+        for heading, text in re.findall(r"^####? ([\w.]+)\n(.*?)(?=^####? |\Z)", module, flags=re.MULTILINE | re.DOTALL)
+    }
+    seen = 0
+    compress = importlib.import_module("switchsum.host.compress")
+    for module in (switchsum, compress):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if not inspect.isfunction(thing) and not inspect.isclass(thing):
+                continue  # a name for a type
+            assert (thing.__doc__ or "").split("\n")[0][:40].replace("<", "&lt;") in page, name
+            functions: dict[str, Any] = {name: thing}
+            if inspect.isclass(thing):
+                members: list[tuple[str, Any]] = inspect.getmembers(thing, inspect.isroutine)
+                ours = {of: one for of, one in members if not of.startswith("_") and is_ours(one)}
+                functions = {f"{name}.{of}": one for of, one in ours.items()}
+            assert name in sections
+            for heading, function in functions.items():
+                missing = {one for one in arguments(function) if not re.search(rf"\b{one}\b", sections[heading])}
+                assert not missing, heading
+                seen += 1
+    assert seen > 50
+
+
+def is_ours(routine: Any) -> bool:
+    """Whether a method was written here, and not in Python."""
+    return str(getattr(routine, "__module__", "")).startswith("switchsum")
+
+
+@NEEDS_GRIFFE
+def test_pytorch_has_its_sections(references: dict[str, str]) -> None:
+    for name in ("compress", "Scheduled", "statistics", "compressed"):
+        assert f"\n### {name}\n" in references["api.md"]
+
+
+@NEEDS_GRIFFE
+def test_every_command_and_option_is_on_the_page(references: dict[str, str]) -> None:
+    def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+        if hasattr(command, "commands"):
+            for below, child in command.commands.items():
+                yield from walk(child, f"{name} {below}")
+        else:
+            yield name, command
+
+    page = references["commands.md"]
+    for name, command in walk(typer.main.get_command(app), "switchsum"):
+        section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+        options = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
+        assert {one for one in options if one.startswith("-")} <= set(re.findall(r"`(-[^`]+)`", section)), name
