@@ -6,12 +6,13 @@ Pages lie as in the repository, so that their links hold.  A link to a file that
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PATTERNS: Final = (
@@ -38,7 +39,19 @@ def place(source: Path) -> Path:
     """Return where a file of the repository lies among the pages."""
     if source == Path("README.md"):
         return Path("index.md")
+    if source.suffix == ".ipynb":
+        return source.with_suffix(".md")
     return source if source.suffix in (".md", ".svg", ".png") else source.with_name(source.name + ".md")
+
+
+def notebook_page(notebook: dict[str, Any]) -> str:
+    """Return a notebook as a page: its text, its code, and what that printed."""
+    parts = []
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+        parts += [f"```text\n{''.join(output['text'])}```" for output in cell.get("outputs", ())]
+    return "\n\n".join(parts) + "\n"
 
 
 class Site:
@@ -78,6 +91,9 @@ class Site:
         if place(source) == source:
             (self.folder / source).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / source, self.folder / source)
+            return
+        if source.suffix == ".ipynb":
+            self.write(place(source), notebook_page(json.loads((ROOT / source).read_text())))
             return
         language = LANGUAGES.get(source.suffix, "text")
         self.write(place(source), f"# {source}\n\n`````{language}\n{(ROOT / source).read_text()}`````\n")

@@ -98,3 +98,35 @@ def test_tls(tmp_path: Path) -> None:
     assert installs.startswith("pip install cryptography ")
     shown = type_in(tmp_path, daemons + workers)
     assert "rank 1 of 2: [1.5 1.5 1.5]" in shown
+
+
+@pytest.mark.root
+@NAMESPACES
+@pytest.mark.timeout(180)
+def test_tour(tmp_path: Path) -> None:
+    section = "A slow worker, and frames that are lost"
+    (tmp_path / "train.py").write_text(blocks("docs/tour.md", "A program of your own", "python")[0])
+    (tmp_path / "steps.py").write_text(blocks("docs/tour.md", section, "python")[0])
+    parts, looks = blocks("docs/tour.md", section, "sh")
+    waits = (
+        "until switchsum explain steps | tr -s ' \\n' ' ' | grep -q 'ranks 0-1 wait for rank 2 ('; do sleep 1; done\n"
+    )
+    page = "python -c \"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8080').read().decode()[:99])\"\n"
+    shown = type_in(
+        tmp_path,
+        blocks("docs/tour.md", "A program of your own", "sh")[0]
+        + blocks("docs/tour.md", "What passed on the wire", "sh")[0]
+        + parts + waits + looks + page,
+    )  # fmt: skip
+    words = " ".join(shown.split())
+    assert shown.count("[1.5 1.5 1.5]") == 2
+    assert re.search(r" (hello|contribution) job \d", shown)
+    assert "as recorded" in words
+    assert "ranks 0-1 wait for rank 2 (host" in words
+    assert "lost_ingress" in words
+    assert "<html" in words
+
+
+def test_the_tours_torchrun_is_that_of_the_page_on_pytorch() -> None:
+    (command,) = blocks("docs/tour.md", "PyTorch", "")
+    assert command in blocks("docs/pytorch.md", "PyTorch", "")[0]
