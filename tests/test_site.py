@@ -66,6 +66,12 @@ def test_links_stay_within_the_site(site: Path) -> None:
     assert count > 200
 
 
+def test_links_have_titles_and_no_file_names(site: Path) -> None:
+    page = (site / "docs" / "for-teaching.md").read_text()
+    assert "[A tour of ten minutes](tour.md): ten minutes to show." in page
+    assert ".md](" not in page
+
+
 def arguments(function: Any) -> set[str]:
     return set(inspect.signature(function).parameters) - {"self", "cls"}
 

@@ -25,6 +25,8 @@ PATTERNS: Final = (
 )
 FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+NAMED: Final = re.compile(r"\[[\w./-]+\.md\]\(([^)\s#]+\.md)(?=[)#])")
+"""A link whose text is the name of a file."""
 LANGUAGES: Final = {".py": "python", ".p4": "c", ".sh": "sh", ".sbatch": "sh", ".json": "json", ".yaml": "yaml"}
 ELSEWHERE: Final = ("http://", "https://", "mailto:")
 
@@ -42,6 +44,12 @@ def place(source: Path) -> Path:
     if source.suffix == ".ipynb":
         return source.with_suffix(".md")
     return source if source.suffix in (".md", ".svg", ".png") else source.with_name(source.name + ".md")
+
+
+def titled(folder: Path, target: str) -> str:
+    """Return the beginning of a link to a page, with the page's title for its file name."""
+    found = re.search(r"^# (.+)$", (ROOT / folder / target).read_text(), re.MULTILINE)
+    return f"[{found[1] if found else target}]({target}"
 
 
 def notebook_page(notebook: dict[str, Any]) -> str:
@@ -71,7 +79,8 @@ class Site:
     def page(self, source: Path) -> None:
         """Write a Markdown file, its links led to where their goals lie."""
         parts = FENCE.split((ROOT / source).read_text())
-        parts[::2] = [LINK.sub(lambda found: self.link(source, found), part) for part in parts[::2]]
+        named = [NAMED.sub(lambda found: titled(source.parent, found[1]), part) for part in parts[::2]]
+        parts[::2] = [LINK.sub(lambda found: self.link(source, found), part) for part in named]
         self.write(place(source), "".join(parts))
 
     def link(self, source: Path, found: re.Match[str]) -> str:
