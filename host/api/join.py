@@ -209,11 +209,10 @@ class Membership:
         self.on_heartbeat()
         self._send_report()
         if reply.lost:
-            names = ", ".join(map(str, reply.lost))
-            self.error = WorkerLost(
-                f"rank {names} of job {self.job!r} is gone: its process has ended, or its machine cannot be reached",
-                reply.lost[0],
-            )
+            names, job = ", ".join(map(str, reply.lost)), repr(self.job)
+            one = f"rank {names} of job {job} is gone: its process has ended, or its machine cannot be reached"
+            more = f"ranks {names} of job {job} are gone: processes have ended, or machines cannot be reached"
+            self.error = WorkerLost(one if len(reply.lost) == 1 else more, reply.lost[0])
         elif reply.epoch != self.reply.epoch:
             self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
 
