@@ -107,7 +107,7 @@ docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
 
 site: $(STAMP) ## build the site into build/site (warnings are errors); nothing in it is loaded from elsewhere
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),site]'
+	@$(BIN)/python -c 'import zensical, griffe' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),site]'
 	$(BIN)/python -m tools.site_pages build/pages
 	$(BIN)/zensical build --clean --strict
 
