@@ -43,7 +43,7 @@ class Target:
         values = self._array.last(VALUES * np.dtype(dtype).itemsize).view(dtype)
         values[:] = np.arange(VALUES) % 7
         engine = Engine(self._config.engine(0), self._store, LEAD_BYTES)
-        engine.submit(Operation(kind="allreduce", values=values, shape=values.shape), 0.0)
+        engine.submit(Operation.of(values), values, 0.0)
         switch = ReferenceSwitch(lanes_per_frame=LANES)
         for rank in range(2):
             switch.admit(self._config.member(rank))

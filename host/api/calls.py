@@ -13,7 +13,6 @@ import numpy.typing as npt
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.operation import Operation
-from ..engine.prepared import Prepared
 from . import collectives
 from .collectives import Options, is_integer
 from .handle import Handle
@@ -21,13 +20,12 @@ from .interrupts import breaks_between_steps, breaks_if_interrupted
 
 if TYPE_CHECKING:
     from .sparse import LastStep, SparseSum
-from .steps import StepQueue
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 Made = TypeVar("Made")
 
 MOST_KNOWN: Final = 256
-"""Kinds of allreduces that are kept; most programs have few."""
+"""Kinds of allreduces that are kept."""
 
 
 class CollectiveCalls(ABC):
@@ -41,13 +39,14 @@ class CollectiveCalls(ABC):
     """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
     lanes_per_frame: int
     """32-bit lanes in a frame."""
-    _steps: StepQueue
 
     @abstractmethod
-    def _handle(
-        self, operation: Operation, finish: Callable[[], Any] | None = None, *, saturates: bool = False
-    ) -> Handle:
-        """Prepare a collective, which is not begun; see `Handle`."""
+    def _begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
+        """Begin a collective of several steps, on a thread of their own."""
+
+    @abstractmethod
+    def _prepare(self, operation: Operation) -> Operation:
+        """Have an operation ready to be begun; raises UsageError."""
 
     @abstractmethod
     def _start(self, handle: Handle, background: bool) -> Handle:
@@ -55,16 +54,25 @@ class CollectiveCalls(ABC):
 
     _delivered: BaseException | None
     """What was raised last after a collective had come to its end."""
-    _known: dict[Hashable, Prepared]
+    _known: dict[Hashable, Operation]
     """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
 
     @abstractmethod
-    def _run(self, handle: Handle) -> Any:
-        """Begin a collective, wait for it, and return its result: what `_start` and the handle's `wait` do, sooner."""
+    def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None: ...
 
+    def _run(self, handle: Handle) -> Any:
+        """Begin a collective, wait for it, and return its result."""
+        self._bring_on(handle, begin=True, to_end=True)
+        return handle.wait()
+
+    @property
     @abstractmethod
-    def _run_again(self, prepared: Prepared, values: npt.NDArray[Any], *, saturates: bool) -> None:
-        """Do an allreduce in place such as there was one before."""
+    def _is_over(self) -> bool:
+        """Whether nothing that is in flight will end any more."""
+
+    def _wait(self, handle: Handle) -> None:
+        """Drive a collective that was begun to its end."""
+        self._bring_on(handle, begin=False, to_end=True)
 
     @abstractmethod
     def _note_early(self, error: BaseException | None) -> None:
@@ -137,24 +145,28 @@ class CollectiveCalls(ABC):
         raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
         try:  # what `breaks_if_interrupted` does, sooner
-            is_plain = block is None and type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
-            known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
-            if known is not None:
-                self._run_again(known, array, saturates=saturate)
-                return array
-            how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
             if block is not None:
+                how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
                 return self._in_blocks(array, block, how)
-            handle = self._checked(lambda: collectives.allreduce(array, how, self))
-            self._run(handle)
-            if is_plain and not (narrow and array.dtype == np.float64):
-                if len(self._known) >= MOST_KNOWN:
-                    self._known.clear()
-                self._known[array.dtype, array.shape, op, lanes] = handle._prepared
+            self._run(self._allreduce(array, op, lanes, narrow, saturate))
             return array
         except BaseException as error:
             self._broken_off(error)
             raise
+
+    def _allreduce(self, array: npt.NDArray[Any], op: str, lanes: str, narrow: bool, saturate: bool) -> Handle:
+        """Prepare an allreduce in place, unless there was one like it; raises UsageError or UnsupportedDtype."""
+        is_plain = type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
+        known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
+        if known is not None:
+            return Handle(self, known, array, saturates=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        handle = self._checked(lambda: collectives.allreduce(array, how, self))
+        if is_plain and not (narrow and array.dtype == np.float64):
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[array.dtype, array.shape, op, lanes] = handle._operation
+        return handle
 
     @breaks_between_steps
     def _in_blocks(self, array: Array, block: int | str, how: Options) -> Array:
@@ -213,7 +225,7 @@ class CollectiveCalls(ABC):
         its last one to begin.
         """
         how = Options(operator=op, lanes=lanes)
-        return self._steps.begin(self._sparse(indices, values, size, how, keep, background=True))
+        return self._begin_steps(self._sparse(indices, values, size, how, keep, background=True))
 
     def _sparse(
         self,
@@ -273,7 +285,7 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
         how = Options(operator=op, lanes=lanes)
-        return self._steps.begin(self._topk(array, k, density, how, keep, background=True))
+        return self._begin_steps(self._topk(array, k, density, how, keep, background=True))
 
     def _topk(
         self,
@@ -383,10 +395,10 @@ class CollectiveCalls(ABC):
 
         Those that are in flight share the switch's slots, and what was begun first is served first.
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
         if block is not None:
-            return self._steps.begin(self._blocks(array, block, how, background=True))
-        return self._start(self._checked(lambda: collectives.allreduce(array, how, self)), background)
+            how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+            return self._begin_steps(self._blocks(array, block, how, background=True))
+        return self._start(self._allreduce(array, op, lanes, narrow, saturate), background)
 
     @breaks_if_interrupted
     def reduce_async(

@@ -47,12 +47,12 @@ class Options:
 
 def barrier(comm: CollectiveCalls) -> Handle:
     """Prepare a barrier."""
-    return comm._handle(Operation(kind="barrier"))
+    return Handle(comm, comm._prepare(Operation(kind="barrier")))
 
 
 def refused(comm: CollectiveCalls) -> Handle:
     """Prepare what takes the place of a call that was refused, so that other ranks' calls do not match it."""
-    return comm._handle(Operation(kind="a call that was refused"))
+    return Handle(comm, comm._prepare(Operation(kind="a call that was refused")))
 
 
 def allreduce(array: Array, how: Options, comm: CollectiveCalls) -> Handle:
@@ -127,7 +127,8 @@ def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
         # Not the array's own memory, which ranks of one machine may share.
         octets = np.zeros(array.nbytes, _BYTE)
         finish = lambda: _restored(octets, array)  # noqa: E731
-    return comm._handle(_bits(f"broadcast from rank {root}", octets, array, part=array.nbytes, root=root), finish)
+    bits = _bits(f"broadcast from rank {root}", octets, array, part=array.nbytes, root=root)
+    return Handle(comm, comm._prepare(bits), octets, finish)
 
 
 def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
@@ -142,7 +143,7 @@ def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) 
     def finish() -> Array:
         return _restored(octets, result)
 
-    return comm._handle(_bits("allgather", octets, array, part=array.nbytes), finish)
+    return Handle(comm, comm._prepare(_bits("allgather", octets, array, part=array.nbytes)), octets, finish)
 
 
 def _check_array(name: str, array: Array) -> None:
@@ -216,14 +217,15 @@ def _reduction(
         kind=kind,
         operator=how.operator,
         lanes=how.lanes,
-        values=values,
+        dtype=values.dtype,
+        size=values.size,
         shape=array.shape,
-        dtype=array.dtype.name,
+        dtype_name=array.dtype.name,
         exact=exact,
         part=part,
         root=root,
     )
-    return comm._handle(operation, finish, saturates=how.saturate)
+    return Handle(comm, comm._prepare(operation), values, finish, saturates=how.saturate)
 
 
 def _returned(values: Array, array: Array) -> Array:
@@ -252,4 +254,4 @@ def _restored(octets: Array, array: Array) -> Array:
 def _bits(kind: str, octets: Array, array: Array, *, part: int, root: int = 0) -> Operation:
     """Return an operation in which each rank gives its part to all others, so many bytes; the first one is `root`'s."""
     dtype = array.dtype.name + array.dtype.byteorder.replace("=", "").replace("|", "")
-    return Operation(kind=kind, values=octets, shape=array.shape, dtype=dtype, part=part, root=root, gathers=True)
+    return Operation.of(octets, kind, shape=array.shape, dtype_name=dtype, part=part, root=root, gathers=True)

@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
@@ -17,17 +18,16 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
-from ..engine.events import Failed
+from ..engine.events import Failed, Outcome
 from ..engine.operation import Operation
-from ..engine.prepared import Prepared
 from ..links.driver import Driver
 from .calls import CollectiveCalls
-from .exit_code import note_exit_code
+from .exit_code import is_failing, note_exit_code
 from .handle import Handle
-from .interrupts import LONGEST_WAIT_S, Interruptible, interrupted
-from .steps import StepQueue, check_process, is_failing
+from .interrupts import LONGEST_WAIT_S, Interruptible, check_process, interrupted
 
 if TYPE_CHECKING:
+    from .sparse import LastStep
     from .statistics import Statistics
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
@@ -97,8 +97,7 @@ class Communicator(Interruptible, CollectiveCalls):
         self.world_size = world_size
         self.lanes_per_frame = int(driver.engine.state.core[0]["lanes_per_frame"])
         self.supports = np.zeros(3, np.int64)
-        self._known: dict[Hashable, Prepared] = {}
-        self._steps = StepQueue(f"switchsum rank {rank} steps")
+        self._known: dict[Hashable, Operation] = {}
         self._driver = driver
         self._membership = membership
         self._connect_again = connect_again
@@ -114,6 +113,7 @@ class Communicator(Interruptible, CollectiveCalls):
         self._loads = membership.loads
         self._closed = False
         self._is_open = True
+        self._is_noted = driver.trace is not None or _log.isEnabledFor(logging.DEBUG)
         self._thread: threading.Thread | None = None
         self._finished = 0
         self._began: dict[int, tuple[float, str]] = {}
@@ -202,7 +202,8 @@ class Communicator(Interruptible, CollectiveCalls):
         self._is_open = False
         self._call_back()
         self._wanted.set()
-        self._steps.close()
+        if self._steps is not None:
+            self._steps.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._driver.transport.close()
@@ -236,11 +237,8 @@ class Communicator(Interruptible, CollectiveCalls):
     ) -> None:
         self._close(failed=value is not None)
 
-    def _handle(
-        self, operation: Operation, finish: Callable[[], Any] | None = None, *, saturates: bool = False
-    ) -> Handle:
-        prepared = self._driver.engine.prepare(operation)
-        return Handle(self, prepared, operation.values, finish, saturates=saturates)
+    def _prepare(self, operation: Operation) -> Operation:
+        return self._driver.engine.prepare(operation)
 
     def _start(self, handle: Handle, background: bool) -> Handle:
         self._bring_on(handle, begin=True, to_end=False)
@@ -250,14 +248,12 @@ class Communicator(Interruptible, CollectiveCalls):
             handle.wait()  # else it would go on, and nobody had a handle
         return handle
 
-    def _run(self, handle: Handle) -> Any:
-        self._bring_on(handle, begin=True, to_end=True)
-        return handle.wait()
+    def _begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
+        from .steps import StepQueue  # noqa: PLC0415 - most jobs have no collective of several steps
 
-    def _run_again(self, prepared: Prepared, values: npt.NDArray[Any], *, saturates: bool) -> None:
-        handle = Handle(self, prepared, values, saturates=saturates)
-        if not self._run_alone(handle):
-            self._run(handle)
+        check_process(self._pid)
+        queue: StepQueue = vars(self).setdefault("_steps", StepQueue(f"switchsum rank {self.rank} steps"))
+        return queue.begin(steps)  # one queue, whoever is first
 
     def _have_thread(self) -> None:
         """Start the background thread, unless it runs."""
@@ -281,12 +277,16 @@ class Communicator(Interruptible, CollectiveCalls):
     @contextmanager
     def _entered(self) -> Iterator[None]:
         """Hold the lock, for which the background thread makes way; whoever waits for it may be interrupted."""
-        with self._waiting():
-            self._turn.acquire()
+        self._wait_for_turn()
         try:
             yield
         finally:
             self._turn.release()
+
+    def _wait_for_turn(self) -> None:
+        """Take the driver, from which the background thread steps back."""
+        with self._waiting():
+            self._turn.acquire()
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
@@ -298,47 +298,23 @@ class Communicator(Interruptible, CollectiveCalls):
         finally:
             self._waiters.discard(own)
 
-    def _take_turn(self) -> float:
-        """Take the driver, from which the background thread steps back, until `_end_turn`; return when that was.
-
-        No context manager of Python's own, which would take a small allreduce 3 us.
-        """
-        check_process(self._pid)
-        began, own = self._driver.clock(), threading.get_ident()
-        self._waiters.add(own)
-        try:
-            self._turn.acquire()
-        finally:
-            self._waiters.discard(own)
-        if self._closed:
-            self._turn.release()
-            raise UsageError("this communicator is closed")
-        return began
-
-    def _end_turn(self, began: float) -> None:
-        """Give the driver back."""
-        if self._thread is not None and (self._in_flight or self._driver.engine.awaits_switch):
-            self._wanted.set()
-        self._turn.release()
-        self._seconds += self._driver.clock() - began
-
-    def _begin(self, handle: Handle) -> None:
-        """Hand an operation to the engine, unless that was done."""
+    def _begin(self, handle: Handle, most_s: float) -> None:
+        """Hand an operation to the engine, unless that was done, and let the driver do one step."""
         engine = self._driver.engine
-        if self._has_begun(handle):
+        if handle._serial >= 0 and self._has_begun(handle):
             return
         self._check()
         while engine.is_full:
             self._step(LONGEST_WAIT_S)
             self._check()
-        began = self._driver.clock()
-        serial = handle._serial = engine.submitted
-        self._in_flight[serial] = handle
-        self._driver.submit(handle._prepared, handle._values)
-        if self._driver.trace is not None:
-            self._began[serial] = began, handle._prepared.name
-        if _log.isEnabledFor(logging.DEBUG):
-            _log.debug("collective %d begins: %s", serial, handle._prepared.name)
+        serial = engine.submitted
+        handle._serial, self._in_flight[serial] = serial, handle
+        if self._is_noted:
+            self._began[serial] = self._driver.clock(), str(handle._operation)
+            _log.debug("collective %d begins: %s", serial, handle._operation)
+        if self._loads != self._membership.loads:
+            self._note_restart()
+        self._note_events(self._driver.begin(handle._operation, handle._values, most_s))
 
     def _has_begun(self, handle: Handle) -> bool:
         """Whether the engine has a collective's operation, or had it."""
@@ -346,9 +322,6 @@ class Communicator(Interruptible, CollectiveCalls):
         if handle._finished is not None or serial < 0:
             return serial >= 0
         return self._in_flight.get(serial) is handle and self._driver.engine.submitted > serial
-
-    def _wait(self, handle: Handle) -> None:
-        self._bring_on(handle, begin=False, to_end=True)
 
     def _drive(self, handle: Handle) -> None:
         """Drive until a collective that was begun before has finished."""
@@ -374,9 +347,7 @@ class Communicator(Interruptible, CollectiveCalls):
     def _step(self, most_s: float) -> None:
         """Let the driver do one step, and note what has happened."""
         if self._loads != self._membership.loads:
-            loads = self._membership.loads
-            self._driver.engine.restarted(self._driver.clock())
-            self._loads = loads
+            self._note_restart()
         try:
             events = self._driver.step(most_s)
         except UsageError:  # a signal handler's, which was refused something
@@ -384,15 +355,29 @@ class Communicator(Interruptible, CollectiveCalls):
         except SwitchsumError as error:
             self._fail(error)
             return
+        self._note_events(events)
+
+    def _note_span(self, began: float, name: str) -> None:
+        """Have the trace show a collective that has ended."""
+        if self._driver.trace is not None:
+            self._driver.trace.called(name, began, self._driver.clock())
+
+    def _note_restart(self) -> None:
+        """Let the engine know that the switch has been given its program again."""
+        loads = self._membership.loads
+        self._driver.engine.restarted(self._driver.clock())
+        self._loads = loads
+
+    def _note_events(self, events: deque[Outcome]) -> None:
+        """Note what has happened; each event goes once it was noted, so that none is lost on the way."""
         while events:
             event = events[0]
             if isinstance(event, Failed):
                 self._fail(self._membership.explain(event.error))
-            elif event.operation in self._in_flight:
-                if self._driver.trace is not None and event.operation in self._began:
-                    began, name = self._began.pop(event.operation)
-                    self._driver.trace.called(name, began, self._driver.clock())
-                self._in_flight[event.operation]._end(event)
+            elif (handle := self._in_flight.get(event.operation)) is not None:
+                if self._is_noted and event.operation in self._began:
+                    self._note_span(*self._began.pop(event.operation))
+                handle._end(event)
                 self._finished += 1
                 del self._in_flight[event.operation]
             events.popleft()

@@ -46,6 +46,6 @@ def note_exit_code() -> None:
         sys.exit = exit_noted
 
 
-def is_bad() -> bool:
-    """Whether the program is ending by `sys.exit` with another code than 0."""
-    return _Exit.ends_badly
+def is_failing() -> bool:
+    """Whether an exception is being handled in this thread, or has ended the program, or `sys.exit` as a failure."""
+    return sys.exception() is not None or getattr(sys, "last_value", None) is not None or _Exit.ends_badly

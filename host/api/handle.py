@@ -12,7 +12,7 @@ import numpy.typing as npt
 from switchsum.protocol.errors import SumOverflow
 
 from ..engine.events import Finished
-from ..engine.prepared import Prepared
+from ..engine.operation import Operation
 from .interrupts import HeldBack
 
 Array = npt.NDArray[Any]
@@ -33,11 +33,17 @@ class HandleOwner(Protocol):
 class Handle:
     """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
 
+    # Of the class until they change, for a small allreduce makes a handle each time.
+    _serial = -1
+    _held: HeldBack | None = None
+    _finished: Finished | None = None
+    _saturates = False
+
     def __init__(
         self,
         communicator: HandleOwner,
-        prepared: Prepared,
-        values: Array | None,
+        operation: Operation,
+        values: Array | None = None,
         finish: Callable[[], Any] | None = None,
         *,
         saturates: bool = False,
@@ -49,17 +55,16 @@ class Handle:
         nearest value will do where an integer sum does not fit.
         """
         self._communicator = communicator
-        self._prepared = prepared
+        self._operation = operation
         self._values = values
         self._make_result = finish
-        self._saturates = saturates
+        if saturates:
+            self._saturates = True
         self._callbacks: deque[Callable[[Handle], object]] = deque()
-        self._lock = threading.RLock()  # a signal handler may wait for what it has interrupted the end of
-        self._serial = -1
-        self._held: HeldBack | None = None
-        self._finished: Finished | None = None
-        self._has_result = False
-        self._result: Any = None
+        if finish is not None:
+            self._lock = threading.RLock()  # a signal handler may wait for what it has interrupted the end of
+        self._has_result = finish is None
+        self._result: Any = values
 
     @property
     def is_done(self) -> bool:
@@ -81,6 +86,9 @@ class Handle:
         What a signal handler raises meanwhile is raised when the collective has ended, and its result is there; see
         `Communicator`.
         """
+        finished = self._finished
+        if finished is not None and self._has_result and self._held is None and not finished.overflowed:
+            return self._result
         try:
             result = self._complete()
         except SumOverflow as error:
@@ -104,11 +112,16 @@ class Handle:
         assert self._finished is not None
         if not self._has_result:
             self._finish()
-        blocks = self._finished.overflowed
-        if blocks and not self._saturates:
+        blocks = self._overflowed
+        if blocks:
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
-            raise SumOverflow(f"sums beyond {self._prepared.dtype_name} in block {names}", blocks)
+            raise SumOverflow(f"sums beyond {self._operation.dtype_name} in block {names}", blocks)
         return self._result
+
+    @property
+    def _overflowed(self) -> tuple[int, ...]:
+        """Blocks of integers that did not fit, unless the nearest value will do."""
+        return () if self._finished is None or self._saturates else self._finished.overflowed
 
     def _finish(self) -> None:
         """Put the result where it belongs, which may be done again: once more where something raises meanwhile."""
@@ -116,7 +129,7 @@ class Handle:
             try:
                 with self._lock:
                     if not self._has_result:
-                        self._result = self._values if self._make_result is None else self._make_result()
+                        self._result = self._make_result() if self._make_result is not None else self._values
                         self._has_result = True
                 return
             except BaseException as error:
@@ -127,7 +140,8 @@ class Handle:
     def _end(self, finished: Finished) -> None:
         """Note that the switch has done its part."""
         self._finished = finished
-        self._call_back()
+        if self._callbacks:
+            self._call_back()
 
     def _call_back(self) -> None:
         """Call back; exactly once each, whoever of two threads sees first that it is done."""

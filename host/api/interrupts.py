@@ -6,8 +6,8 @@ one, or count it in when this rank has gone on to the next call.  So there are t
 
 1. **The collective comes to its end first.**  What was raised is held back (`HeldBack`), the collective goes on, and
    `Handle.wait` raises it when the result is in its place.  Each step on that way may be taken twice: it finds out how
-   far it was taken before.  `Engine.submitted` tells whether the operation was begun, `Engine.has_taken` whether it has
-   ended, and a handle is in `_in_flight` exactly while the engine has it.
+   far it was taken before.  `Engine.submitted` tells whether the operation was begun, and a handle is in `_in_flight`
+   until its end was noted.
 2. **It cannot wait.**  What ends programs (KeyboardInterrupt, SystemExit) waits `HOLD_BACK_S` at most, and not when it
    comes a second time.  What is raised `MOST_AGAIN` times without any progress comes from no signal handler.  Then the
    communicator is broken, and raises Interrupted from then on: nobody can tell what the other ranks have.
@@ -28,8 +28,6 @@ from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
 
-from ..engine.events import Finished
-
 if TYPE_CHECKING:
     from ..links.driver import Driver
     from .handle import Handle
@@ -44,6 +42,11 @@ HOLD_BACK_S: Final = 2.0
 """How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
 MOST_AGAIN: Final = 64
 """Something that is raised so often without any progress in between comes from no signal handler."""
+
+_WITHIN: Final = (
+    "this thread is in the midst of a collective of this communicator: a signal handler or a callback cannot call "
+    "another one; have it set a flag, and call it when the first one has returned"
+)
 
 
 class HeldBack:
@@ -114,7 +117,7 @@ class Interruptible:
     """The steps of a collective, each of which may be interrupted and taken again; for `Communicator`."""
 
     _driver: Driver
-    _steps: StepQueue
+    _steps: StepQueue | None = None
     _turn: threading.RLock
     _in_flight: dict[int, Handle]
     _waiters: set[int]
@@ -122,15 +125,16 @@ class Interruptible:
     _early: tuple[int, BaseException] | None
     _closed: bool
     _pid: int
-    _finished: int
+    _thread: threading.Thread | None
+    _wanted: threading.Event
+    _seconds: float
 
     if TYPE_CHECKING:
         # What the communicator has.
         @property
         def _is_over(self) -> bool: ...
-        def _take_turn(self) -> float: ...
-        def _end_turn(self, began: float) -> None: ...
-        def _begin(self, handle: Handle) -> None: ...
+        def _wait_for_turn(self) -> None: ...
+        def _begin(self, handle: Handle, most_s: float) -> None: ...
         def _has_begun(self, handle: Handle) -> bool: ...
         def _drive(self, handle: Handle) -> None: ...
         def _step(self, most_s: float) -> None: ...
@@ -151,100 +155,42 @@ class Interruptible:
         if not isinstance(error, SwitchsumError) and error is not self._delivered and not self._is_over:
             self._fail(interrupted(error))
 
-    def _run_alone(self, handle: Handle) -> bool:
-        """Do what `_run` does, sooner; False, and nothing was done, if others are in flight, or each is noted."""
-        self._refuse_within()
-        serial, is_known, has_ended = -1, False, False
-        try:
-            self._steps.wait_for_last_steps()
-            began = self._take_turn()
-            try:
-                try:
-                    self._check()
-                    if self._in_flight or self._driver.trace is not None:
-                        return False
-                    serial = self._driver.engine.submitted
-                    handle._prepared.fill(handle._values)
-                    self._driver.begin(handle._prepared, LONGEST_WAIT_S)
-                    has_ended = self._driver.engine.take_ended(handle._prepared)
-                    if has_ended:
-                        self._finished += 1
-                        return True
-                    self._adopt(handle, serial)
-                except BaseException as error:
-                    self._go_on(handle, serial, error)
-                is_known = True
-                self._drive(handle)
-            finally:
-                self._end_turn(began)
-        except BaseException as error:
-            if has_ended:
-                self._clean_up()
-                self._delivered = error
-                raise
-            if serial >= 0 and not is_known and not self._is_over:
-                # Interrupted once more, when it was being found out what the first time has interrupted.
-                self._clean_up()
-                self._fail(interrupted(error))
-            self._hold_back(handle, error)
-        self._bring_on(handle, begin=True, to_end=True)
-        handle.wait()
-        return True
-
-    def _adopt(self, handle: Handle, serial: int) -> None:
-        """Take note of what `begin` of the driver has begun."""
-        self._driver.engine.adopt(serial, handle._prepared, handle._values, self._driver.clock())
-        self._in_flight[serial] = handle
-        handle._serial = serial
-
-    def _go_on(self, handle: Handle, serial: int, error: BaseException) -> None:
-        """Find out how far `_run_alone` came when it was interrupted, wherever that was; the turn is ours."""
-        engine = self._driver.engine
-        if self._is_over or (serial < 0 and isinstance(error, SwitchsumError)):
-            raise error
-        if serial < 0 or engine.submitted == serial:
-            self._begin(handle)
-        elif engine.has_taken(serial):
-            handle._finished, handle._serial = Finished(operation=serial), serial
-            self._finished += 1
-        else:
-            self._adopt(handle, serial)
-        self._note(handle, error)
-
     def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None:
         """Begin a collective, unless that was done, and drive it to its end if that is wanted.
 
-        What a signal handler raises in here is held back.  Each step can be taken again after that: it finds out how
-        far it was taken.
+        Raises UsageError in a signal handler, or a callback, that interrupts its own thread's collective with another.
+        What a handler raises in here is held back.  Each step can be taken again after that: it finds out how far it
+        was taken.
         """
-        self._refuse_within()
-        if begin:
+        if self._turn._is_owned():  # type: ignore[attr-defined]
+            raise UsageError(_WITHIN)
+        if begin and self._early is not None:
             self._take_early(handle)
         while True:
             try:
-                if begin:
+                if begin and self._steps is not None:
                     self._steps.wait_for_last_steps()
-                began = self._take_turn()
+                if os.getpid() != self._pid:
+                    check_process(self._pid)
+                began = self._driver.clock()
+                # No context manager of Python's own, which would take a small allreduce 3 us.
+                if not self._turn.acquire(blocking=False):
+                    self._wait_for_turn()
                 try:
+                    if self._closed:
+                        raise UsageError("this communicator is closed")
                     if begin:
-                        self._begin(handle)
-                    if to_end:
+                        self._begin(handle, LONGEST_WAIT_S if to_end else 0.0)
+                    if to_end and handle._finished is None:
                         self._drive(handle)
-                    else:
-                        self._step(0.0)
                 finally:
-                    self._end_turn(began)
+                    if self._thread is not None and (self._in_flight or self._driver.engine.awaits_switch):
+                        self._wanted.set()
+                    self._turn.release()
+                    self._seconds += self._driver.clock() - began
                 return
             except BaseException as error:
                 self._hold_back(handle, error)
-
-    def _refuse_within(self) -> None:
-        """Raise UsageError to a signal handler, or a callback, that interrupts its own thread's collective."""
-        if self._turn._is_owned():  # type: ignore[attr-defined]
-            raise UsageError(
-                "this thread is in the midst of a collective of this communicator: a signal handler or a callback "
-                "cannot call another one; have it set a flag, and call it when the first one has returned"
-            )
 
     def _hold_back(self, handle: Handle, error: BaseException) -> None:
         """Keep what a signal handler has raised until a collective has ended; raises whatever else it is."""
@@ -271,6 +217,12 @@ class Interruptible:
         self._waiters.discard(threading.get_ident())
         if self._closed:
             self._close_link()
+
+
+def check_process(pid: int) -> None:
+    """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
+    if os.getpid() != pid:
+        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
 
 
 def interrupted(error: BaseException) -> Interrupted:

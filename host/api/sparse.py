@@ -166,7 +166,7 @@ def _order_of_rows(
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
-    bits = Operation(kind="rows", operator=how.operator, lanes=how.lanes, values=compacted.reshape(-1)).format.bits
+    bits = Operation.of(compacted, "rows", operator=how.operator, lanes=how.lanes).format.bits
     per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
     if width >= per_frame or not owners.pays(counts, len(union), width * bits):
         return None
@@ -206,7 +206,7 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
     flags = plain.flags
     whole = plain.reshape(-1) if flags.c_contiguous and flags.aligned and plain.dtype.isnative else plain.flatten()
     whole = _native(whole)
-    operation = Operation(kind="blocks", operator=how.operator, lanes=how.lanes, values=whole)
+    operation = Operation.of(whole, "blocks", operator=how.operator, lanes=how.lanes, shape=())
     blocks = -(-whole.size // size)
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:

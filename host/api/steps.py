@@ -7,30 +7,16 @@ the last of them, others wait with beginning their first.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from switchsum.protocol.errors import UsageError
-
-from . import exit_code
 from .handle import Handle
+from .interrupts import check_process
 
 if TYPE_CHECKING:
     from .sparse import LastStep
-
-
-def is_failing() -> bool:
-    """Whether an exception is being handled in this thread, or has ended the program, or `sys.exit` as a failure."""
-    return sys.exception() is not None or getattr(sys, "last_value", None) is not None or exit_code.is_bad()
-
-
-def check_process(pid: int) -> None:
-    """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
-    if os.getpid() != pid:
-        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
 
 
 class StepQueue:
@@ -74,7 +60,6 @@ class SteppedHandle(Handle):
     def __init__(self, begun: Future[LastStep]) -> None:
         self._pid = os.getpid()
         self._begun = begun
-        self._held = None
         self._lock = threading.RLock()
         self._result: Any = None
         self._has_result = False

@@ -14,7 +14,7 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.frame import Reason
 
-from .prepared import Prepared
+from .operation import Operation
 from .state import Failure, Phase, State
 from .worker import EngineConfig
 
@@ -22,11 +22,11 @@ SILENT_PROBES = 4
 """A switch that has answered none of so many probes in a row is taken to be away."""
 
 
-def refused(config: EngineConfig, state: State, operation: Prepared) -> SwitchsumError:
+def refused(config: EngineConfig, state: State, operation: Operation) -> SwitchsumError:
     """Say why the switch has refused an operation."""
     core = state.core[0]
     if core["failure"] == Failure.MISMATCH:
-        own = f"{operation.name} (number {int(core['failed'])} of its communicator)"
+        own = f"{operation} (number {int(core['failed'])} of its communicator)"
         return OperationMismatch(f"another rank issued another operation than rank {config.rank}'s {own}", own)
     return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['reason'])}")
 

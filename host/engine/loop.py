@@ -212,7 +212,7 @@ class Loop:
         return bool(stop != Stop.HUNG_UP)
 
     def begin(self, record: int, until: float) -> None:
-        """Submit the operation whose `OPERATION` record is at an address, and `run`.
+        """Submit the operation whose `OPERATION` record is at an address, and `run`, all in one native call.
 
         What there is to say about the link the next `run` says; what else an operation of it has raised is raised.
         """

@@ -1,19 +1,25 @@
-"""What a collective is to the engine: an array, how it is combined, and what all members must agree in."""
+"""What a collective is to the engine: of what, how it is combined, and what all members must agree in."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.memory import address_of
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
-from switchsum.protocol.frame import LaneFormat, Operator
+from switchsum.protocol.frame import MAX_WORKERS, NO_BLOCK, LaneFormat, Operator
 
 from . import integers
-from .kernels import BFLOAT16, EXACT, FLOAT16, FLOAT32, NO_DTYPE
+from .exact import most_values
+from .kernels import BFLOAT16, EXACT, FLOAT16, FLOAT32, NO_DTYPE, has_marks
+from .state import OPERATION
+
+Array = npt.NDArray[Any]
 
 _FLOATS: Final = {
     np.dtype(np.float32): FLOAT32,
@@ -48,11 +54,19 @@ _WAYS_OUT: Final = {
     "complex128": "reduce array.astype(np.complex64).view(np.float32) instead",
     "bool": "use op='or' or op='max', or cast it to int32 first: array.astype(np.int32)",
 }
+_SCALED: Final = frozenset(_FLOATS.values())
+MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
+"""Which 64-bit word of an `OPERATION` that is; the array's address is the first one."""
+_NO_RECORD: Final = memoryview(b"")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Operation:
-    """One collective; two members' are the same if kind, operator, dtype, lanes and shape are."""
+    """One collective; two members' are the same if kind, operator, dtype, lanes and shape are.
+
+    It says nothing of an array but what all arrays have in common that it can be begun on: what comes back again and
+    again, a loss or a norm of one value, takes less time to add than to describe, and is prepared once.
+    """
 
     kind: str
     """The collective, and the root if it has one."""
@@ -60,12 +74,14 @@ class Operation:
     """One of `OPERATORS`."""
     lanes: str = "int32"
     """One of `FLOAT_LANES`: what floats that are added travel as; others travel as themselves."""
-    values: npt.NDArray[Any] | None = None
-    """One-dimensional, contiguous, aligned, native and writable; reduced in place.  None: no values."""
+    dtype: np.dtype[Any] | None = None
+    """Of the values that are added; None: there are none."""
+    size: int = 0
+    """Number of values."""
     shape: tuple[int, ...] = ()
     """Of the caller's array."""
-    dtype: str = ""
-    """Likewise, where it is not that of `values`."""
+    dtype_name: str = ""
+    """Likewise."""
     exact: bool = False
     """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
     part: int = 0
@@ -74,22 +90,75 @@ class Operation:
     """Rank of which the first part is."""
     gathers: bool = False
     """Whether a part is what its rank gives to all others, and not what it gets of them."""
+    blocks: int = field(default=0, init=False)
+    """Of as many values as a frame holds."""
+    has_marks: bool = field(default=False, init=False)
+    """Whether an array is begun with a byte for each block of integers, in which the engine notes an overflow."""
+    record: memoryview = field(default=_NO_RECORD, init=False)
+    """One `OPERATION`, as bytes, once `prepare` was called."""
+    address: int = field(default=0, init=False)
+    """Of the record."""
+    addresses: memoryview = field(default=_NO_RECORD, init=False, repr=False)
+    """The record as 64-bit words: of the array that it is begun on, the first one is the address, and `MARKS`."""
+
+    @classmethod
+    def of(cls, values: Array, kind: str = "allreduce", **facts: Any) -> Operation:
+        """Return an operation on such values, which are the caller's array if `facts` do not say otherwise."""
+        known: dict[str, Any] = {"dtype": values.dtype, "size": values.size}
+        known |= {"shape": values.shape, "dtype_name": values.dtype.name, **facts}
+        return cls(kind=kind, **known)
+
+    def prepare(self, lanes_per_frame: int, world_size: int) -> None:
+        """Make the record, for frames of so many 32-bit lanes; raises UsageError."""
+        code, format_ = self.code, self.format
+        if world_size > MAX_WORKERS and code in _SCALED:
+            from switchsum.protocol.world import check_lanes  # noqa: PLC0415
+
+            check_lanes(self.lanes, world_size)
+        per_block = lanes_per_frame * LaneFormat.INT32.bits // format_.bits
+        if code == EXACT:
+            per_block = most_values(lanes_per_frame)
+        if per_block == 0:
+            raise UsageError(f"frames of {lanes_per_frame} lanes cannot hold {self.dtype_name}")
+        self.blocks = -(-self.size // per_block)
+        if self.blocks >= NO_BLOCK:
+            raise UsageError(f"{self.size} values are too many for blocks of {per_block}")
+        self.has_marks = has_marks(code)
+        record = np.zeros(1, OPERATION)
+        facts = {
+            "size": self.size,
+            "dtype": code,
+            "operator": self.wire_operator,
+            "format": format_,
+            "per_block": per_block,
+            "mapping": self.mapping,
+            "infinity": self.infinity,
+            "unsigned": self.is_unsigned,
+            "split": self.is_split,
+            "dense": self.is_dense,
+            "blocks": self.blocks,
+            "share": 1.0 / world_size if self.operator == "average" else 1.0,
+            "part": self.part,
+            "root": self.root,
+            "gathers": self.gathers,
+            "digest": zlib.crc32(self.text.encode()),  # all members agree in it but for the operation's number
+        }
+        for name, value in facts.items():
+            record[name] = value
+        self.record = memoryview(record.view(np.uint8).data)
+        self.addresses = self.record.cast("q")
+        self.address = address_of(record.view(np.int64))
 
     @property
     def code(self) -> int:
         """The kernels' number of the dtype: how a value lies in memory and what is done to it."""
-        if self.values is None:
+        if self.dtype is None:
             return NO_DTYPE
         if self.exact:
             return EXACT
-        if self.wire_operator is Operator.SUM and self.values.dtype in _FLOATS:
-            return _FLOATS[self.values.dtype]
-        return _INTEGERS[self.values.dtype.itemsize]
-
-    @property
-    def size(self) -> int:
-        """Number of values."""
-        return 0 if self.values is None else self.values.size
+        if self.wire_operator is Operator.SUM and self.dtype in _FLOATS:
+            return _FLOATS[self.dtype]
+        return _INTEGERS[self.dtype.itemsize]
 
     @property
     def wire_operator(self) -> Operator:
@@ -109,7 +178,7 @@ class Operation:
     @property
     def is_unsigned(self) -> bool:
         """Whether values are integers without sign."""
-        return self.values is not None and self.values.dtype.kind == "u"
+        return self.dtype is not None and self.dtype.kind == "u"
 
     @property
     def is_split(self) -> bool:
@@ -120,21 +189,16 @@ class Operation:
     def mapping(self) -> int:
         """What a lane holds of an integer, or of a float's bits."""
         is_ordered = self.wire_operator in (Operator.MAX, Operator.MIN)
-        if not is_ordered or self.values is None or self.values.dtype.kind == "i":
+        if not is_ordered or self.dtype is None or self.dtype.kind == "i":
             return integers.AS_IS
-        if self.values.dtype in _INFINITIES:
+        if self.dtype in _INFINITIES:
             return integers.FLOAT_MAX if self.wire_operator is Operator.MAX else integers.FLOAT_MIN
         return integers.UNSIGNED
 
     @property
     def infinity(self) -> int:
         """Bits of infinity, of floats."""
-        return 0 if self.values is None else _INFINITIES.get(self.values.dtype, 0)
-
-    @property
-    def dtype_name(self) -> str:
-        """Name of the dtype of the caller's array."""
-        return self.dtype or ("" if self.values is None else self.values.dtype.name)
+        return 0 if self.dtype is None else _INFINITIES.get(self.dtype, 0)
 
     @property
     def text(self) -> str:
@@ -142,7 +206,7 @@ class Operation:
         return f"{self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape}"
 
     def __str__(self) -> str:
-        if self.values is None:
+        if self.dtype is None:
             return self.kind
         lanes = "" if self.lanes == "int32" else f", {self.lanes} lanes"
         return f"{self.kind} ({self.operator}{lanes}) of {self.dtype_name}{list(self.shape)}"

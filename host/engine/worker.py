@@ -29,15 +29,13 @@ from switchsum.protocol.wire import Address, lower_headers
 
 from . import machine
 from .events import Failed, Finished, Outcome
-from .operation import FLOAT_LANES, Operation
-from .prepared import Prepared
+from .operation import FLOAT_LANES, MARKS, Operation
 from .state import CORE, OPERATION, OPERATIONS, Count, State, allocate
 
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
 
-Arrays = tuple[npt.NDArray[Any] | None, npt.NDArray[np.uint8] | None]
-"""What an operation adds, and a byte for each block of integers."""
+Array = npt.NDArray[Any]
 
 
 def _word(name: str) -> int:
@@ -125,7 +123,8 @@ class Engine:
         self._records = memoryview(self._state.operations.view(np.uint8).data)
         self._fill_core(lead)
         self._fill_tables()
-        self._operations: dict[int, tuple[Prepared, Arrays]] = {}
+        self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
+        """Those that have not finished, what each adds, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
         self._silence_s = 0.0
         self._unanswered_s = 0.0
@@ -209,12 +208,12 @@ class Engine:
     @property
     def submitted(self) -> int:
         """Operations that were ever begun, which is the serial number of the next one."""
-        return int(self._words[_SUBMITTED])
+        return self._words[_SUBMITTED]
 
     @property
     def progress(self) -> tuple[int, int]:
         """Serial numbers of the next operation and of the oldest that is not complete; any thread may ask."""
-        return int(self._words[_SUBMITTED]), int(self._words[_OLDEST])
+        return self._words[_SUBMITTED], self._words[_OLDEST]
 
     @property
     def slots_waiting(self) -> int:
@@ -224,68 +223,54 @@ class Engine:
     def name_of(self, serial: int) -> str:
         """Return what an operation in flight is called; empty where it has not been taken note of."""
         known = self._operations.get(serial)
-        return known[0].name if known is not None else ""
-
-    def take_ended(self, prepared: Prepared) -> bool:
-        """Take note that the only operation, which was not adopted, has ended: then there is no event of it.
-
-        False where it has not, or where there is more to say about it.
-        """
-        words, marks = self._words, prepared.marks
-        if words[_FINISHED_COUNT] != 1 or words[_FAILURE] or (marks is not None and marks.any()):
-            return False
-        words[_FINISHED_COUNT] = words[_PROGRESS] = 0
-        return True
-
-    def has_taken(self, serial: int) -> bool:
-        """Whether `take_ended` has taken note of the end of an operation."""
-        return not self._words[_FINISHED_COUNT] and not self._state.operations[serial % OPERATIONS]["remaining"]
+        return str(known[0]) if known is not None else ""
 
     @property
     def is_full(self) -> bool:
         """Whether another operation must wait until the oldest has finished."""
-        return bool(self._words[_SUBMITTED] - self._words[_OLDEST] >= OPERATIONS)
+        return self._words[_SUBMITTED] - self._words[_OLDEST] >= OPERATIONS
 
     @property
     def counts(self) -> npt.NDArray[np.int64]:
         """What has happened so far, by `Count`."""
         return self._state.core["counts"][0]  # type: ignore[no-any-return]
 
-    def submit(self, operation: Operation, now: float) -> int:
-        """Begin an operation; return the serial number that its event will carry."""
-        return self.begin(self.prepare(operation), operation.values, now)
+    def prepare(self, operation: Operation) -> Operation:
+        """Make an operation ready to be begun; raises UsageError."""
+        if not operation.address:
+            operation.prepare(self._config.lanes_per_frame, self._config.world_size)
+        return operation
 
-    def prepare(self, operation: Operation) -> Prepared:
-        """Return what `begin` takes for this operation and all that differ from it in their array alone."""
-        return Prepared(operation, self._config.lanes_per_frame, self._config.world_size)
+    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
+        """Begin an operation on an array, which is reduced in place; return the serial number of its event.
 
-    def begin(self, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> int:
-        """Begin an operation on an array such as it was prepared for; return the serial number of its event.
+        `values` is one-dimensional, contiguous, aligned, native and writable, or None where there are none.
+        """
+        serial = self.adopt(self.prepare(operation), values, now)
+        start = serial % OPERATIONS * OPERATION.itemsize
+        self._records[start : start + OPERATION.itemsize] = operation.record
+        machine.submit(self._state, now)
+        return serial
 
-        Where it was interrupted, `submitted` says whether the operation was begun.
+    def adopt(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
+        """Take note of an operation whose record the loop submits next; return its serial number.
+
+        Where that was interrupted, `submitted` says whether it was begun; what was not is adopted again.
         """
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
-        if self.is_full:
+        words = self._words
+        serial = words[_SUBMITTED]
+        if serial - words[_OLDEST] >= OPERATIONS:
             raise UsageError(f"{OPERATIONS} operations are in flight already")
-        serial = self.submitted
-        prepared.fill(values)
-        self.adopt(serial, prepared, values, now)
-        self.submit_record(prepared.record, now)
-        return serial
-
-    def submit_record(self, record: memoryview, now: float) -> None:
-        """Begin the operation of which this is the `OPERATION` record, and which is adopted before or after that."""
-        start = self.submitted % OPERATIONS * OPERATION.itemsize
-        self._records[start : start + OPERATION.itemsize] = record
-        machine.submit(self._state, now)
-
-    def adopt(self, serial: int, prepared: Prepared, values: npt.NDArray[Any] | None, now: float) -> None:
-        """Take note of an operation that is submitted or was: the last one whose array was filled in."""
         if not self._operations:
             self._silence_s = self._unanswered_s = 0.0
             self._polled_at = now
-        self._operations[serial] = prepared, (values, prepared.marks)
+        marks = np.zeros(operation.blocks, np.uint8) if operation.has_marks else None
+        operation.addresses[0] = 0 if values is None else address_of(values)
+        operation.addresses[MARKS] = 0 if marks is None else address_of(marks)
+        self._operations[serial] = operation, values, marks
+        return serial
 
     def receive(
         self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float
@@ -325,7 +310,7 @@ class Engine:
         if words[_FAILURE] and self._error is None:
             from .giving_up import refused  # noqa: PLC0415
 
-            operation, _ = self._operations[int(self._state.core[0]["failed"])]
+            operation = self._operations[int(self._state.core[0]["failed"])][0]
             self._error = refused(self._config, self._state, operation)
 
     def _listen(self, now: float) -> None:
@@ -394,11 +379,12 @@ class Engine:
         So none is lost where a signal handler raises in between; one may then come twice.
         """
         words = self._words
-        for serial in words[_FINISHED : _FINISHED + words[_FINISHED_COUNT]].tolist():
-            if serial in self._operations:
-                marks = self._operations[serial][1][1]
-                overflowed = () if marks is None else tuple(np.flatnonzero(marks).tolist())
-                self._events.append(Finished(operation=serial, overflowed=overflowed))
+        for serial in words[_FINISHED : _FINISHED + words[_FINISHED_COUNT]]:
+            known = self._operations.get(serial)
+            if known is not None:
+                _, _, marks = known
+                overflowed = () if marks is None or not marks.any() else tuple(np.flatnonzero(marks).tolist())
+                self._events.append(Finished(serial, overflowed))
                 del self._operations[serial]
         words[_FINISHED_COUNT] = 0
         if self._error is not None and not self._told:

@@ -11,7 +11,7 @@ from switchsum.native.trace import NO_SPANS, Trace
 
 from ..engine.events import Outcome
 from ..engine.loop import Loop
-from ..engine.prepared import Prepared
+from ..engine.operation import Operation
 from ..engine.worker import Engine
 from .base import Transport
 
@@ -60,17 +60,14 @@ class Driver:
         self._loop = self._make_loop()
         self._reopened, self._is_open = transport.reopened, True
 
-    def submit(self, prepared: Prepared, values: npt.NDArray[Any] | None) -> None:
-        """Submit an operation on an array such as it was prepared for, without moving frames yet; raises UsageError."""
-        if self.transport.reopened != self._reopened:
-            self._relink()  # or contributions would be packed into rows that nobody reads any more
-        self.engine.begin(prepared, values, self.clock())
+    def begin(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
+        """Submit a prepared operation on an array, and move frames as `step` does; return what has ended.
 
-    def begin(self, prepared: Prepared, most_s: float) -> None:
-        """Submit an operation whose array was filled in, and move frames as `step` does.
-
-        What has happened, and what there is to say about the link, the next `step` says.
+        What else has happened, to the link or because nothing came, the next `step` says.  Raises UsageError.
         """
         if self.transport.reopened != self._reopened:
-            self._relink()
-        self._loop.begin(prepared.address, self.clock() + most_s)
+            self._relink()  # or contributions would be packed into rows that nobody reads any more
+        now = self.clock()
+        self.engine.adopt(operation, values, now)
+        self._loop.begin(operation.address, now + most_s)
+        return self.engine.events()

@@ -24,7 +24,8 @@ def warm_up(link: str = "") -> None:
     """
     with together():
         engine, rows = _idle()
-        engine.submit(Operation(kind="allreduce", values=np.ones(1, np.int32), shape=(1,)), 0.0)
+        values = np.ones(1, np.int32)
+        engine.submit(Operation.of(values), values, 0.0)
         engine.poll(min(engine.wake_at, 0.0))
         engine.receive(rows, np.zeros(1, np.int32), np.full(1, FRAME_BYTES, np.int32), 0.0)
         prepare_loop()

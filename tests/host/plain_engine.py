@@ -66,10 +66,8 @@ def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None
     try:
         serials = []
         for worker, array in zip(cluster.workers, arrays, strict=True):
-            operation = Operation(
-                kind="allreduce", operator=operator, lanes=lanes, values=array, shape=array.shape, exact=is_exact
-            )
-            serials.append(worker.engine.submit(operation, cluster.clock.now_s))
+            operation = Operation.of(array, operator=operator, lanes=lanes, exact=is_exact)
+            serials.append(worker.engine.submit(operation, array, cluster.clock.now_s))
         cluster.run(
             lambda: all(serial in worker.finished for serial, worker in zip(serials, cluster.workers, strict=True))
         )

@@ -344,10 +344,10 @@ def test_a_barrier_waits_for_everybody() -> None:
     cluster = Cluster(ClusterConfig(workers=3))
     barrier = Operation(kind="barrier")
     for worker in cluster.workers[:2]:
-        worker.engine.submit(barrier, cluster.clock.now_s)
+        worker.engine.submit(barrier, None, cluster.clock.now_s)
     with pytest.raises(TimeoutError, match="virtual"):
         cluster.run(lambda: any(worker.finished for worker in cluster.workers), limit_s=1.0)
-    cluster.workers[2].engine.submit(barrier, cluster.clock.now_s)
+    cluster.workers[2].engine.submit(barrier, None, cluster.clock.now_s)
     cluster.run(lambda: all(worker.finished for worker in cluster.workers))
 
 
@@ -379,7 +379,8 @@ def test_rows_are_not_written_while_the_transport_reads_them(loss: float) -> Non
 def test_a_transport_may_take_a_part_of_the_queue() -> None:
     cluster = Cluster(ClusterConfig(workers=1, window_slots=8))
     engine = cluster.workers[0].engine
-    engine.submit(Operation(kind="allreduce", values=np.ones(64, np.int32), shape=(64,)), 0.0)
+    values = np.ones(64, np.int32)
+    engine.submit(Operation.of(values), values, 0.0)
     rows = engine.outgoing()[0].tolist()
     assert rows == [2 * slot + 1 for slot in range(8)]
     engine.sent(3)

@@ -39,10 +39,10 @@ def errors(cluster: Cluster, *, limit_s: float = 30.0) -> list[Exception | None]
     "other",
     [
         Operation(kind="barrier"),
-        Operation(kind="allreduce", values=np.ones(100, np.int32), shape=(100,)),
-        Operation(kind="allreduce", values=np.ones(99, np.float32), shape=(99,)),
-        Operation(kind="allreduce", values=np.ones(100, np.float32), shape=(10, 10)),
-        Operation(kind="allreduce", operator="average", values=np.ones(100, np.float32), shape=(100,)),
+        Operation.of(np.ones(100, np.int32)),
+        Operation.of(np.ones(99, np.float32)),
+        Operation.of(np.ones((10, 10), np.float32)),
+        Operation.of(np.ones(100, np.float32), operator="average"),
     ],
     ids=str,
 )
@@ -50,8 +50,9 @@ def test_different_operations_fail_on_every_rank(other: Operation) -> None:
     cluster = Cluster(ClusterConfig(workers=4))
     for rank in range(4):
         values = np.ones(100, np.float32)
-        mine = Operation(kind="allreduce", values=values, shape=values.shape) if rank != 2 else other
-        cluster.workers[rank].engine.submit(mine, cluster.clock.now_s)
+        mine = Operation.of(values) if rank != 2 else other
+        added = None if mine.dtype is None else np.ones(mine.size, mine.dtype)
+        cluster.workers[rank].engine.submit(mine, added, cluster.clock.now_s)
     assert [type(error) for error in errors(cluster)] == [OperationMismatch] * 4
     with pytest.raises(UsageError, match="given up"):
         cluster.submit(0, np.ones(1, np.float32))

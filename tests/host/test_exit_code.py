@@ -23,9 +23,9 @@ ENDS = {
 def test_what_is_known_at_the_end(end: str) -> None:
     program = f"""
 import atexit, sys, threading
-from switchsum.host.api.exit_code import is_bad, note_exit_code
+from switchsum.host.api.exit_code import is_failing, note_exit_code
 note_exit_code()
-atexit.register(lambda: print("bad" if is_bad() else "good"))
+atexit.register(lambda: print("bad" if is_failing() else "good"))
 {end}
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MOST_LINES = 11_130
+MOST_LINES = 10_920
 """Of our own modules that `connect` reaches; it falls as these become fewer, and rises for a reason alone."""
 COUNT = """
 import sys
@@ -20,6 +20,7 @@ UNUSED = (
     "api.statistics",
     "api.sparse",
     "api.bitmap",
+    "api.steps",
     "compress",
     "links.udp",
     "links.scapy_transport",

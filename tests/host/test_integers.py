@@ -66,7 +66,7 @@ def test_integers_travel_as_they_are(dtype: np.dtype[Any], data: st.DataObject) 
 def test_lanes_sort_as_values_do(operator: str, dtype: np.dtype[Any], data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 40))
     rows = draw(data, dtype, (3, size))
-    operation = Operation(kind="allreduce", operator=operator, values=rows[0])
+    operation = Operation.of(rows[0], operator=operator)
     packed = []
     for row in rows:
         frame = np.zeros(8 * size, np.uint8)
@@ -87,7 +87,7 @@ def test_lanes_sort_as_values_do(operator: str, dtype: np.dtype[Any], data: st.D
 
 def test_negative_zero_is_less_than_zero() -> None:
     values = np.array([-0.0, 0.0], np.float32)
-    operation = Operation(kind="allreduce", operator="min", values=values)
+    operation = Operation.of(values, operator="min")
     frame = np.zeros(2, ">i4")
     integers.pack_integers(
         operation.code, operation.mapping, operation.infinity, address_of(values), 2, address_of(frame), 2

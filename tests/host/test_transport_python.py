@@ -143,7 +143,7 @@ def test_what_a_method_raises_is_raised_once_and_the_loop_goes_on_from_there(nam
         with pytest.raises(Odd, match=name):
             driver.step(0.05)
         raised.append(name)
-    engine.submit(Operation(kind="allreduce", values=values, shape=values.shape), link.now())
+    engine.submit(Operation.of(values), values, link.now())
     for _ in range(1000):
         try:
             if driver.step(0.05):
@@ -176,10 +176,9 @@ def test_what_begins_after_a_link_was_opened_again_is_packed_into_its_new_rows()
     driver = Driver(Engine(config.engine(0), link.tx_frames, link.lead), link)
     link.open_again()
     values = np.ones(1000, np.int32)
-    operation = Operation(kind="allreduce", values=values, shape=values.shape)
-    driver.submit(driver.engine.prepare(operation), values)
+    is_over = driver.begin(driver.engine.prepare(Operation.of(values)), values, 0.0)
     for _ in range(1000):
-        if driver.step(0.05):
+        if is_over or driver.step(0.05):
             break
     assert driver.engine.in_flight == 0
     assert driver.engine.counts[Count.PROBES] + driver.engine.counts[Count.OVERTAKEN] == 0

@@ -268,14 +268,8 @@ class Cluster:
         lanes: str = "int32",
     ) -> int:
         """Begin an allreduce of a contiguous array at one rank; return its serial number."""
-        operation = Operation(
-            kind="allreduce",
-            operator=operator,
-            lanes=lanes,
-            values=array.reshape(-1),
-            shape=array.shape,
-        )
-        return self.workers[rank].engine.submit(operation, self.clock.now_s)
+        operation = Operation.of(array, operator=operator, lanes=lanes)
+        return self.workers[rank].engine.submit(operation, array.reshape(-1), self.clock.now_s)
 
     def run(self, until: Callable[[], bool], *, limit_s: float = 60.0) -> None:
         """Let virtual time pass until something holds; raises TimeoutError, or what an engine gave up with."""

@@ -20,9 +20,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.exit_code import is_failing
 from switchsum.host.api.handle import Handle
 from switchsum.host.api.statistics import Statistics
-from switchsum.host.api.steps import is_failing
 from switchsum.protocol.errors import UsageError
 from switchsum.torch import sparse
 from switchsum.torch.detours import Detours
