@@ -86,7 +86,7 @@ def test_a_changed_callee_in_another_file_is_seen(tree: Path) -> None:
 
 def test_a_changed_constant_in_a_file_without_kernels_is_seen(tree: Path) -> None:
     run(tree)
-    (tree / "switchsum" / "host" / "constants.py").write_text("STEP = 5\n")
+    (tree / "switchsum" / "host" / "constants.py").write_text("STEP = 5  # longer: Python tells times by seconds\n")
     assert run(tree) == "11 11.5 compiled"
 
 

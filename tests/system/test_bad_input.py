@@ -71,7 +71,8 @@ def test_a_folder_named_like_us_where_the_user_stands(tmp_path: Path) -> None:
     (tmp_path / "switchsum").mkdir()
     command = [*OURSELVES, "run", "-n", "1", "--", "true"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(50), check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    said = [line for line in done.stderr.splitlines() if "waiting for" not in line]  # as it does on a busy machine
+    assert (done.returncode, said) == (0, [])
 
 
 def test_tools_of_administrators_are_found_without_their_path(monkeypatch: pytest.MonkeyPatch) -> None:
