@@ -204,7 +204,8 @@ class Communicator(Interruptible, CollectiveCalls):
         self._wanted.set()
         if self._steps is not None:
             self._steps.close()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        # The system may have refused to start the thread, or an interrupt have come in between.
+        if self._thread is not None and self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join()
         self._driver.transport.close()
         self._membership.on_heartbeat = lambda: None  # no circle: what a closed communicator had mapped goes with it

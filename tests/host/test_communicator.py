@@ -21,6 +21,7 @@ import pytest
 from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import (
     CollectiveTimeout,
+    Interrupted,
     NotAdmitted,
     OperationMismatch,
     SumOverflow,
@@ -145,6 +146,25 @@ def test_a_background_thread_goes_on_with_what_was_begun(ranks: list[Communicato
     for array, handle in zip(arrays, handles, strict=True):
         np.testing.assert_array_equal(array, 3.0)
         handle.wait()
+
+
+def test_a_communicator_whose_background_thread_is_refused_can_be_closed(
+    ranks: list[Communicator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "switchsum rank 0":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="start new thread"):
+        ranks[0].allreduce_async(np.ones(3000, np.float32))
+    with pytest.raises(Interrupted, match="RuntimeError was raised in the midst of a collective"):
+        ranks[0].barrier()  # which others may have begun, too
+    ranks[0].close()
+    assert not ranks[0]._is_open
 
 
 def test_callbacks_come_once_when_there_is_a_result(ranks: list[Communicator]) -> None:
