@@ -12,6 +12,7 @@ from typing import TypeVar
 from .. import ir, model, v1model
 from ..errors import ProgramError
 from ..meters import MeterUnit
+from ..state import WIDE_BITS
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -182,7 +183,14 @@ class Symbols:
 
     def _intrinsic(self, name: str) -> int:
         found = self._standard(_STANDARD[name][0])
-        return self.slot(HIDDEN, name) if found is None else found
+        if found is None:
+            return self.slot(HIDDEN, name)
+        field = self.fields[found]
+        if not self.headers[field.header].metadata or field.width >= WIDE_BITS:
+            raise ProgramError(
+                f"{field.name} is no metadata of less than {WIDE_BITS} bits, and the switch has to write it"
+            )
+        return found
 
 
 def _arrays(arrays: tuple[model.Array, ...]) -> tuple[tuple[ir.ArrayInfo, ...], dict[str, int]]:

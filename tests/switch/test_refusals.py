@@ -145,6 +145,16 @@ def test_a_meter_says_what_it_measures(document: Document) -> None:
     assert "meter calc does not say what it measures" in refusal(document)
 
 
+def test_what_the_switch_writes_is_narrow_metadata(document: Document) -> None:
+    standard = next(header for header in document["headers"] if header["name"] == "standard_metadata")
+    of_type = next(one for one in document["header_types"] if one["name"] == standard["header_type"])
+    del standard["metadata"]  # so did a fuzzer
+    assert "standard_metadata.ingress_port is no metadata" in refusal(document)
+    standard["metadata"] = True
+    next(field for field in of_type["fields"] if field[0] == "egress_port")[1] = 128
+    assert "standard_metadata.egress_port is no metadata of less than" in refusal(document)
+
+
 def one_line(text: str) -> str:
     assert "\n" not in text
     assert len(text) < 300
