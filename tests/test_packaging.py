@@ -109,6 +109,13 @@ def test_every_import_is_a_declared_dependency() -> None:
                 assert names & declared_names, f"{path.relative_to(ROOT)} imports {top}"
 
 
+def test_what_ships_beside_the_modules_imports_nothing_that_stays_behind() -> None:
+    shipped = set(data_files().values())
+    for path in shipped:
+        beside = {path.with_name(f"{name}.py") for name in third_party_imports(path)}
+        assert {module for module in beside if module.exists()} <= shipped, path
+
+
 def third_party_imports(path: Path) -> set[str]:
     """Return the top names of absolute imports that neither Python nor this project brings."""
     names: set[str] = set()
