@@ -4,6 +4,8 @@ Every packing of trees gives, for each terminal, a flow from the first terminal 
 rate: so the largest rate at which all these flows exist, each within arc capacities that share the links' capacities,
 bounds it (the bidirected cut relaxation of Steiner trees).  Larger networks get the weaker bound by cuts: the least
 maximum flow from the first terminal to any other.
+
+`hosts_alone` is the rate where no switch adds: that of the best allgather, twice.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import coo_array, csr_array, vstack
-from scipy.sparse.csgraph import maximum_flow
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 from .paths import Core, Floats, Search, Tree
 
@@ -121,23 +123,61 @@ def bound_of(core: Core) -> Bound:
     return Bound(mbit=float(-found.fun), by="linear program")
 
 
-def least_cut(core: Core, *, through_hosts: bool = False) -> float:
-    """Return the least of the maximum flows between the first terminal and each other one, in Mbit/s.
-
-    Hosts do not forward what switches add; among themselves, as in a ring, they do (`through_hosts`).
-    """
+def least_cut(core: Core) -> float:
+    """Return the least of the maximum flows between the first terminal and each other one, in Mbit/s."""
     if len(core.terminals) == 1:
         return core.access_mbit
     root = core.terminals[0]
     scale = min(1000.0, _LARGEST / float(core.free_mbit.sum()))
     capacity = np.ceil(core.free_mbit * scale).astype(np.int32)
-    back = (core.heads < core.switch_count) | (core.heads == root) | through_hosts
+    back = (core.heads < core.switch_count) | (core.heads == root)
     both = (np.concatenate([core.tails, core.heads[back]]), np.concatenate([core.heads, core.tails[back]]))
     size = len(core.names)
     graph = csr_array((np.concatenate([capacity, capacity[back]]), both), shape=(size, size), dtype=np.int32)
     graph.sum_duplicates()
     flows = (float(maximum_flow(graph, root, terminal).flow_value) / scale for terminal in core.terminals[1:])
     return min([core.access_mbit, *flows])
+
+
+def hosts_alone(core: Core) -> float:
+    """Return the rate in Mbit/s of the fastest allreduce in which hosts add and switches forward.
+
+    It is a reduce-scatter and an allgather, each with equal parts of N hosts.  What leaves a set of nodes that lacks a
+    host has to carry the parts of all hosts in the set: so each host gives its part away at most at the least of
+    `capacity that leaves / hosts inside`, over all sets, and trees of the hosts reach that rate (Zhao et al.,
+    ForestColl, 2024).  The least set is found by maximum flows from all hosts to each one (Dinkelbach's steps: a cut
+    that is too small gives the next rate to try, until none is).
+    """
+    weights = np.zeros(len(core.names))
+    weights[list(core.terminals)] = [len(core.leaves.get(node, ".")) for node in core.terminals]
+    hosts = float(weights.sum())
+    rate = core.access_mbit / (hosts - 1)
+    if len(core.terminals) > 1:
+        rate = min(rate, 2 * float(core.free_mbit.sum()))
+        for terminal in core.terminals:
+            while (tighter := _tightest(core, weights, terminal, rate)) < rate * (1 - 1e-6):
+                rate = tighter
+    return rate * hosts / 2
+
+
+def _tightest(core: Core, weights: Floats, terminal: int, rate: float) -> float:
+    """Return `capacity that leaves / hosts inside` of the set that carries least of this rate towards a terminal."""
+    source = size = len(core.names)
+    inside = np.flatnonzero(weights)
+    tails = np.concatenate([core.tails, core.heads, np.full(len(inside), source)])
+    heads = np.concatenate([core.heads, core.tails, inside])
+    capacity = np.concatenate([core.free_mbit, core.free_mbit, weights[inside] * rate])
+    whole = np.round(capacity * (_LARGEST / float(capacity.sum()))).astype(np.int32)
+    graph = csr_array((whole, (tails, heads)), shape=(size + 1, size + 1), dtype=np.int32)
+    graph.sum_duplicates()
+    left = graph - maximum_flow(graph, source, terminal).flow
+    left.eliminate_zeros()
+    near = np.zeros(size + 1, dtype=bool)
+    near[breadth_first_order(left, source, return_predecessors=False)] = True
+    links = slice(0, 2 * len(core.tails))
+    leaving = float(capacity[links][near[tails[links]] & ~near[heads[links]]].sum())
+    held = float(weights[near[:size]].sum())
+    return leaving / held if held else math.inf
 
 
 def cheapest(core: Core, prices: Floats) -> Tree | None:

@@ -21,7 +21,7 @@ from scipy.sparse import csc_array
 
 from switchsum.protocol.errors import UsageError
 
-from .bounds import Bound, bound_of, cheapest, least_cut
+from .bounds import Bound, bound_of, cheapest, hosts_alone
 from .forest import AggregationTree
 from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of
 from .topology import Network, TopologyError
@@ -52,7 +52,7 @@ class Plan:
     """Rate of the best single tree that was found."""
     bound: Bound
     hosts_alone_mbit: float
-    """What rings of the hosts, with no switch that adds, reach at most."""
+    """What the hosts reach at most where no switch adds."""
 
     @property
     def rate_mbit(self) -> float:
@@ -76,15 +76,13 @@ def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_level
     trees = [
         _name(core, packing.shapes[tree], rate, count) for (tree, rate), count in zip(ordered, shares, strict=True)
     ]
-    # Each ring of the hosts crosses every cut in both directions, and each host sends 2 (N - 1) / N times its values.
-    alone = least_cut(core, through_hosts=True) * len(hosts) / (2 * (len(hosts) - 1))
     return Plan(
         trees=tuple(trees),
         packed_mbit=packing.rate,
         packed_trees=int(np.count_nonzero(packing.rates > packing.rate * _EXACT)),
         best_single_mbit=max(packing.width(tree) for tree in packing.shapes),
         bound=packing.bound,
-        hosts_alone_mbit=alone,
+        hosts_alone_mbit=hosts_alone(core),
     )
 
 

@@ -25,11 +25,14 @@ TOPOLOGIES: tuple[tuple[str, float, int], ...] = (
     ("examples/topologies/sharded.yaml", 1000, 3),
     ("examples/topologies/unequal-pairs.yaml", 1000, MESH_LEVELS),
     ("examples/topologies/missing-links.yaml", 1000, MESH_LEVELS),
+    ("examples/topologies/two-boxes.yaml", 1000, MESH_LEVELS),
+    ("examples/topologies/direct-links.yaml", 1000, MESH_LEVELS),
 )
 """File or shape, capacity of a shape's links in Mbit/s, most levels of switches."""
 HEADER = (
-    "| `switchsum tree plan` | hosts | bound | most packed | plan | of the bound | best single tree | hosts alone |",
-    "|---|---:|---:|---:|---:|---:|---:|---:|",
+    "| `switchsum tree plan` | hosts | bound | most packed | plan | of the bound | best single tree | hosts alone "
+    "| gain |",
+    "|---|---:|---:|---:|---:|---:|---:|---:|---:|",
 )
 
 
@@ -47,6 +50,7 @@ def row(source: str, mbit: float, levels: int) -> str:
         f"{100 * found.rate_mbit / found.bound.mbit:.3g} %",
         f"{found.best_single_mbit:.5g}",
         f"{found.hosts_alone_mbit:.5g}",
+        f"{found.packed_mbit / found.hosts_alone_mbit:.3g}",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -227,3 +227,47 @@ def test_a_fat_tree_of_1024_hosts_takes_under_5_s(trunk_mbit: float) -> None:
     assert time.monotonic() - began < patience(5)
     check(network, network.hosts, found)
     assert found.rate_mbit >= ENOUGH * found.bound.mbit
+
+
+def alone_by_all_cuts(network: Network) -> float:
+    """Return the rate of hosts alone from every set of nodes that there is."""
+    nodes, hosts = (*network.switches, *network.hosts), set(network.hosts)
+    sets = (set(chosen) for count in range(1, len(nodes)) for chosen in itertools.combinations(nodes, count))
+    shares = [
+        sum(cable.free_mbit for cable in network.cables if len(inside & set(cable.ends)) == 1) / len(inside & hosts)
+        for inside in sets
+        if inside & hosts and not hosts <= inside
+    ]
+    return min(shares) * len(hosts) / 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(network=networks(4, 5, 12))
+def test_hosts_alone_reach_what_the_least_of_all_cuts_lets_through(network: Network) -> None:
+    alone = plan(network, network.hosts, most_levels=MANY).hosts_alone_mbit
+    assert alone == pytest.approx(alone_by_all_cuts(network), rel=1e-5)
+
+
+def around(pairs: list[tuple[int, int]], hosts: int) -> Network:
+    """Build a network of hosts with links of 10 between them: each has a switch of its own, which is no limit."""
+    links = " ".join([f"h{host}-s{host}:1000" for host in range(hosts)] + [f"s{a}-s{b}:10" for a, b in pairs])
+    return network_from(
+        " ".join(f"s{host}" for host in range(hosts)), " ".join(f"h{host}" for host in range(hosts)), links
+    )
+
+
+@pytest.mark.parametrize(
+    ("network", "alone"),
+    [
+        # N hosts send 2 (N - 1) / N of their values over one link each, as around a ring both ways over two of them.
+        (network_of(star(5)), 1000 * 5 / 8),
+        (around([(at, (at + 1) % 6) for at in range(6)], 6), 2 * 10 * 6 / 10),
+        # Each has a link to each of the N - 1 others, and these together are what N - 1 parts come over.
+        (around(list(itertools.combinations(range(5), 2)), 5), 4 * 10 * 5 / 8),
+        # All that a half has added crosses once.
+        (network_from("s t", "a b c d", "a-s:1000 b-s:1000 c-t:1000 d-t:1000 s-t:10"), 10),
+    ],
+    ids=["star", "ring", "full mesh", "two halves"],
+)
+def test_hosts_alone_reach_what_is_known_of_simple_networks(network: Network, alone: float) -> None:
+    assert plan(network, network.hosts, most_levels=MANY).hosts_alone_mbit == pytest.approx(alone, rel=1e-5)

@@ -123,5 +123,5 @@ def summary(found: Plan) -> str:
         f"bound                 {found.bound.mbit:.6g} Mbit/s by {found.bound.by}; the plan reaches {part:.4g} %\n"
         f"most that was packed  {found.packed_mbit:.6g} Mbit/s, trees: {found.packed_trees}\n"
         f"best single tree      {found.best_single_mbit:.6g} Mbit/s\n"
-        f"hosts alone, in rings at most {found.hosts_alone_mbit:.6g} Mbit/s"
+        f"hosts alone, at most  {found.hosts_alone_mbit:.6g} Mbit/s"
     )
