@@ -91,7 +91,7 @@ class Jobs:
     def find(self, name: str) -> Job:
         """Return a job; raises UnknownJob."""
         if name not in self._jobs:
-            raise UnknownJob(f"there is no job {name!r}")
+            raise UnknownJob(f"there is no job {name!r} (switchsum job list)")
         return self._jobs[name]
 
     @property
@@ -205,7 +205,7 @@ class Jobs:
         """Add a member to the next incarnation of a job; raises JoinRefused."""
         job = self.find(name)
         if world_size != job.workers:
-            raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size}")
+            raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size} (switchsum job resize)")
         if not 0 <= rank < job.workers:
             raise RankTaken(f"job {name!r} has ranks 0 to {job.workers - 1}, not {rank}")
         # A rank that has left, or is lost, may join the next incarnation although the live one has not ended yet.
@@ -402,7 +402,9 @@ class Jobs:
 
     def _check_size(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= self._most_workers:
-            raise UsageError(f"a job has 1 to {self._most_workers} workers, not {workers}")
+            raise UsageError(
+                f"a job has 1 to {self._most_workers} workers, not {workers}, over this controller's switches"
+            )
         if not 1 <= slots <= self.total_slots:
             raise UsageError(f"a job has 1 to {self.total_slots} slots, not {slots}")
 

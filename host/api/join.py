@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
+from switchsum.native.cache import say
 from switchsum.native.member_client import MemberClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
 from switchsum.protocol import reports, rpc
@@ -40,6 +42,8 @@ SHORT_AFTER: Final = 10
 """So many hellos without an answer, and short ones are sent as well, to see whether it is their length."""
 CUT_AFTER: Final = 40
 """So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
+SILENT_S: Final = 5.0
+"""Without an answer to a hello until a line says so: the others may wait for half an hour."""
 READY_S: Final = 1.0
 """Longest single call of Ready."""
 EXPLAIN_S: Final = 2.0
@@ -123,6 +127,7 @@ class Membership:
         end = time.monotonic() + timeout_s
         hellos = self._write_hellos(transport)
         seen, sent = False, 0
+        silent_until = time.monotonic() + SILENT_S
         while True:
             if not seen:
                 for row in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
@@ -137,6 +142,9 @@ class Membership:
                 self.loads = max(self.loads, reply.loads)
                 return reply
             seen = reply.hello_seen
+            if not seen and time.monotonic() > silent_until:
+                silent_until = math.inf
+                say(f"{self._no_hello(SILENT_S)} It is tried for up to {timeout_s:g} s")
             if reply.hello_cut and (sent >= CUT_AFTER or left <= 0):
                 raise self._cut(int(hellos[0]))
             if left <= 0:
@@ -168,12 +176,13 @@ class Membership:
 
     def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
         if not reply.hello_seen:
-            return SwitchLost(
-                f"the switch has handed on no hello of rank {self.rank} for {timeout_s:g} s: does this link lead to it?"
-            )
+            return SwitchLost(self._no_hello(timeout_s))
         names = ", ".join(map(str, reply.missing)) or "nobody"
         text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: rank {names} missing"
         return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing)
+
+    def _no_hello(self, silent_s: float) -> str:
+        return f"the switch has handed on no hello of rank {self.rank} for {silent_s:g} s: does this link lead to it?"
 
     def _attend(self) -> None:
         """Keep a connection to the controller, and hear on it about the others."""

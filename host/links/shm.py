@@ -199,7 +199,9 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         for descriptor in descriptors:
             os.close(descriptor)
         if isinstance(error, ConnectionRefusedError | FileNotFoundError):
-            raise TransportError(f"no switch here has shared-memory links under the name {name!r}") from None
+            raise TransportError(
+                f"no switch here has shared-memory links under the name {name!r} (switchsum switch --shm {name})"
+            ) from None
         if isinstance(error, TimeoutError | BlockingIOError):
             raise TransportError(f"the switch {name!r} does not answer") from None
         if isinstance(error, OSError):

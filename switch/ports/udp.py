@@ -44,8 +44,13 @@ class UdpPort(PortGroup):
             self.number = table.take("udp", f"{self.address[0]}:{self.address[1]}", number)
         except OSError as error:
             self._socket.close()
-            remedy = f": `ss -lnup sport = :{port}` says by whom" if error.errno == errno.EADDRINUSE else ""
-            raise TransportError(f"UDP port {host}:{port}: {error.strerror}{remedy}") from error
+            remedy = {
+                errno.EADDRINUSE: f": `ss -lnup sport = :{port}` says by whom",
+                errno.EADDRNOTAVAIL: ": `ip -brief address` lists the addresses of this machine",
+            }
+            raise TransportError(
+                f"UDP port {host}:{port}: {error.strerror}{remedy.get(error.errno or 0, '')}"
+            ) from error
         except TransportError:
             self._socket.close()
             raise

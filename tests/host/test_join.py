@@ -256,11 +256,18 @@ def test_ranks_that_do_not_come_are_named(controller: FakeController, transport:
     membership.leave()
 
 
-def test_a_switch_that_hands_on_no_hello_is_reported(controller: FakeController, transport: LocalTransport) -> None:
+def test_a_switch_that_hands_on_no_hello_is_reported(
+    controller: FakeController,
+    transport: LocalTransport,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("switchsum.host.api.join.SILENT_S", 0.0)
     controller.answers["Ready"] = lambda _: rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
     membership = join(controller)
     with pytest.raises(SwitchLost, match="no hello of rank 1"):
         membership.admit(transport, 0.3)
+    assert capsys.readouterr().err.count("no hello of rank 1 for 0 s") == 1  # before it gives up
     membership.leave()
 
 

@@ -25,9 +25,9 @@ def examine(options: AgentOptions) -> rpc.JobInfo:
         lanes_per_frame = client.info().lanes_per_frame
         try:
             job = client.show_job(rpc.JobRequest(job=options.job))
-        except UnknownJob as error:
+        except UnknownJob:
             command = f"switchsum job create {options.job} --workers N --controller {options.controller}"
-            raise UnknownJob(f"{error}: {command}") from None
+            raise UnknownJob(f"there is no job {options.job!r}: {command}") from None
     if outside := [rank for rank in options.ranks if rank >= job.workers]:
         raise UsageError(f"job {job.job!r} has ranks 0 to {job.workers - 1}, not {outside[0]}")
     if not options.link.startswith("shm:"):  # one of those would be a port of the switch for a moment

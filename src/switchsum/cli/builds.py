@@ -24,7 +24,7 @@ def read_lanes(text: str) -> int | None:
     if text == AUTO:
         return None
     if text not in map(str, LANE_BUILDS):
-        raise UsageError(f"the program is built for {AUTO} or {LANE_BUILDS} lanes, not {text}")
+        raise UsageError(f"--lanes is {', '.join(map(str, LANE_BUILDS))} or {AUTO}, not {text}")
     return int(text)
 
 

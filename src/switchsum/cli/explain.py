@@ -33,7 +33,7 @@ def _explain(client: ControllerClient, job: str, *, as_json: bool) -> None:
         facts = gather(client, job)
     except UnknownJob as error:
         taken = view.slots_taken(client.list_jobs().jobs, client.info().free_slots)
-        raise UnknownJob(f"{error}: it has no slots; {taken}") from error
+        raise UnknownJob(f"there is no job {job!r}: it has no slots; {taken}") from error
     findings = view.explain(facts)
     if as_json:
         print_json({"job": job, "state": facts.job.state, "findings": [asdict(one) for one in findings]})

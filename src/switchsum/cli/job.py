@@ -93,7 +93,7 @@ def resize(
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a job another size; members, if there are any, are cut off and join again."""
+    """Give a job another size; with --force also one that has members, who are cut off and join again."""
     request = rpc.ResizeJobRequest(job=name, workers=workers, slots=slots, force=force)
     with connect(controller) as client:
         _print_jobs([client.resize_job(request)], as_json=as_json)
@@ -101,7 +101,7 @@ def resize(
 
 @app.command()
 def remove(name: NameArgument, force: ForceOption = False, controller: ControllerOption = CONTROLLER) -> None:
-    """Remove a job, whose slots are free then; members, if there are any, are cut off."""
+    """Remove a job, whose slots are free then; with --force also one that has members, who are cut off."""
     with connect(controller) as client:
         client.remove_job(rpc.RemoveJobRequest(job=name, force=force))
 

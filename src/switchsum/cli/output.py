@@ -48,7 +48,7 @@ def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | s
     table = Table(title=escape(title), title_justify="left")
     for column in records[0]:
         numeric = all(isinstance(record[column], int | float) for record in records)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left")
+        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
     for record in records:
         table.add_row(*(escape(str(value)) for value in record.values()))
     return table
