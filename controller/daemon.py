@@ -14,10 +14,9 @@ from switchsum.protocol.frame import WIRE_VERSION
 from . import views
 from .job import Job
 from .member_calls import MemberCalls
-from .plan import Loss, live_members, window_slots
+from .plan import CPU_PORT, Loss, live_members, window_slots
 
 LAST_PORT: Final = 510
-CPU_PORT: Final = 255
 
 
 class Controller(MemberCalls):
@@ -105,6 +104,11 @@ class Controller(MemberCalls):
         with self._changed:
             self._need_jobs()
             return views.port_list(self._jobs, self._settings)
+
+    def links(self, _: rpc.Empty) -> reports.LinkList:
+        """Describe the links between switches: those that are found now, else those of the fleet's file."""
+        with self._changed:
+            return views.link_list(self._fabric, self._neighbours.look(self._clock()))
 
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
         """Set the drop simulator at one port, or at all."""

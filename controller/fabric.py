@@ -66,6 +66,8 @@ class Fabric:
     """Bytes that may wait at a switch for all that come from other switches, as the kernel counts; 0: enough."""
     lanes_per_frame: int = 0
     """Of the program that all switches run."""
+    is_discovered: bool = False
+    """The tree follows from the links that were found, and the controller goes on to look for them."""
 
     @property
     def home(self) -> str:

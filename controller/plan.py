@@ -43,6 +43,7 @@ from .fabric import ONLY, Fabric, fabric_of_one
 from .forest import Seat
 from .job import Job, new_incarnation
 from .jobs import Jobs
+from .lldp import LLDP_MAC
 from .machines import Incarnation, IncarnationState, Member, MemberState
 from .slots import SlotRange
 
@@ -52,6 +53,8 @@ STATIONS: Final = f"{FORWARDING}.stations"
 INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
 EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
 
+CPU_PORT: Final = 255
+"""Port behind which the controller is: BMv2's option --cpu-port."""
 RECORD_RANK: Final = 0xFFFF
 FLOOD_GROUP: Final = 1
 BROADCAST: Final = 0xFFFF_FFFF_FFFF
@@ -191,11 +194,18 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
             action=f"{FORWARDING}.flood",
             params={"group": FLOOD_GROUP},
         )
+    if fabric.is_discovered:
+        yield lldp_entry()
     between = set(fabric.switches[name].ports.values())
     for port in {member.ingress_port for member in members} | between | port_loss.keys():
         loss = port_loss.get(port, settings.loss)
         for control, probability in ((INGRESS_LOSS, loss.ingress), (EGRESS_LOSS, loss.egress)):
             yield from _plan_loss(control, port, probability, explicit=port in port_loss)
+
+
+def lldp_entry() -> Entry:
+    """Return the entry that brings LLDP frames of other switches to the controller."""
+    return Entry(table=STATIONS, match={"mac": LLDP_MAC}, action=f"{FORWARDING}.forward", params={"port": CPU_PORT})
 
 
 def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -> Iterator[Entry]:

@@ -23,6 +23,7 @@ from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 from .branch import ADMISSION, RESULT_ADDRESS
 from .client import P4RuntimeClient, Pipeline
 from .entries import Change, Entry, Group, SwitchState, Write
+from .lldp import LLDP_HEAD
 from .plan import IDENTITY
 from .schema import Schema, decode_group, encode_group
 from .slots import Cell
@@ -91,9 +92,9 @@ BMV2_LIMITS: Final = Limits(growth_bytes=512, port_frames=32)
 class Switch:
     """One connection to a switch, which runs the program from `connect` on.
 
-    `on_hello` is called with the ingress port and each hello, `on_end` with the reason when the connection ends.  Both
-    run on the thread that reads the stream, and must not wait for this object.  Methods raise P4RuntimeError or
-    SwitchLost.
+    `on_hello` is called with the ingress port and each hello, `on_lldp` with each packet-in of LLDP (`lldp`), `on_end`
+    with the reason when the connection ends.  All run on the thread that reads the stream, and must not wait for this
+    object.  Methods raise P4RuntimeError or SwitchLost.
     """
 
     def __init__(
@@ -104,21 +105,24 @@ class Switch:
         device_id: int = 0,
         election_id: int | None = None,
         on_hello: Callable[[int, Packet], None] = lambda port, packet: None,
+        on_lldp: Callable[[bytes], None] = lambda payload: None,
         on_end: Callable[[P4RuntimeError], None] = lambda error: None,
     ) -> None:
         self._program = program
         self._p4info = parse_p4info(program.p4info)
         self._schema = Schema(self._p4info)
         self._on_hello = on_hello
+        self._on_lldp = on_lldp
         self._answers: queue.SimpleQueue[Header] = queue.SimpleQueue()
         self._client = P4RuntimeClient(
             address, device_id=device_id, election_id=election_id, on_packet=self._take_packet, on_end=on_end
         )
 
-    def connect(self) -> bool:
+    def connect(self, *, may_replace: bool = True) -> bool:
         """Become primary and load the program unless the switch runs it; return whether it was loaded.
 
-        A program that runs is never loaded again, since that would clear all slots.
+        A program that runs is never loaded again, since that would clear all slots.  Another one is left where it is,
+        and P4RuntimeError raised, unless it may be replaced.
         """
         self._client.connect()
         try:
@@ -130,6 +134,9 @@ class Switch:
                 and running.device_config == self._program.device_config
             )
             if not same:
+                if running is not None and not may_replace:
+                    text = "it runs another program, which stays there (a controller would replace it)"
+                    raise P4RuntimeError("GetForwardingPipelineConfig", Code.FAILED_PRECONDITION, text)
                 if running is not None:
                     self._delete_replication()
                 self._client.set_pipeline(
@@ -187,6 +194,12 @@ class Switch:
     def clear(self, cells: Sequence[Cell]) -> None:
         """Set cells to the state of cells that were never used."""
         self._exchange(Kind.SET, [(cell.slot, cell.version) for cell in cells])
+
+    def send_frames(self, frames: Sequence[tuple[int, bytes]]) -> None:
+        """Let frames leave by ports; the switch confirms none of them."""
+        self._client.send_packets(
+            [self._schema.encode_packet_out(frame, {"egress_port": port, "unused": 0}) for port, frame in frames]
+        )
 
     def count_events(self) -> dict[int, tuple[int, int]]:
         """Return packets and bytes by reason, of ingress and egress together."""
@@ -290,7 +303,10 @@ class Switch:
         self._client.send_packets(packets)
 
     def _take_packet(self, message: Any) -> None:
-        """Pass a packet-in on if it is an answer to a query or a hello; ignore all others."""
+        """Pass a packet-in on if it is an answer to a query, a hello or LLDP; ignore all others."""
+        if message.payload.startswith(LLDP_HEAD):
+            self._on_lldp(message.payload)
+            return
         packet = parse_frame(message.payload)
         if packet is None:
             return

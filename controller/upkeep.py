@@ -37,6 +37,7 @@ from .fabric import Fabric
 from .fleet import Fleet
 from .job import Job
 from .jobs import Former, Jobs
+from .neighbours import Neighbours
 from .plan import Identity, Settings, branches_of, merged, most_in_flight, plan_all, rebuild
 from .refusals import Refusals
 from .switch import Switch
@@ -68,6 +69,7 @@ class Upkeep:
                 for name, switch in self._fabric.switches.items()
             }
         )
+        self._neighbours = Neighbours(list(self._fabric.switches), secrets.token_bytes(32))
         self._loaded = 0
         """How often switches were given their program since all of them were connected last."""
         self._forget()
@@ -80,6 +82,7 @@ class Upkeep:
             device_id=config.device_id,
             election_id=config.election_id,
             on_hello=lambda port, packet: self._events.put(partial(self._take_hello, name, port, packet)),
+            on_lldp=lambda payload: self._events.put(partial(self._take_lldp, name, payload)),
             on_end=lambda error: self._events.put(partial(self._lose_switch, name, switch, error)),
         )
         return switch
@@ -122,6 +125,7 @@ class Upkeep:
                 if handle is not None:
                     handle()
                 # At least every TICK_S: silence is an event, too.
+                self._look_for_links()
                 silent = self._jobs.tick(self._clock())
                 for job, member in silent:
                     log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
@@ -238,6 +242,20 @@ class Upkeep:
             log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
         else:
             log.debug("a hello that nobody waits for, from %s on port %d", packet.source, port)  # a late copy
+
+    def _take_lldp(self, name: str, payload: bytes) -> None:
+        self._neighbours.hear(name, payload, self._clock())
+
+    def _look_for_links(self) -> None:
+        """Let each switch show itself to its neighbours from time to time, and log which links come and go."""
+        now = self._clock()
+        if not self._fabric.is_discovered or not self._neighbours.is_due(now):
+            return
+        for line in self._neighbours.news(now):
+            log.warning("%s", line)
+        for name, connection in self._fleet.connections.items():
+            if connection.is_up:
+                connection.need().send_frames(self._neighbours.frames(name))
 
     # --- the switch, with the lock held -------------------------------------------------------------------------
 

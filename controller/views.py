@@ -12,9 +12,12 @@ from switchsum.protocol.frame import Reason
 
 from .branch import ADMISSION, RESULT_ADDRESS
 from .connection import MemberCounts
+from .fabric import Fabric
 from .job import Job
 from .jobs import Jobs
+from .lldp import End
 from .machines import MemberState
+from .neighbours import FoundLink
 from .plan import Loss, Settings, live_members
 from .slots import Cell
 
@@ -152,3 +155,33 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
             rpc.PortInfo(port=port, members=behind.get(port, []), ingress_loss=loss.ingress, egress_loss=loss.egress)
         )
     return rpc.PortList(ports=infos, ingress_loss=settings.loss.ingress, egress_loss=settings.loss.egress)
+
+
+def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> reports.LinkList:
+    """Describe the links that were found, and which of them the fleet's trees use; else those of its trees."""
+    used = {
+        frozenset((End(switch=name, port=near.ports[far]), End(switch=far, port=fabric.switches[far].ports[name])))
+        for name, near in fabric.switches.items()
+        for far in near.ports
+    }
+    links, faults = found if fabric.is_discovered else ([FoundLink(ends=_pair(ends)) for ends in used], [])
+    missing = used - {frozenset(link.ends) for link in links}
+    lost = [f"the link from {FoundLink(ends=_pair(ends))} is gone, which the tree needs" for ends in missing]
+    return reports.LinkList(
+        links=[
+            reports.LinkInfo(
+                switch=link.ends[0].switch,
+                port=link.ends[0].port,
+                far_switch=link.ends[1].switch,
+                far_port=link.ends[1].port,
+                in_tree=frozenset(link.ends) in used,
+            )
+            for link in sorted(links)
+        ],
+        faults=[*sorted(lost), *faults],
+    )
+
+
+def _pair(ends: frozenset[End]) -> tuple[End, End]:
+    first, second = sorted(ends)
+    return first, second

@@ -46,6 +46,10 @@ class ControllerClient(MemberClient):
         """Describe all ports of which something is known."""
         return self._call("Ports", rpc.Empty(), rpc.PortList)
 
+    def links(self) -> reports.LinkList:
+        """Describe the links between the controller's switches."""
+        return self._call("Links", rpc.Empty(), reports.LinkList)
+
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
         """Set the drop simulator."""
         return self._call("SetLoss", request, rpc.PortList)

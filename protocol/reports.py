@@ -1,4 +1,4 @@
-"""What workers say of themselves to the controller, and it to users: messages of `rpc`."""
+"""What workers and switches say of themselves and their neighbours to the controller: messages of `rpc`."""
 
 from __future__ import annotations
 
@@ -70,3 +70,24 @@ class WorkerList:
     """Workers: every rank of a job, with what it last reported."""
 
     workers: list[WorkerInfo] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkInfo:
+    """A link between two switches, by its ports there."""
+
+    switch: str
+    port: int
+    far_switch: str
+    far_port: int
+    in_tree: bool = False
+    """Whether a tree of the controller goes over it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkList:
+    """The links between a controller's switches."""
+
+    links: list[LinkInfo] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """What was found and does not fit, and links that a tree needs and that are gone, in words."""

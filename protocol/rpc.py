@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
-from .reports import WorkerList, WorkerReport
+from .reports import LinkList, WorkerList, WorkerReport
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -417,6 +417,7 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Slots": (SlotsRequest, SlotList),
     "Statistics": (Empty, Statistics),
     "Ports": (Empty, PortList),
+    "Links": (Empty, LinkList),
     "SetLoss": (LossRequest, PortList),
     "Info": (Empty, ControllerInfo),
 }

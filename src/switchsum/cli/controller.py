@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +15,7 @@ from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
 from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.builds import largest_build
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
@@ -66,9 +68,10 @@ def controller(
     allow_many_descriptors()
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
-    several = None if fleet is None else read_fleet(fleet, switch, build)
+    program = load_program(build)
+    several = None if fleet is None else read_fleet(fleet, switch, program, device_id, election_id)
     config = Config(
-        program=load_program(build),
+        program=program,
         switch_address=several.switches[several.home].p4runtime if several else switch or p4runtime_address(),
         fabric=several,
         address=Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT),
@@ -83,13 +86,26 @@ def controller(
     serve(config, listen, web)
 
 
-def read_fleet(path: Path, switch: str | None, lanes_per_frame: int) -> Fabric:
-    """Read the file of several switches; raises UsageError."""
-    from switchsum.controller import fabric
+def read_fleet(path: Path, switch: str | None, program: Build, device_id: int, election_id: int | None) -> Fabric:
+    """Read the file of several switches, and find their links if it does not name them; raises UsageError.
+
+    Switches may be started after their controller: until they and their links are there, it says what is missing.
+    """
+    from switchsum.controller import discovery
 
     if switch is not None:
         raise UsageError("a controller keeps one --switch or those of a --fleet, not both")
-    return fabric.load(path, lanes_per_frame)
+    told = ""
+    while True:
+        try:
+            return discovery.load(path, program, device_id=device_id, election_id=election_id)
+        except UsageError:
+            raise
+        except LocalError as error:
+            if str(error) != told:
+                told = str(error)
+                logging.getLogger("switchsum.controller").warning("no tree of switches yet: %s", told)
+            time.sleep(1.0)
 
 
 def load_program(lanes_per_frame: int) -> Build:

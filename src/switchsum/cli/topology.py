@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from switchsum.cli.builds import AUTO, LanesOption, read_lanes
 from switchsum.cli.output import JsonOption, print_json
-from switchsum.protocol.errors import UsageError
+from switchsum.launch.waiting import waiting_for
+from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
     from switchsum.controller.topology import Network
@@ -58,6 +60,44 @@ def show(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption 
     from switchsum.cli.draw import topology_text
 
     typer.echo(topology_text(network))
+
+
+@app.command()
+def discover(
+    fleet: Annotated[
+        Path, typer.Option(help="JSON file of the switches and the addresses of their P4Runtime servers.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the topology into this file.")
+    ] = None,
+    lanes: LanesOption = AUTO,
+    mbit: MbitOption = 1000.0,
+    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Find which port of which switch leads to which, by LLDP; the exit code is 1 if anything does not fit.
+
+    The switches have no controller meanwhile; one that runs finds the links by itself: switchsum link list.
+    """
+    from switchsum.cli.controller import load_program
+    from switchsum.controller import discovery
+    from switchsum.controller.neighbours import to_yaml
+    from switchsum.protocol.builds import largest_build
+
+    given = discovery.read_fleet(fleet)
+    with waiting_for("LLDP frames"):
+        found = discovery.discover(given, load_program(read_lanes(lanes) or largest_build(1500)), device_id=device_id)
+    if output is not None:
+        try:
+            output.write_text(to_yaml(given, found.links, mbit), encoding="utf-8")
+        except OSError as error:
+            raise LocalError(f"{output} cannot be written: {error.strerror}") from error
+    if as_json:
+        print_json({"links": [[asdict(end) for end in link.ends] for link in found.links], "faults": found.faults})
+    else:
+        typer.echo("\n".join([*map(str, found.links), *found.faults]) or "no links")
+    if found.faults:
+        raise typer.Exit(1)
 
 
 def is_shape(source: str) -> bool:

@@ -1,0 +1,131 @@
+"""Finds how the switches of a fleet are connected, before they have a controller: it connects, asks, and lets go."""
+
+from __future__ import annotations
+
+import json
+import queue
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from switchsum.protocol.errors import LocalError, RemoteError, UsageError
+
+from . import fabric
+from .entries import Change, SwitchState, Write
+from .neighbours import FoundLink, Neighbours, is_bare, with_tree
+from .plan import lldp_entry
+from .switch import Build, Switch
+
+REPEAT_S: Final = 0.5
+"""Pause between two rounds of frames."""
+QUIET_S: Final = 1.5
+"""No more links are waited for when none has come for so long."""
+KEY_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found of a fleet."""
+
+    given: Mapping[str, Any]
+    """The file of switches and addresses."""
+    links: tuple[FoundLink, ...]
+    faults: tuple[str, ...]
+    """What does not fit, a line for each thing: switches that cannot be asked, and cables that are no links."""
+
+
+def read_fleet(path: Path) -> dict[str, Any]:
+    """Read the switches and addresses of a fleet's file, whatever it says of trees; raises UsageError."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+        switches = given["switches"]
+        # Each by itself has to be right: as long as no tree is known, nothing connects them.
+        for name, one in switches.items():
+            bare = {key: one[key] for key in one if key in ("p4runtime", "stations")}
+            fabric.parse(json.dumps({"switches": {name: bare}}), 0)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f'{path} is no {{"switches": {{NAME: {{"p4runtime": ADDRESS}}}}}}: {error}') from error
+    return dict(given)
+
+
+def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False, **options: Any) -> Found:
+    """Connect to all switches, find their links, and let them go; a switch that cannot be asked is a fault.
+
+    A switch that runs another program keeps it unless `may_load`.
+    """
+    heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+    faults: list[str] = []
+    with ExitStack() as stack:
+        switches = {}
+        for name, one in given["switches"].items():
+            on_lldp = partial(_note, heard, name)
+            switch = Switch(program, one["p4runtime"], on_lldp=on_lldp, **options)
+            try:
+                switch.connect(may_replace=may_load)
+                stack.callback(switch.close)
+                _open_way(switch)
+            except RemoteError as error:
+                faults.append(f"{name} at {one['p4runtime']}: {error}")
+            else:
+                switches[name] = switch
+        links, wrong = _listen(switches, heard)
+    return Found(given=given, links=tuple(links), faults=(*faults, *wrong))
+
+
+def _note(heard: queue.SimpleQueue[tuple[str, bytes]], name: str, payload: bytes) -> None:
+    heard.put((name, payload))
+
+
+def _open_way(switch: Switch) -> None:
+    """Give a switch the entry that brings LLDP frames to its controller, unless it has it."""
+    entry = lldp_entry()
+    if not SwitchState.of(switch.read_state().entries.values()).has(entry):
+        switch.write([[Write(change=Change.INSERT, item=entry)]])
+
+
+def _listen(
+    switches: Mapping[str, Switch], heard: queue.SimpleQueue[tuple[str, bytes]]
+) -> tuple[list[FoundLink], list[str]]:
+    """Send from all ports until nothing new is heard for a while; return links and faults."""
+    neighbours = Neighbours(list(switches), secrets.token_bytes(KEY_BYTES))
+    found, changed_s = neighbours.look(0.0), time.monotonic()
+    while switches and (now := time.monotonic()) - changed_s < QUIET_S:
+        if neighbours.is_due(now, REPEAT_S):
+            for name, switch in switches.items():
+                switch.send_frames(neighbours.frames(name))
+        try:
+            name, payload = heard.get(timeout=REPEAT_S / 5)
+        except queue.Empty:
+            continue
+        neighbours.hear(name, payload, now)
+        if (latest := neighbours.look(now)) != found:
+            found, changed_s = latest, now
+    return found
+
+
+def load(path: Path, program: Build, **options: Any) -> fabric.Fabric:
+    """Read a fleet's file; where it is bare, the switches get the program and the tree follows from their links.
+
+    Raises UsageError for the file, and LocalError as long as links or switches are not as a tree needs them.
+    """
+    try:
+        is_undetermined = is_bare(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        is_undetermined = False  # `fabric.load` says what is wrong
+    if not is_undetermined:
+        return fabric.load(path, program.lanes_per_frame)
+    given = read_fleet(path)
+    found = discover(given, program, may_load=True, **options)
+    if found.faults:
+        raise LocalError("; ".join(found.faults))
+    complete = fabric.parse(json.dumps(with_tree(given, found.links)), program.lanes_per_frame)
+    return replace(complete, is_discovered=True)
