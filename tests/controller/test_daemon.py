@@ -506,12 +506,17 @@ def test_the_second_controller_of_a_switch_waits_for_the_first_to_go(
 ) -> None:
     first = start()
     create(first)
+    workers = join_all(first, switch)
+    number = admit(workers).first_number
     second = RunningController(switch.address, f"unix:{tmp_path}/second")
     try:
         assert not second.connected.wait(1.0)
         create(first, "b")
+        assert sum_of_round(workers, number) == [3, 3]
         first.stop()
         assert second.connected.wait(LONG_S)
+        assert all(second.client.heartbeat(worker.request).lost == [] for worker in workers)
+        assert sum_of_round(workers, number + 1) == [3, 3]
         assert [job.job for job in second.client.list_jobs().jobs] == ["a", "b"]
     finally:
         second.stop()

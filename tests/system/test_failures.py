@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,35 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
+def known(client: ControllerClient) -> dict[str, object]:
+    """Return all that commands show of a controller and that does not change while its jobs run."""
+    jobs = [
+        replace(job, members=[replace(member, last_heartbeat_s=0.0) for member in job.members])
+        for job in client.list_jobs().jobs
+    ]
+    statistics = client.statistics()
+    return {
+        "jobs": sorted(jobs, key=lambda job: job.number),
+        "ports": client.ports(),
+        "links": client.links(),
+        "controller": client.info(),
+        "ranks": [(member.job, member.rank) for member in statistics.members],
+        "slots": [(cell.slot, cell.version, cell.job) for cell in client.slots(rpc.SlotsRequest(limit=1 << 10)).slots],
+        "workers": [(one.rank, one.host, one.link) for one in client.workers(rpc.JobRequest(job=JOB)).workers],
+    }
+
+
+def set_up_more(client: ControllerClient) -> None:
+    """Give a controller more than the job that runs: settings, a job that was resized, numbers of removed jobs."""
+    client.set_loss(rpc.LossRequest(port=99, ingress=0.25, egress=0.5))
+    client.create_job(rpc.CreateJobRequest(job="removed", workers=2, slots=3))
+    client.create_job(rpc.CreateJobRequest(job="waiting", workers=3, slots=5, timeout_s=77.5))
+    client.resize_job(rpc.ResizeJobRequest(job="waiting", workers=4))
+    client.create_job(rpc.CreateJobRequest(job="last", workers=2, slots=2))
+    client.remove_job(rpc.RemoveJobRequest(job="removed"))
+    client.remove_job(rpc.RemoveJobRequest(job="last"))
+
+
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
 def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
     stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
@@ -50,12 +80,19 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
     parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
     _, first, workers = parts.start("endless.py", timeout_s=timeout_s, REST_S="0.05")
     epoch = parts.show().epoch
+    parts.ask(set_up_more)
+    assert eventually(lambda: all(host for _, host, _ in parts.ask(known)["workers"]))  # type: ignore[attr-defined]
+    before = parts.ask(known)
 
     first.kill()
     time.sleep(timeout_s + 1)
     assert [worker.poll() for worker in workers] == [None] * SIZE
     parts.controller()
     parts.await_progress()
+    # Nothing is lost that a user has seen: what members say of themselves comes with the next heartbeats.
+    assert eventually(lambda: parts.ask(known) == before), (parts.ask(known), before)
+    newest = parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job="new", workers=1, slots=1)))
+    assert newest.number > max(job.number for job in before["jobs"]) + 1  # type: ignore[attr-defined]
     time.sleep(timeout_s + 1)
     job = parts.show()
     assert (job.state, job.epoch) == ("running", epoch)
