@@ -101,9 +101,9 @@ def test_what_is_made_from_the_table_is_current(name: str) -> None:
     assert made[ROOT / name] == (ROOT / name).read_text(), "python tools/frame_tables.py"
 
 
-def test_the_page_names_every_kind_and_flag() -> None:
+def test_the_page_names_every_kind_flag_and_reason() -> None:
     page = (ROOT / "docs" / "wire.md").read_text()
-    for member in (*Kind, *Flag):
+    for member in (*Kind, *Flag, *Reason):
         assert re.search(rf"\| (?:.*, )?{int(member)} {str(member.name).lower()}\b", page), member
 
 
