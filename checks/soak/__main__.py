@@ -24,8 +24,6 @@ from switchsum.protocol import rpc
 from switchsum.protocol.errors import SwitchLost
 
 SLOTS: Final = 128
-TIMEOUT_S: Final = 10.0
-"""Of the jobs: how long a member may be silent."""
 KILLS: Final = 0.15
 """Share of the jobs in which a worker is killed."""
 LATEST_KILL_S: Final = 5.0
@@ -62,10 +60,11 @@ class Running:
 class Soak:
     """Keeps jobs coming and going."""
 
-    def __init__(self, world: World, client: ControllerClient, *, workers: int, seed: int) -> None:
+    def __init__(self, world: World, client: ControllerClient, *, workers: int, seed: int, timeout_s: float) -> None:
         self._world = world
         self._client = client
         self._dice = random.Random(seed)
+        self._timeout_s = timeout_s
         self._starting = [world.place(index) for index in range(workers)]
         self._free: list[Place] = []
         self._running: dict[str, Running] = {}
@@ -126,8 +125,9 @@ class Soak:
             job.kill_at_s = job.began_s + self._dice.uniform(0, LATEST_KILL_S)
         slots = self._dice.choice((FEW_SLOTS, SLOTS))
         most = FEW_BLOCKS if slots == FEW_SLOTS else MOST_BLOCKS
+        request = rpc.CreateJobRequest(job=job.name, workers=size, slots=slots, timeout_s=self._timeout_s)
         try:
-            self._client.create_job(rpc.CreateJobRequest(job=job.name, workers=size, slots=slots, timeout_s=TIMEOUT_S))
+            self._client.create_job(request)
         except SwitchLost:  # one that was killed is not back yet
             self._free += places
             return
@@ -222,13 +222,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--leaves", type=int, default=0, help="over a tree of so many leaves, which are killed, too")
     parser.add_argument("--pause", type=float, default=10.0, help="seconds from one death of a switch to the next")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=10.0,
+        help="of jobs, in seconds: more where a switch starts slowly",
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="switchsum-soak-") as scratch, Children() as children:
         tree = TreeWorld(children, Path(scratch), options.leaves) if options.leaves else None
         world = tree or World(children, Path(scratch))
         with ControllerClient(world.controller) as client:
             client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
-            soak = Soak(world, client, workers=options.workers, seed=options.seed)
+            soak = Soak(world, client, workers=options.workers, seed=options.seed, timeout_s=options.timeout)
             _run(soak, options.seconds, options.frames, Deaths(tree, options.seed, options.pause) if tree else None)
             soak.finish()
             lost = sum(c.packets for c in client.statistics().counters if c.reason.startswith("lost"))

@@ -177,8 +177,9 @@ class Membership:
     def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
         if not reply.hello_seen:
             return SwitchLost(self._no_hello(timeout_s))
-        names = ", ".join(map(str, reply.missing)) or "nobody"
-        text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: rank {names} missing"
+        ranks = ("rank " if len(reply.missing) == 1 else "ranks ") + ", ".join(map(str, reply.missing))
+        why = f"{ranks} missing" if reply.missing else "all ranks have come, and a switch is not yet set up for them"
+        text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: {why}"
         return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing)
 
     def _no_hello(self, silent_s: float) -> str:

@@ -248,11 +248,14 @@ def test_a_controller_that_talks_nonsense_is_reported(controller: FakeController
 
 
 def test_ranks_that_do_not_come_are_named(controller: FakeController, transport: LocalTransport) -> None:
-    controller.answers["Ready"] = lambda _: rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2, 3])
+    replies = {"ranks 2, 3 missing": (2, 3), ": rank 2 missing": (2,), "all ranks have come, and a switch is not": ()}
     membership = join(controller)
-    with pytest.raises(CollectiveTimeout, match="rank 2, 3 missing") as caught:
-        membership.admit(transport, 0.3)
-    assert caught.value.missing == (2, 3)
+    for text, missing in replies.items():
+        reply = rpc.ReadyReply(admitted=False, hello_seen=True, missing=list(missing))
+        controller.answers["Ready"] = lambda _, reply=reply: reply
+        with pytest.raises(CollectiveTimeout, match=text) as caught:
+            membership.admit(transport, 0.1)
+        assert caught.value.missing == missing
     membership.leave()
 
 
