@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from switchsum.host.engine.state import Count, Outstanding
+from switchsum.protocol.frame import AT, LOWER_BYTES, Flag
+from switchsum.protocol.wire import parse_frame, udp_checksum
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 
@@ -65,3 +67,38 @@ def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
     assert (counts[Count.FRAMES_SENT], counts[Count.BYTES_SENT]) == (len(sent), sum(sent))
     assert counts[Count.PROBES] + counts[Count.OVERTAKEN] > 0
     assert len(set(sent)) > 1  # some frames have lanes, and others none
+
+
+def test_a_repeat_is_what_was_packed_but_for_flags_and_checksum() -> None:
+    bad = Impairment(loss=0.3)
+    config = ClusterConfig(workers=2, window_slots=2, checksum=True)
+    cluster = Cluster(config, links=LinkConditions(up=bad, down=bad), seed=3)
+    sent: list[bytes] = []
+    send = cluster.network.send
+
+    def note(port: int, frame: bytes) -> None:
+        if port == cluster.workers[0].port:
+            sent.append(frame)
+        send(port, frame)
+
+    cluster.network.send = note  # type: ignore[method-assign]
+    cluster.allreduce([np.ones(40 * config.lanes_per_frame, np.float32) for _ in range(2)])
+    packed: dict[tuple[int, int], bytes] = {}
+    repeats = []
+    for frame in sent:
+        packet = parse_frame(frame)
+        assert packet is not None
+        slot, number, flags = packet.header.slot, packet.header.number, packet.header.flags
+        assert frame[LOWER_BYTES - 2 : LOWER_BYTES] == udp_checksum(frame).to_bytes(2), "the switch drops it as broken"
+        first = packed.setdefault((slot, number), frame)
+        if first is frame:
+            assert not flags & (Flag.REPEAT | Flag.RECALL)
+            continue
+        is_over = (slot, number + 1) in packed
+        assert flags & (Flag.REPEAT | Flag.RECALL) == (Flag.REPEAT | Flag.RECALL if is_over else Flag.REPEAT)
+        repeats.append(is_over)
+        plain = bytearray(frame)
+        plain[LOWER_BYTES - 2 : LOWER_BYTES] = first[LOWER_BYTES - 2 : LOWER_BYTES]
+        plain[AT.flags] = first[AT.flags]
+        assert plain == first
+    assert set(repeats) == {True, False}

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.engine.rules import RULES, Event
-from switchsum.host.engine.state import Count, Failure, Outstanding, Phase
+from switchsum.host.engine.state import NEVER, Count, Failure, Outstanding, Phase
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
@@ -187,11 +187,18 @@ def test_row_free(phase: Phase) -> None:
 
 def test_contributed() -> None:
     bench = Bench(Phase.IDLE)
-    bench.engine.restarted(bench.now)
-    assert bench.outstanding == Outstanding.UNANSWERED
+    for _ in range(2):
+        bench.engine.restarted(bench.now)
+        assert bench.outstanding == Outstanding.UNANSWERED
     bench.cluster.submit(0, bench.values())
     assert bench.outstanding == Outstanding.NOTHING
     assert not bench.engine.awaits_switch
+    bench = Bench(Phase.IDLE)
+    bench.engine.restarted(bench.now)
+    bench.feed(bench.frame(age=1))
+    assert bench.engine.is_due(np.inf)
+    bench.cluster.submit(0, bench.values())
+    assert not bench.engine.is_due(np.inf), "a worker without anything outstanding goes on to repeat it"
 
 
 def test_overtaken() -> None:
@@ -222,6 +229,28 @@ def test_timed_out() -> None:
     assert bench.count(Count.PROBES) == 1
     assert bench.count(Count.FRAMES_SENT) == sent + 1
     assert bench.count(Count.RECALLED) == 0
+    bench = Bench(Phase.IDLE)
+    bench.cluster.clock.advance_to(bench.now + 10)
+    bench.cluster.submit(0, bench.values())
+    assert bench.engine.wake_at > bench.now, "a pause before an operation counts as the switch's silence"
+
+
+def test_time_outs_double_up_to_the_longest() -> None:
+    bench = Bench(Phase.WAITING)
+    core = np.asarray(bench.engine._state.core)[0]
+    now = bench.engine.wake_at
+    assert now - core["moved_at"] == pytest.approx(core["timeout_s"])
+    for doublings in range(1, 10):
+        bench.engine.poll(now)
+        after, now = now, bench.engine.wake_at
+        assert now - after == pytest.approx(min(core["timeout_s"] * min(2**doublings, 64), core["timeout_max_s"]))
+
+
+def test_a_slot_that_does_not_wait_is_not_looked_at_by_loss_recovery() -> None:
+    """Else it is taken for the oldest one that waits, and others never have their turn."""
+    for phase in PHASES:
+        waits = Bench(phase).engine._state.unanswered[0] != NEVER
+        assert waits == (phase is Phase.WAITING)
 
 
 def test_repeated() -> None:
@@ -237,7 +266,9 @@ def test_repeated() -> None:
 @pytest.mark.parametrize("phase", PHASES)
 def test_restarted(phase: Phase) -> None:
     bench = Bench(phase)
+    bench.feed(bench.frame(kind=Kind.HELD, flags=0, bitmap=2))
     bench.engine.restarted(bench.now)
+    assert not bench.slot["held"], "what the switch held is lost, and the worker goes on to ask less and less often"
     assert bench.outstanding == Outstanding.UNANSWERED
     assert bench.count(Count.PROBES) == (phase is Phase.WAITING)
     assert bench.phase == phase
@@ -259,3 +290,19 @@ def test_resend_due(phase: Phase) -> None:
         bench.engine.consumed(bench.count(Count.FRAMES_SENT))
     bench.engine.poll(bench.now)
     assert bench.count(Count.RECALLED) == 1
+
+
+def test_a_second_restart_is_told_of_at_once() -> None:
+    bench = Bench(Phase.IDLE)
+    bench.engine.restarted(bench.now)
+    bench.feed(bench.frame(age=1))
+    for _ in range(10):
+        now = bench.engine.wake_at
+        bench.engine.poll(now)
+        bench.engine.sent(len(bench.engine.outgoing()[0]))
+        bench.engine.consumed(bench.count(Count.FRAMES_SENT))
+    assert bench.engine.wake_at > now + 0.4  # answers make the pauses longer and longer
+    repeated = bench.count(Count.RECALLED)
+    bench.engine.restarted(now)
+    bench.engine.poll(now)
+    assert bench.count(Count.RECALLED) == repeated + 1, "who has lost a round again is told when the long pause ends"
