@@ -56,7 +56,7 @@ def done(digest: int) -> dict[str, Any]:
 
 def test_a_worker_killed_just_after_its_report_does_not_end_its_job_before_the_others_have_told() -> None:
     world = FakeWorld()
-    soak = Soak(world, FakeClient(), workers=5, seed=1)  # type: ignore[arg-type]
+    soak = Soak(world, FakeClient(), workers=5, seed=1, timeout_s=10.0)  # type: ignore[arg-type]
     for place in list(soak._starting):
         world.reports.put((place, {"outcome": "ready"}))
         soak._listen(0)

@@ -247,15 +247,19 @@ def test_a_controller_that_talks_nonsense_is_reported(controller: FakeController
         join(controller)
 
 
-def test_ranks_that_do_not_come_are_named(controller: FakeController, transport: LocalTransport) -> None:
-    replies = {"ranks 2, 3 missing": (2, 3), ": rank 2 missing": (2,), "all ranks have come, and a switch is not": ()}
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [("ranks 2, 3 missing", (2, 3)), (": rank 2 missing", (2,)), ("all ranks have come, and a switch is not yet", ())],
+)
+def test_ranks_that_do_not_come_are_named(
+    controller: FakeController, transport: LocalTransport, text: str, missing: tuple[int, ...]
+) -> None:
+    reply = rpc.ReadyReply(admitted=False, hello_seen=True, missing=list(missing))
+    controller.answers["Ready"] = lambda _: reply
     membership = join(controller)
-    for text, missing in replies.items():
-        reply = rpc.ReadyReply(admitted=False, hello_seen=True, missing=list(missing))
-        controller.answers["Ready"] = lambda _, reply=reply: reply
-        with pytest.raises(CollectiveTimeout, match=text) as caught:
-            membership.admit(transport, 0.1)
-        assert caught.value.missing == missing
+    with pytest.raises(CollectiveTimeout, match=text) as caught:
+        membership.admit(transport, 0.1)
+    assert caught.value.missing == missing
     membership.leave()
 
 
