@@ -169,6 +169,22 @@ def test_a_switch_that_is_not_there_is_one_line(run: Run) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("switch", "ranks"), [*over(SHM, 1), *over(VETH, 1)])
+def test_another_terminal_finds_the_job_without_an_address(
+    run: Run, switch: list[str], ranks: int, tmp_path: Path
+) -> None:
+    """The command is one of the job's user, without the worker's environment; veth's job is in a namespace."""
+    look = "; ".join(f"{sys.executable} -m switchsum {command}" for command in ("explain", "job list", "stats"))
+    worker = f"for i in $(seq 300); do [ -e {tmp_path}/sockets/run-* ] && break; sleep 0.1; done; {look}"
+    command = ["env", "-u", "SWITCHSUM_CONTROLLER", "-u", "SWITCHSUM_JOB", "sh", "-ec", worker]
+    done = run(
+        "-n", str(ranks), *switch, command=command, environment={"SWITCHSUM_RUNTIME_DIR": str(tmp_path / "sockets")}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "rank 0" in done.stdout, "explain says who has not joined"
+    assert not list((tmp_path / "sockets").glob("run-*"))
+
+
 @pytest.mark.parametrize(
     ("links", "asked", "lanes"),
     [

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, repeat
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
-from switchsum.protocol.errors import UnknownJob
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
+from switchsum.protocol.errors import UnknownJob, UsageError
 from switchsum.view import explain as view
 from switchsum.view.facts import gather
 
@@ -18,14 +18,23 @@ if TYPE_CHECKING:
 
 
 def explain(
-    job: Annotated[str, typer.Argument(help="The job.")],
+    job: Annotated[str | None, typer.Argument(help="The job; not needed where there is one.")] = None,
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say why a job is slow or hangs: who waits for whom, which link loses, which ranks are missing, what to do."""
-    with connect(controller) as client:
-        repeat(lambda: _explain(client, job, as_json=as_json), watch)
+    with connect_to_look(controller) as client:
+        name = job or _only_job(client)
+        repeat(lambda: _explain(client, name, as_json=as_json), watch)
+
+
+def _only_job(client: ControllerClient) -> str:
+    """Return the name of a controller's only job; raises UsageError where it has none or several."""
+    names = [found.job for found in client.list_jobs().jobs]
+    if len(names) != 1:
+        raise UsageError(f"say which job: there are {', '.join(names)}" if names else "there is no job to explain")
+    return names[0]
 
 
 def _explain(client: ControllerClient, job: str, *, as_json: bool) -> None:

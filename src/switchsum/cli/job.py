@@ -10,7 +10,7 @@ import typer
 
 from switchsum.cli.builds import AUTO, SlotsOption, read_slots
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
-from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, persist
+from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, connect_to_look, persist
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
@@ -49,7 +49,7 @@ def list_jobs(
     controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
 ) -> None:
     """List all jobs."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         repeat(lambda: _print_jobs(client.list_jobs().jobs, as_json=as_json), watch)
 
 
@@ -61,7 +61,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a job and its members."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         repeat(lambda: _show(client.show_job(rpc.JobRequest(job=name)), as_json=as_json), watch)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 
 if TYPE_CHECKING:
     from switchsum.native.controller_client import ControllerClient
@@ -26,7 +26,7 @@ def list_links(
     controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
 ) -> None:
     """List the links between a controller's switches, and what is wrong with them; exit code 1 if anything is."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         found = 0
 
         def show() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, print_records, repeat
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, connect_to_look
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import NO_BLOCK, Flag
@@ -25,7 +25,7 @@ def slots(
     as_json: JsonOption = False,
 ) -> None:
     """Read slots out of the switch: round, contributors and flags of both versions of each that was ever used."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         repeat(lambda: _show_slots(client, job, limit, as_json=as_json), watch)
 
 
@@ -61,7 +61,7 @@ def stats(
     as_json: JsonOption = False,
 ) -> None:
     """Read the switch's counters: for each reason that it treats a packet specially for, and for each rank."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         repeat(lambda: _show_stats(client, everything=everything, ranks_only=ranks_only, as_json=as_json), watch)
 
 
@@ -77,7 +77,7 @@ def _show_stats(client: ControllerClient, *, everything: bool, ranks_only: bool,
 
 def ports(controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False) -> None:
     """List the switch's ports: the members behind each, and its simulated loss."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         repeat(lambda: _print_ports(client.ports(), as_json=as_json), watch)
 
 

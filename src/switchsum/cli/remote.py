@@ -81,6 +81,16 @@ def connect(controller: str) -> ControllerClient:
     return ToldClient(controller)
 
 
+def connect_to_look(controller: str) -> ControllerClient:
+    """Return a client for a command that changes nothing: of the controller given, or of the one to ask.
+
+    Raises UsageError where there are several to choose from.
+    """
+    from switchsum.launch.runs import controller_to_ask
+
+    return connect(controller or controller_to_ask())
+
+
 def address_of(controller: str) -> str:
     """Return the address of a controller: the given one, or else that of this user's; raises LocalError."""
     return controller or controller_address()

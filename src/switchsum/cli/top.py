@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from switchsum.cli.output import JsonOption, print_json, print_records, records_table
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UnknownJob
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
@@ -31,7 +31,7 @@ def top(
 ) -> None:
     """Show what every rank of every job does, live; --once or --json for scripts."""
     interval = max(LEAST_INTERVAL_S, interval)
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         before: Seen = {}
         rows = look(client, job, before)
         if once or as_json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, repeat
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.cli.topology import MbitOption, SourceArgument, read
 from switchsum.launch.waiting import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
@@ -71,7 +71,7 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Draw the tree over which a job is added: the ranks at each switch, and how many contributions it took."""
-    with connect(controller) as client:
+    with connect_to_look(controller) as client:
         repeat(lambda: _show(client, job, as_json=as_json), watch)
 
 

@@ -1,0 +1,73 @@
+"""Where commands in another terminal find the controllers of `switchsum run`.
+
+Such a controller listens in a folder of its own, which is gone with the job.  While it runs, a symbolic link in the
+directory of this user's sockets leads there: run-PID, with the number of the process that started the job.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from switchsum.native.sockets import UNIX, controller_address, is_listening, path_of, runtime_directory
+from switchsum.protocol.errors import LocalError, UsageError
+
+PREFIX: Final = "run-"
+
+
+def place() -> Path | None:
+    """Return the path of this process's link; None where no directory can be trusted: then nobody finds the job.
+
+    A process that enters a user namespace asks before: in there it is root, whose directory is another one.
+    """
+    try:
+        return runtime_directory() / f"{PREFIX}{os.getpid()}"
+    except LocalError:
+        return None
+
+
+@contextmanager
+def findable(link: Path | None, controller: str) -> Iterator[None]:
+    """Let this user's commands find a controller, at the address of a Unix socket, while the block runs."""
+    target = path_of(controller)
+    if link is None or target is None:
+        yield
+        return
+    with suppress(OSError):  # a full disk is no reason not to train
+        link.unlink(missing_ok=True)  # of a process that was killed, and whose number this one got
+        link.symlink_to(target)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            link.unlink(missing_ok=True)
+
+
+def controller_to_ask() -> str:
+    """Return this user's controller, or else that of the only `switchsum run` there is.
+
+    Raises UsageError where there are several, and LocalError where no directory can be trusted.
+    """
+    own = controller_address()
+    if is_listening(own):
+        return own
+    found = _running()
+    if len(found) > 1:
+        listed = ", ".join(f"--controller {address}" for address in found)
+        raise UsageError(f"{len(found)} jobs of `switchsum run` are here: say which one, {listed}")
+    return found[0] if found else own
+
+
+def _running() -> list[str]:
+    """Return the addresses of the jobs' controllers; links that runs left behind which were killed are removed."""
+    found = []
+    for link in sorted(runtime_directory().glob(f"{PREFIX}*")):
+        if is_listening(f"{UNIX}{link}"):
+            found.append(f"{UNIX}{link}")
+        elif not link.exists():
+            with suppress(OSError):
+                link.unlink()
+    return found
