@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import typer.main
+from rich.console import Console
 
 from switchsum.cli import app
+from switchsum.cli.output import records_table
 from switchsum.controller.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
@@ -90,3 +92,14 @@ def test_state_machines_are_drawn_as_they_are(
     }
     assert [row[0] for row in body] == list(states)
     assert drawn == transitions
+
+
+def test_a_table_of_jobs_cuts_no_word_in_a_terminal_of_80_columns() -> None:
+    job = {
+        "job": "digits", "number": 1, "epoch": 27193, "state": "waiting", "workers": 2, "members": "2 expected",
+        "slots": "0 to 255 (auto)", "in_flight": "-", "lanes_per_frame": 256,
+    }  # fmt: skip
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(records_table("jobs", [job]))
+    assert {"digits", "waiting", "expected", "workers", "members", "(auto)"} <= set(shown.get().split())

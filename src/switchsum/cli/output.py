@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -21,6 +22,8 @@ from switchsum.protocol.errors import UsageError
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 LOG_TIME: Final = "%Y-%m-%d %H:%M:%S"
+LONGEST_WORD: Final = 14
+"""Longer ones, as addresses and types are, are broken where room is short."""
 LEAST_WATCH_S: Final = 0.1
 """Reading slots and counters keeps the switch busy."""
 
@@ -45,10 +48,18 @@ def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | s
     """Return a table with one row for each record; a line of text where there are none."""
     if not records:
         return f"{escape(title)}: none"
-    table = Table(title=escape(title), title_justify="left")
+    # Without lines between columns, and none narrower than its longest word, the widest of them fits 80 columns.
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
     for column in records[0]:
         numeric = all(isinstance(record[column], int | float) for record in records)
-        table.add_column(column.replace("_", " "), justify="right" if numeric else "left", overflow="fold")
+        texts = column.replace("_", " "), *(str(record[column]) for record in records)
+        longest = max(len(word) for text in texts for word in text.split() or [""])
+        table.add_column(
+            column.replace("_", " "),
+            justify="right" if numeric else "left",
+            overflow="fold",
+            min_width=min(longest, LONGEST_WORD),
+        )
     for record in records:
         table.add_row(*(escape(str(value)) for value in record.values()))
     return table
