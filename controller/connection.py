@@ -68,6 +68,11 @@ class SwitchConnection:
         """Whether the switch is connected."""
         return self._switch is not None
 
+    @property
+    def trouble(self) -> str:
+        """What went wrong last; nothing while the switch has all that it should have."""
+        return "" if self.is_settled else self._trouble
+
     def open(self) -> tuple[Switch, bool]:
         """Connect to the switch; return it, and whether the program had to be loaded.  Raises P4RuntimeError."""
         switch = self._make_switch()

@@ -110,6 +110,11 @@ class Controller(MemberCalls):
         with self._changed:
             return views.link_list(self._fabric, self._neighbours.look(self._clock()))
 
+    def switches(self, _: rpc.Empty) -> reports.SwitchList:
+        """Describe the switches, also those that are away."""
+        with self._changed:
+            return views.switch_list(self._fleet.connections)
+
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
         """Set the drop simulator at one port, or at all."""
         for probability in (request.ingress, request.egress):

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.protocol.errors import LocalError, RemoteError, UsageError
+from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
 from . import fabric
 from .entries import Change, SwitchState, Write
@@ -73,8 +74,9 @@ def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False
                 switch.connect(may_replace=may_load)
                 stack.callback(switch.close)
                 _open_way(switch)
-            except RemoteError as error:
-                faults.append(f"{name} at {one['p4runtime']}: {error}")
+            except P4RuntimeError as error:
+                reason = error.message.rpartition(": ")[2] if error.code is Code.UNAVAILABLE else error.message
+                faults.append(f"{name} at {one['p4runtime']}: {reason}")
             else:
                 switches[name] = switch
         links, wrong = _listen(switches, heard)

@@ -11,7 +11,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Reason
 
 from .branch import ADMISSION, RESULT_ADDRESS
-from .connection import MemberCounts
+from .connection import MemberCounts, SwitchConnection
 from .fabric import Fabric
 from .job import Job
 from .jobs import Jobs
@@ -179,6 +179,23 @@ def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> repor
             for link in sorted(links)
         ],
         faults=[*sorted(lost), *faults],
+    )
+
+
+def switch_list(connections: Mapping[str, SwitchConnection]) -> reports.SwitchList:
+    """Describe switches, and what is on them."""
+    return reports.SwitchList(
+        switches=[
+            reports.SwitchInfo(
+                switch=name,
+                p4runtime=one.address,
+                state="away" if not one.is_up else "settled" if one.is_settled else "unsettled",
+                entries=len(one.current.entries) if one.is_up else 0,
+                groups=len(one.current.groups) if one.is_up else 0,
+                trouble=one.trouble,
+            )
+            for name, one in connections.items()
+        ]
     )
 
 

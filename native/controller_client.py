@@ -50,6 +50,10 @@ class ControllerClient(MemberClient):
         """Describe the links between the controller's switches."""
         return self._call("Links", rpc.Empty(), reports.LinkList)
 
+    def switches(self) -> reports.SwitchList:
+        """Describe the controller's switches."""
+        return self._call("Switches", rpc.Empty(), reports.SwitchList)
+
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
         """Set the drop simulator."""
         return self._call("SetLoss", request, rpc.PortList)

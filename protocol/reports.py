@@ -91,3 +91,27 @@ class LinkList:
     links: list[LinkInfo] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """What was found and does not fit, and links that a tree needs and that are gone, in words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchInfo:
+    """One switch of a controller; a single one has no name."""
+
+    switch: str
+    p4runtime: str
+    """Address of its P4Runtime server."""
+    state: str
+    """`settled` (it has all entries that it should have), `unsettled`, or `away`."""
+    entries: int = 0
+    """Table entries that the controller knows there."""
+    groups: int = 0
+    """Multicast groups likewise."""
+    trouble: str = ""
+    """What went wrong last, while it is not settled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchList:
+    """All switches of a controller, the root of its first tree first."""
+
+    switches: list[SwitchInfo] = field(default_factory=list)

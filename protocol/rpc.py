@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
-from .reports import LinkList, WorkerList, WorkerReport
+from .reports import LinkList, SwitchList, WorkerList, WorkerReport
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -418,6 +418,7 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Statistics": (Empty, Statistics),
     "Ports": (Empty, PortList),
     "Links": (Empty, LinkList),
+    "Switches": (Empty, SwitchList),
     "SetLoss": (LossRequest, PortList),
     "Info": (Empty, ControllerInfo),
 }

@@ -49,7 +49,18 @@ def test_every_command_and_option_is_on_the_page() -> None:
 
 def test_what_shows_the_controllers_state_can_be_watched_and_read_by_programs() -> None:
     found = dict(commands(typer.main.get_command(app), "switchsum"))
-    shows = "job list", "job show", "tree show", "link list", "slots", "stats", "ports", "explain"
+    shows = (
+        "job list",
+        "job show",
+        "tree list",
+        "tree show",
+        "link list",
+        "fleet list",
+        "slots",
+        "stats",
+        "ports",
+        "explain",
+    )
     for name in shows:
         options = {option for parameter in found[f"switchsum {name}"].params for option in parameter.opts}
         assert {"--watch", "--json", "--controller"} <= options, name

@@ -106,6 +106,20 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
             (*("middle", 2, "right", 3), True),
         ]
         assert found.faults == []
+        at = ["--controller", f"unix:{tmp_path}/controller", "--json"]
+        [tree] = json.loads(CliRunner().invoke(app, ["tree", "list", *at]).stdout)
+        assert (tree["job"], tree["root"], tree["switches"], tree["ranks"]) == ("a", "middle", 3, 2)
+        switches = json.loads(CliRunner().invoke(app, ["fleet", "list", *at]).stdout)
+        assert [(one["switch"], one["state"], one["trouble"]) for one in switches] == [
+            (name, "settled", "") for name in ("middle", "left", "right")
+        ]
+        assert all(one["entries"] for one in switches)
+        net.switches["left"].close()
+        eventually(lambda: running.client.switches().switches[1].state == "away")
+        assert running.client.switches().switches[1].trouble
+        net.switches["left"]._start()
+        eventually(lambda: [one.state for one in running.client.switches().switches] == ["settled"] * len(NAMES))
+        assert CliRunner().invoke(app, ["link", "list", *at]).exit_code == 0
     finally:
         running.stop()
 

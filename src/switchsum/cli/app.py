@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import switchsum
-from switchsum.cli import exercise, job, link, observe, topology, tree
+from switchsum.cli import exercise, fleet, job, link, observe, topology, tree
 from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
@@ -49,6 +49,7 @@ app.add_typer(job.app)
 app.add_typer(topology.app)
 app.add_typer(tree.app)
 app.add_typer(link.app)
+app.add_typer(fleet.app)
 app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from switchsum.cli.output import JsonOption, WatchOption, print_json, repeat
+from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.cli.topology import MbitOption, SourceArgument, read
 from switchsum.launch.waiting import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
-from switchsum.protocol.rpc import JobRequest
+from switchsum.protocol.rpc import JobInfo, JobRequest
 
 if TYPE_CHECKING:
     from switchsum.controller.topology import Network
@@ -61,6 +62,39 @@ def plan(
     for number, one in enumerate(found.trees, 1):
         typer.echo(f"\ntree {number}: {one.rate_mbit:.6g} Mbit/s, {one.slots} of {slots} slots, levels: {one.levels}")
         typer.echo(tree_text(network, one))
+
+
+@app.command("list")
+def list_trees(
+    controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
+) -> None:
+    """List the trees of all jobs that run: root, switches and ranks of each."""
+    with connect_to_look(controller) as client:
+        repeat(lambda: print_records("trees", _rows(client.list_jobs().jobs), as_json=as_json), watch)
+
+
+def _rows(jobs: Sequence[JobInfo]) -> list[dict[str, Any]]:
+    rows = []
+    for job in jobs:
+        trees: dict[int, dict[str, str]] = {}
+        for child, above, *number in job.tree:
+            trees.setdefault(int(number[0]) if number else 0, {})[child] = above
+        at = sorted({member.switch for member in job.members})
+        # A job at a single switch has no pairs; before its members have joined it has no tree.
+        for place, parents in (trees or ({0: {}} if job.window_slots else {})).items():
+            switches = {*parents, *parents.values()} or {*at}
+            root = next(name for name in switches if name not in parents)
+            rows.append(
+                {
+                    "job": job.job,
+                    "tree": place,
+                    "root": root or "-",
+                    "switches": len(switches),
+                    "ranks": len(job.members),
+                    "state": job.state,
+                }
+            )
+    return rows
 
 
 @app.command()
