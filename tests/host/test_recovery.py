@@ -102,3 +102,30 @@ def test_a_repeat_is_what_was_packed_but_for_flags_and_checksum() -> None:
         plain[AT.flags] = first[AT.flags]
         assert plain == first
     assert set(repeats) == {True, False}
+
+
+def test_two_frames_are_repeated_after_a_time_out_and_twice_as_many_after_the_next() -> None:
+    """The one that has waited longest is among them, so that each has its turn."""
+    slots = 16
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots))
+    engine = cluster.workers[0].engine
+    cluster.submit(0, np.ones(slots * cluster.config.lanes_per_frame, np.int32))
+
+    def hand_over() -> list[int]:
+        rows = engine.outgoing()[0].tolist()
+        engine.sent(len(rows))
+        return [row // 2 for row in rows]
+
+    def probe() -> list[int]:
+        engine.consumed(int(engine.counts[Count.FRAMES_SENT]))
+        engine.poll(engine.wake_at)
+        return hand_over()
+
+    assert hand_over() == list(range(slots))
+    assert probe() == [0, 1]
+    assert probe() == [2, 0, 1, 3]
+    assert probe() == [4, 0, 1, 2, 3, 5, 6, 7]
+    assert sorted(probe()) == list(range(slots))
+    assert engine.counts[Count.PROBES] == 2 + 4 + 8 + slots
+    engine.poll(engine.wake_at)
+    assert hand_over() == [], "a row is written, or sent once more, while the transport still has it"

@@ -244,6 +244,13 @@ def test_time_outs_double_up_to_the_longest() -> None:
         bench.engine.poll(now)
         after, now = now, bench.engine.wake_at
         assert now - after == pytest.approx(min(core["timeout_s"] * min(2**doublings, 64), core["timeout_max_s"]))
+    # An answer that says whom the switch waits for ends the silence, and a result all that was learnt from it.
+    bench.feed(bench.frame(kind=Kind.HELD, flags=0, bitmap=2))
+    assert core["silent"] == 0, "the error will say that the switch is lost, and not for whom it waits"
+    bench.engine.poll(now)
+    assert bench.engine.wake_at - now == pytest.approx(min(core["timeout_s"] * 16, core["timeout_max_s"]))
+    bench.feed(bench.frame())
+    assert (core["silent"], core["timeouts"]) == (0, 0), "the next frame that is lost is repeated late"
 
 
 def test_a_slot_that_does_not_wait_is_not_looked_at_by_loss_recovery() -> None:
