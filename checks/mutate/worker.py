@@ -20,7 +20,7 @@ from tests.host import test_rules
 from .mutant import Mutant
 
 FRAMES = tuple(event for event in Event if event <= Event.NEWER)
-VALUES: dict[str, list[Any]] = {"phase": list(Phase), "kind": [Kind.RESULT, Kind.HELD, Kind.REJECT]}
+VALUES: dict[str, list[Any]] = {"phase": list(Phase), "kind": [Kind.RESULT, Kind.HELD, Kind.REJECT], "slots": [16]}
 EQUAL = {
     (Phase.IDLE, Event.ROW_FREE): "rows are looked at only while some slot is blocked; this bench has one slot",
     (Phase.WAITING, Event.ROW_FREE): "as an idle slot",

@@ -49,6 +49,20 @@ def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
         assert core["timeout_s"] == pytest.approx(core["smoothed_s"] + 4 * core["variation_s"])
 
 
+def test_what_waits_for_a_late_rank_is_not_taken_for_slow_rounds() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
+    core = np.asarray(cluster.workers[0].engine._state.core)[0]
+    values = np.ones(20 * cluster.config.lanes_per_frame, np.float32)
+    cluster.allreduce([values.copy(), values.copy()])
+    expected = float(core["smoothed_s"])
+    cluster.submit(0, values[:1])
+    with pytest.raises(TimeoutError):
+        cluster.run(lambda: False, limit_s=1.0)
+    cluster.submit(1, values[1:2])
+    cluster.run(lambda: not any(worker.engine.in_flight for worker in cluster.workers))
+    assert core["smoothed_s"] == pytest.approx(expected, rel=0.1)
+
+
 def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
     bad = Impairment(loss=0.1)
     cluster = Cluster(ClusterConfig(workers=2, window_slots=2), links=LinkConditions(up=bad, down=bad), seed=3)
@@ -129,3 +143,43 @@ def test_two_frames_are_repeated_after_a_time_out_and_twice_as_many_after_the_ne
     assert engine.counts[Count.PROBES] == 2 + 4 + 8 + slots
     engine.poll(engine.wake_at)
     assert hand_over() == [], "a row is written, or sent once more, while the transport still has it"
+
+
+def test_results_of_a_worker_that_is_behind_are_no_evidence_of_losses() -> None:
+    """In a round that it repeated, and in the next one, its results pass those of frames that wait for it."""
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
+    core, slot = (np.asarray(each)[0] for each in cluster.workers[0].engine._state[:2])
+    rounds: dict[int, tuple[bool, int]] = {}
+    send = cluster.network.send
+
+    def note(port: int, frame: bytes) -> None:
+        is_first = port == cluster.workers[0].port and int(slot["number"]) not in rounds
+        if is_first:
+            rounds[int(slot["number"])] = bool(slot["late"]), int(core["overtaken"][0])
+        if not (is_first and int(slot["number"]) == 5):
+            send(port, frame)
+
+    cluster.network.send = note  # type: ignore[method-assign]
+    cluster.allreduce([np.ones(10 * cluster.config.lanes_per_frame, np.float32) for _ in range(2)])
+    assert [number for number, (late, _) in rounds.items() if late] == [6]
+    evidence = {number: overtaken for number, (_, overtaken) in rounds.items()}
+    assert evidence[4] < evidence[5] == evidence[6] == evidence[7] < evidence[8] < evidence[9]
+
+
+def test_a_result_ends_the_silence_of_slots_that_go_on_waiting() -> None:
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=2))
+    worker = cluster.workers[0]
+    for rank, blocks in ((0, 2), (1, 2)):
+        cluster.submit(rank, np.ones(blocks * cluster.config.lanes_per_frame, np.int32))
+    send = cluster.network.send
+    first_slot = cluster.config.first_slot
+
+    def lose_the_second_slot(port: int, frame: bytes) -> None:
+        if frame[AT.slot : AT.slot + 4] == first_slot.to_bytes(4):
+            send(port, frame)
+
+    cluster.network.send = lose_the_second_slot  # type: ignore[method-assign]
+    cluster.run(lambda: worker.engine.counts[Count.ROUNDS] == 1)
+    core = np.asarray(worker.engine._state.core)[0]
+    assert core["waiting"] == 1
+    assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + core["timeout_s"])

@@ -12,7 +12,7 @@ import pytest
 from switchsum.host.engine.rules import RULES, Event
 from switchsum.host.engine.state import NEVER, Count, Failure, Outstanding, Phase
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
+from switchsum.protocol.frame import AT, FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import LinkConditions
 
@@ -201,23 +201,30 @@ def test_contributed() -> None:
     assert not bench.engine.is_due(np.inf), "a worker without anything outstanding goes on to repeat it"
 
 
-def test_overtaken() -> None:
-    cluster = Cluster(ClusterConfig(workers=2, window_slots=16, lanes_per_frame=LANES))
-    cluster.allreduce([np.ones(LANES * 200, np.int32) for _ in range(2)])  # round-trip times are known now
-    send = cluster.network.send
+@pytest.mark.parametrize("slots", [16, 64])
+def test_overtaken(slots: int) -> None:
+    """Also where many slots wait, which are not searched for each result."""
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots, lanes_per_frame=LANES))
+    size = LANES * max(200, 6 * slots)
+    cluster.allreduce([np.ones(size, np.int32) for _ in range(2)])  # round-trip times are known now
+    send, core = cluster.network.send, np.asarray(cluster.workers[0].engine._state.core)[0]
     lost: list[bytes] = []
+    waiting: list[int] = []
 
     def lose_one(port: int, frame: bytes) -> None:
         if port == 1 and not lost:
             lost.append(frame)
-        else:
-            send(port, frame)
+            return
+        if port == 1 and frame[AT.flags] & Flag.REPEAT:
+            waiting.append(int(core["waiting"]))
+        send(port, frame)
 
     cluster.network.send = lose_one  # type: ignore[method-assign]
-    cluster.allreduce([np.ones(LANES * 200, np.int32) for _ in range(2)])
+    cluster.allreduce([np.ones(size, np.int32) for _ in range(2)])
     assert len(lost) == 1
     counts = cluster.workers[0].engine.counts
     assert (counts[Count.OVERTAKEN], counts[Count.PROBES]) == (1, 0)
+    assert waiting[0] > slots // 2, "the loss is noticed only when most of the operation is over"
 
 
 def test_timed_out() -> None:
@@ -297,6 +304,16 @@ def test_resend_due(phase: Phase) -> None:
         bench.engine.consumed(bench.count(Count.FRAMES_SENT))
     bench.engine.poll(bench.now)
     assert bench.count(Count.RECALLED) == 1
+
+
+def test_a_restarted_switch_that_does_not_answer_is_told_again_and_again() -> None:
+    bench = Bench(Phase.IDLE)
+    longest_s = float(np.asarray(bench.engine._state.core)[0]["timeout_max_s"])
+    bench.engine.restarted(bench.now)
+    for _ in range(12):
+        now = bench.engine.wake_at
+        bench.engine.poll(now)
+        assert bench.engine.wake_at - now <= longest_s * 1.001, "a member that needs the round may wait for minutes"
 
 
 def test_a_second_restart_is_told_of_at_once() -> None:
