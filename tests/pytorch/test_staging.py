@@ -1,23 +1,28 @@
 """What is done for tensors of a GPU, on tensors of the CPU that are taken for such: no machine of ours has one.
 
-Staging itself (pinned memory, streams) is not tried here; that results come where they belong is.
+A stand-in whose streams are late by as much as anybody lets them shows the waits that are missing; torch.cuda itself
+and pinned memory are not tried.
 """
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ..timing import patience
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  (it needs torch)
 
-from switchsum.torch import forwarded, tensors, work  # noqa: E402
+from switchsum.torch import forwarded, staging, tensors, work  # noqa: E402
 from switchsum.torch.operators import Reduction  # noqa: E402
 from switchsum.torch.profiling import bytes_of  # noqa: E402
+
+from .late import LateDevice  # noqa: E402
 
 dist = torch.distributed
 TOTAL = sum(range(RANKS))
@@ -34,12 +39,23 @@ def away(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "is_away", lambda tensor: True)
 
 
+@pytest.fixture
+def late(away: None, monkeypatch: pytest.MonkeyPatch) -> LateDevice:
+    """Have a device that does nothing until it is waited for; 16 bytes come down at a time."""
+    device = LateDevice()
+    monkeypatch.setattr(staging, "device_of", lambda tensor: device)
+    monkeypatch.setattr(tensors, "PIECE_BYTES", 16)
+    return device
+
+
 def one(group: Any, count: int = 8) -> Any:
     return torch.full((count,), float(group.rank()))
 
 
-@pytest.mark.usefixtures("away")
-def test_results_come_back_to_where_they_belong(groups: list[Any]) -> None:
+@pytest.mark.parametrize("kind", ["away", "late"])
+def test_results_come_back_to_where_they_belong(groups: list[Any], kind: str, request: pytest.FixtureRequest) -> None:
+    request.getfixturevalue(kind)
+
     def call(group: Any) -> None:
         sums = one(group)
         small = [one(group, 3), one(group, 5)]
@@ -86,6 +102,33 @@ def test_gloo_gets_copies_in_ordinary_memory(groups: list[Any]) -> None:
         assert came.tolist() == [(rank - 1) % RANKS] * 3
 
     on_all(groups, call)
+
+
+def test_copies_wait_for_what_the_callers_stream_was_given_and_callers_for_none(
+    groups: list[Any], late: LateDevice
+) -> None:
+    ready = threading.Event()
+    late.stream.give(lambda: ready.wait(patience(20)))  # a kernel that runs for long
+    begun = threading.Barrier(RANKS)
+
+    def call(group: Any) -> tuple[float, list[float], list[float]]:
+        gradient, told, read = torch.zeros(10), torch.ones(2), torch.zeros(2)
+        late.stream.give(lambda: gradient.fill_(group.rank() + 1.0))
+        work = group.allreduce([gradient], options())
+        late.stream.give(lambda: read.copy_(told))  # before it is written over
+        broadcast = group.broadcast([told.fill_(5.0) if group.rank() == 1 else told], options(rootRank=1))
+        chained = work.get_future().then(lambda future: future.value()[0].sum().item())
+        begun.wait(patience(20))
+        ready.set()
+        broadcast.wait()
+        return chained.wait(), gradient.tolist(), [*told.tolist(), *read.tolist()]
+
+    total = RANKS * (RANKS + 1) / 2
+    for rank, (chained, gradient, told) in enumerate(on_all(groups, call)):
+        assert (chained, gradient) == (10 * total, [total] * 10)
+        assert told == [5.0, 5.0, *[5.0 if rank == 1 else 1.0] * 2]
+    # Ten floats come down in pieces of four, and what a broadcast writes over not at all.
+    assert (late.downs, late.ups) == (3 * RANKS + 1, 2 * RANKS)
 
 
 class Copies(TorchDispatchMode):

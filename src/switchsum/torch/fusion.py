@@ -28,7 +28,7 @@ class Fused:
 
     def deliver(self) -> None:
         """Write the results to the tensors."""
-        hand_out(self.reduction.convert(self.part.values, self.tensors[0].dtype), self.tensors)
+        hand_out(self.reduction.convert(self.part.values, self.tensors[0].dtype), self.tensors, self.part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def begin(communicator: Communicator, parts: Sequence[Fused | Single], asked: st
     """Begin the reductions, in the lanes that were asked for; small tensors in those that round least."""
     handles = []
     for one in parts:
-        values, operator = one.part.array(), one.reduction.operator
-        lanes = WIDEST if isinstance(one, Fused) else lanes_for(values, operator, communicator, asked)
-        handles.append(communicator.allreduce_async(values, operator, lanes=lanes))
+        operator = one.reduction.operator
+        lanes = WIDEST if isinstance(one, Fused) else lanes_for(one.part.plain(), operator, communicator, asked)
+        handles += [communicator.allreduce_async(values, operator, lanes=lanes) for values in one.part.pieces()]
     return handles

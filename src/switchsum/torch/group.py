@@ -35,7 +35,8 @@ from switchsum.torch.lanes import asked_for, lanes_for
 from switchsum.torch.operators import Reduction, choose
 from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.signals import calm
-from switchsum.torch.tensors import Staged, empty, hand_out, join, room, same_size, stage
+from switchsum.torch.staging import begin_later
+from switchsum.torch.tensors import Staged, apart, hand_out, join, room, same_size, stage
 from switchsum.torch.work import Completer, SwitchWork, keep_order
 
 BACKEND: Final = "switchsum"
@@ -219,7 +220,8 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self._over_gloo(name, tensors, opts)
         parts = fuse(tensors, reductions)
-        return self.begun(begin(self.connect(), parts, self.lanes), tensors, lambda: _deliver_as_is(parts))
+        handles = self._started([one.part for one in parts], lambda to: begin(to, parts, self.lanes))
+        return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
@@ -246,11 +248,12 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self._over_gloo("reduce", tensors, opts)
         reduction, communicator = reductions[0], self.connect()
-        part = reduction.stage(tensors[0])
-        values, operator = part.array(), reduction.operator
-        lanes = lanes_for(values, operator, communicator, self.lanes)
-        handle = communicator.reduce_async(values, opts.rootRank, operator, lanes=lanes)
-        return self.begun([handle], tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
+        part, operator = reduction.stage(tensors[0]), reduction.operator
+        lanes = lanes_for(part.plain(), operator, communicator, self.lanes)
+        handles = self._started(
+            [part], lambda to: [to.reduce_async(part.array(), opts.rootRank, operator, lanes=lanes)]
+        )
+        return self.begun(handles, tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
     @calm
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
@@ -262,16 +265,16 @@ class SwitchGroup(Forwarded):
             return self._over_gloo("reduce_scatter", list(outputs), [list(group) for group in inputs], opts)
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(join(shares), copy=True)
-        values, operator = part.array(), reduction.operator
-        lanes = lanes_for(values, operator, communicator, self.lanes)
-        handle = communicator.allreduce_async(values, operator, lanes=lanes)
+        operator = reduction.operator
+        lanes = lanes_for(part.plain(), operator, communicator, self.lanes)
+        handles = self._started([part], lambda to: [to.allreduce_async(part.array(), operator, lanes=lanes)])
 
         def finish() -> None:
             sums = part.values.split([tensor.numel() for tensor in shares])
             own = reduction.convert(sums[self.rank()], outputs[0].dtype)
-            outputs[0].detach().copy_(own.reshape(outputs[0].shape))
+            hand_out(own.reshape(-1), list(outputs[:1]), part)
 
-        return self.begun([handle], list(outputs), finish)
+        return self.begun(handles, list(outputs), finish)
 
     @calm
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
@@ -295,15 +298,34 @@ class SwitchGroup(Forwarded):
             if len(inputs) == 1:
                 return self._over_gloo("_reduce_scatter_base", outputs[0], inputs[0], opts)
             return self._over_gloo(name, outputs, inputs, opts)
-        communicator, rows = self.connect(), self.size()
-        handles, parts = [], []
-        for reduction, output, whole in zip(reductions, outputs, inputs, strict=True):
-            part = reduction.stage_result(output)
-            staged = reduction.stage(whole).array().reshape(rows, -1)
-            lanes, out = lanes_for(staged, reduction.operator, communicator, self.lanes), part.array().reshape(1, -1)
-            handles.append(communicator.reduce_scatter_async(staged, reduction.operator, out=out, lanes=lanes))
-            parts.append((reduction, part))
-        return self.begun(handles, outputs, lambda: _deliver(parts))
+        rows = self.size()
+        parts = [(one, one.stage_result(output)) for one, output in zip(reductions, outputs, strict=True)]
+        staged = [one.stage(whole) for one, whole in zip(reductions, inputs, strict=True)]
+
+        def start(to: Communicator) -> list[Handle]:
+            handles = []
+            for (reduction, part), whole in zip(parts, staged, strict=True):
+                values, out, operator = whole.array().reshape(rows, -1), part.array().reshape(1, -1), reduction.operator
+                lanes = lanes_for(values, operator, to, self.lanes)
+                handles.append(to.reduce_scatter_async(values, operator, out=out, lanes=lanes))
+            return handles
+
+        return self.begun(self._started(staged, start), outputs, lambda: _deliver(parts))
+
+    def _started(self, parts: Sequence[Staged], start: Callable[[Communicator], list[Handle]]) -> list[Handle]:
+        """Begin collectives; those of a GPU's values on a thread that waits until these have come down."""
+        to = self.connect()
+        if all(part.device is None for part in parts):
+            return start(to)
+        self._passed += 1  # so that whoever is interrupted here does not do it twice
+        return [begin_later(to, lambda: start(to))]
+
+    def _started_gathers(self, own: Sequence[Staged], parts: Sequence[Staged]) -> list[Handle]:
+        def start(to: Communicator) -> list[Handle]:
+            pairs = zip(own, parts, strict=True)
+            return [to.allgather_async(one.bits(), out=part.rows(self.size())) for one, part in pairs]
+
+        return self._started(own, start)
 
     # What is only moved, bit by bit.
 
@@ -314,9 +336,8 @@ class SwitchGroup(Forwarded):
         opts = opts or c10d.BroadcastOptions()
         if self._is_alone or tensors[0].layout != torch.strided:
             return self._over_gloo("broadcast", tensors, opts)
-        communicator = self.connect()
         parts = [(stage if opts.rootRank == self.rank() else room)(tensor) for tensor in tensors]
-        handles = [communicator.broadcast_async(part.bits(), opts.rootRank) for part in parts]
+        handles = self._started(parts, lambda to: [to.broadcast_async(part.bits(), opts.rootRank) for part in parts])
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
     @calm
@@ -337,16 +358,12 @@ class SwitchGroup(Forwarded):
         return self._allgather([list(one) for one in zip(*outputs, strict=True)], list(inputs))
 
     def _allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> dist.Work:
-        communicator = self.connect()
-        rooms = [empty((self.size(), own.numel()), own.dtype, like=own) for own in inputs]
-        handles = [
-            communicator.allgather_async(stage(own).bits(), out=_rows(Staged(tensor=one, values=one), self.size()))
-            for own, one in zip(inputs, rooms, strict=True)
-        ]
+        rooms = [apart(own, (self.size(), own.numel()), own.dtype, like=own) for own in inputs]
+        handles = self._started_gathers([stage(own) for own in inputs], rooms)
 
         def finish() -> None:
-            for gathered, values in zip(outputs, rooms, strict=True):
-                hand_out(values.reshape(-1), gathered)
+            for gathered, part in zip(outputs, rooms, strict=True):
+                hand_out(part.values.reshape(-1), gathered, part)
 
         return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
 
@@ -373,12 +390,8 @@ class SwitchGroup(Forwarded):
                 if len(inputs) == 1
                 else self._over_gloo(name, outputs, inputs, opts)
             )
-        communicator = self.connect()
         parts = [room(output) for output in outputs]
-        handles = [
-            communicator.allgather_async(stage(own).bits(), out=_rows(part, self.size()))
-            for own, part in zip(inputs, parts, strict=True)
-        ]
+        handles = self._started_gathers([stage(own) for own in inputs], parts)
         return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
 
     @calm
@@ -435,9 +448,3 @@ def _deliver(parts: Iterable[tuple[Reduction, Staged]]) -> None:
 def _deliver_as_is(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
     for part in parts:
         part.deliver()
-
-
-def _rows(part: Staged, rows: int) -> Any:
-    """Return a tensor's bytes, a row for each rank."""
-    bits = part.bits()
-    return bits.reshape(rows, len(bits) // rows)

@@ -45,6 +45,7 @@ class Reduction:
         """Bring a tensor's values to where they can be reduced."""
         part = stage(tensor, self.dtype, copy=copy or not self._is_as_is)
         if self.is_inverted:
+            part.arrive()
             part.values.bitwise_not_()
         return part
 

@@ -22,7 +22,8 @@ class SparseSum:
         self._tensor = tensor
         own = tensor.detach().coalesce()
         indices = own.indices()[0].cpu().numpy()
-        values = stage(own.values()).array()
+        self._part = stage(own.values())
+        values = self._part.array()
         self._sum = sparse.allreduce_sparse(
             communicator, indices, values, own.shape[0], Options(operator=operator), True
         )
@@ -35,7 +36,10 @@ class SparseSum:
             np.ascontiguousarray(total.values).reshape(-1).view(np.uint8)
         )  # bfloat16 is not numpy's
         values = octets.view(self._tensor.dtype).reshape(len(total.indices), *self._tensor.shape[1:])
-        rows = torch.from_numpy(total.indices)[None].to(self._tensor.device)
+        self._part.lift(lambda: self._write(torch.from_numpy(total.indices)[None], values))
+
+    def _write(self, indices: torch.Tensor, values: torch.Tensor) -> None:
+        rows = indices.to(self._tensor.device)
         whole = torch.sparse_coo_tensor(
             rows, values.to(self._tensor.device), self._tensor.shape, is_coalesced=True, check_invariants=False
         )

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from switchsum.torch import staging
+
+PIECE_BYTES: Final = 4 * 1024 * 1024
+"""What comes down at a time: while one piece does, those before it are packed and sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,15 +25,50 @@ class Staged:
     tensor: torch.Tensor
     """The caller's."""
     values: torch.Tensor
+    device: staging.Device | None = None
+    """What brings values up again; None if they are there when they are copied."""
+    after: staging.Mark | None = None
+    """What the caller's stream had been given when the values were asked for."""
+    source: torch.Tensor | None = None
+    """What comes down: it must not be given back before it has."""
+    coming: tuple[staging.Mark, ...] = ()
+    """The ends of the pieces' way down."""
+
+    def lift(self, copies: Callable[[], object]) -> None:
+        """Copy values to the device, and wait until they are there."""
+        if self.device is None or self.after is None:
+            copies()
+        else:
+            self.device.up(copies, self.after).synchronize()
+
+    def arrive(self) -> None:
+        """Wait until the values are here."""
+        for mark in self.coming:
+            mark.synchronize()
+
+    def pieces(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the values piece by piece, as they arrive, or at once where they are here."""
+        if len(self.coming) < 2:
+            yield self.array()
+            return
+        values, count = self.plain().reshape(-1), _piece(self.values)
+        for number, mark in enumerate(self.coming):
+            mark.synchronize()
+            yield values[number * count : (number + 1) * count]
 
     def deliver(self, convert: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         """Write the values to the caller's tensor, where they are not already."""
         if self.values is not self.tensor:
             values = self.values if convert is None else convert(self.values)
-            self.tensor.detach().copy_(values)
+            self.lift(lambda: self.tensor.detach().copy_(values, non_blocking=self.device is not None))
 
     def array(self) -> npt.NDArray[Any]:
         """Return the values as numpy's, in the same memory."""
+        self.arrive()
+        return self.plain()
+
+    def plain(self) -> npt.NDArray[Any]:
+        """Do the same for memory whose values may still be on their way."""
         dtype = self.values.dtype
         if dtype == torch.bfloat16:  # numpy has none of its own
             return shared_array(self.values, np.dtype(ml_dtypes.bfloat16))
@@ -35,7 +76,13 @@ class Staged:
 
     def bits(self) -> npt.NDArray[np.uint8]:
         """Return the values as bytes, in the same memory."""
+        self.arrive()
         return shared_array(self.values, np.dtype(np.uint8)).reshape(-1)
+
+    def rows(self, count: int) -> npt.NDArray[np.uint8]:
+        """Return so many rows of bytes, in the same memory: one for each rank."""
+        bits = self.bits()
+        return bits.reshape(count, len(bits) // count)
 
 
 class _Memory:
@@ -66,9 +113,18 @@ def is_away(tensor: torch.Tensor) -> bool:
     return tensor.device.type != "cpu"
 
 
-def empty(shape: Sequence[int], dtype: torch.dtype, *, like: torch.Tensor) -> torch.Tensor:
+def apart(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, *, like: torch.Tensor) -> Staged:
     """Return ordinary memory for values of a tensor: pinned, where they come from a GPU or go to one."""
-    return torch.empty(tuple(shape), dtype=dtype, pin_memory=like.device.type != "cpu")
+    device = staging.device_of(like)
+    if device is None:
+        values = torch.empty(tuple(shape), dtype=dtype, pin_memory=like.device.type != "cpu")
+        return Staged(tensor=tensor, values=values)
+    return Staged(tensor=tensor, values=device.pinned(tuple(shape), dtype), device=device, after=device.now())
+
+
+def _piece(values: torch.Tensor) -> int:
+    """Return how many values come down at a time."""
+    return PIECE_BYTES // values.element_size()
 
 
 def room(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
@@ -76,7 +132,7 @@ def room(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool =
     plain = tensor.detach()
     if _is_usable(plain, dtype) and not copy:
         return Staged(tensor=tensor, values=tensor)
-    return Staged(tensor=tensor, values=empty(plain.shape, dtype or plain.dtype, like=plain))
+    return apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
 
 
 def join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -84,12 +140,17 @@ def join(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
 
 
-def hand_out(values: torch.Tensor, tensors: Sequence[torch.Tensor]) -> None:
-    """Write values that lie side by side to the tensors: up in one piece if these are on a GPU."""
-    if tensors and is_away(tensors[0]):
-        values = values.to(tensors[0].device)
-    for tensor, part in zip(tensors, values.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.detach().copy_(part.reshape(tensor.shape))
+def hand_out(values: torch.Tensor, tensors: Sequence[torch.Tensor], part: Staged) -> None:
+    """Write values of a part that lie side by side to the tensors: up in one piece if these are on a GPU."""
+
+    def copies() -> None:
+        up = values
+        if tensors and is_away(tensors[0]):
+            up = values.to(tensors[0].device, non_blocking=part.device is not None)
+        for tensor, own in zip(tensors, up.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.detach().copy_(own.reshape(tensor.shape))
+
+    part.lift(copies)
 
 
 def _is_usable(plain: torch.Tensor, dtype: torch.dtype | None) -> bool:
@@ -103,9 +164,19 @@ def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool 
     plain = tensor.detach()
     if _is_usable(plain, dtype) and not copy:
         return Staged(tensor=tensor, values=tensor)
-    values = empty(plain.shape, dtype or plain.dtype, like=plain)
-    values.copy_(plain)
-    return Staged(tensor=tensor, values=values)
+    device = staging.device_of(plain)
+    if device is None:
+        part = apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
+        part.values.copy_(plain)
+        return part
+    source = plain.reshape(-1)  # on the caller's stream, if it is a copy, and so before the mark
+    part = apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
+    assert part.after is not None
+    count = _piece(part.values)
+    coming = []
+    for target, own in zip(part.values.reshape(-1).split(count), source.split(count), strict=True):
+        coming.append(device.down(partial(target.copy_, own, non_blocking=True), part.after))
+    return replace(part, source=source, coming=tuple(coming))
 
 
 def same_size(tensors: Sequence[torch.Tensor]) -> bool:

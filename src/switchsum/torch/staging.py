@@ -1,0 +1,97 @@
+"""Copies between a GPU and pinned memory, beside the caller's thread and its stream.
+
+A copy down waits, on a stream of its own, for what the caller's stream had been given when the collective was asked
+for; a thread waits for the copy, piece by piece, and begins a collective for each.  So a backward pass goes on.  Copies
+up have another stream, for one that stood behind a copy down would wait for kernels that are not its business.  The
+host has waited for every copy before anybody hears that a result is there: so no later stream need wait for it, and
+no memory is given back too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+import torch
+
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
+from switchsum.host.api.sparse import LastStep
+
+
+class Mark(Protocol):
+    """A point in what a stream is given to do."""
+
+    def synchronize(self) -> None:
+        """Have the host wait until the stream has come to it."""
+
+
+class Device(Protocol):
+    """What staging needs of a device."""
+
+    def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return ordinary memory that the device copies from and to by itself."""
+
+    def now(self) -> Mark:
+        """Mark what the caller's stream was given so far."""
+
+    def down(self, copies: Callable[[], object], after: Mark) -> Mark:
+        """Have a stream of its own do copies to the host after a mark; return the mark behind them."""
+
+    def up(self, copies: Callable[[], object], after: Mark) -> Mark:
+        """Have another stream do copies to the device after a mark; return the mark behind them."""
+
+
+class Cuda:
+    """A GPU, by torch.cuda."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._down, self._up = torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+    def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """See `Device`."""
+        return torch.empty(shape, dtype=dtype, pin_memory=True)
+
+    def now(self) -> Mark:
+        """See `Device`."""
+        return torch.cuda.current_stream(self._device).record_event(torch.cuda.Event(blocking=True))
+
+    def down(self, copies: Callable[[], object], after: Mark) -> Mark:
+        """See `Device`."""
+        return self._on(self._down, copies, after)
+
+    def up(self, copies: Callable[[], object], after: Mark) -> Mark:
+        """See `Device`."""
+        return self._on(self._up, copies, after)
+
+    @staticmethod
+    def _on(stream: torch.cuda.Stream, copies: Callable[[], object], after: Mark) -> Mark:
+        with torch.cuda.stream(stream):  # also what torch needs besides, to convert values say, is on this stream
+            stream.wait_event(after)
+            copies()
+            return stream.record_event(torch.cuda.Event(blocking=True))
+
+
+@cache
+def _cuda(device: torch.device) -> Device:
+    return Cuda(device)
+
+
+def device_of(tensor: torch.Tensor) -> Device | None:
+    """Return what stages a tensor; None where it is in ordinary memory, or on a device that is waited for."""
+    return _cuda(tensor.device) if tensor.device.type == "cuda" else None
+
+
+def begin_later(communicator: Communicator, start: Callable[[], list[Handle]]) -> Handle:
+    """Begin collectives on the communicator's thread of steps, for there is something to wait for; return one handle.
+
+    Collectives that are begun after this one wait for it, so that they come in the same order on all ranks.
+    """
+
+    def steps() -> LastStep:
+        handles = start()
+        return LastStep(handle=handles[-1], finish=lambda: [handle.wait() for handle in handles])
+
+    return communicator._begin_steps(steps)
