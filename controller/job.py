@@ -36,6 +36,8 @@ class Job:
     """Whether the job has ever had a member."""
     vacant_s: float = 0.0
     """How long the job has had no members."""
+    link_numbers: list[int] = field(default_factory=list)
+    """Under which job numbers members send over their links beyond the first."""
     live: Incarnation | None = None
     """The incarnation whose entries are on the switch."""
     reforming: set[int] = field(default_factory=set)

@@ -11,7 +11,7 @@ A member calls the controller with its nonce.  When its membership ends, the non
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from switchsum.protocol.errors import (
@@ -28,7 +28,8 @@ from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
-from .machines import Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
+from .links import check_rates, note_door
+from .machines import Door, Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
 from .slots import SlotRange, first_fit, longest_free
 
 MAX_NAME = 64
@@ -111,7 +112,7 @@ class Jobs:
         count = max(1, min(MOST_IN_FLIGHT, self._longest_free())) if slots is None else slots
         self._check_size(workers, count)
         self._check_timeout(timeout_s)
-        number, group = self._free_number(), self._free_group()
+        number, group = self.take_number(), self._free_group()
         job = Job(
             name=name,
             number=number,
@@ -124,7 +125,6 @@ class Jobs:
             gathering=new_incarnation(self._draw_epoch(), workers),
         )
         self._jobs[name] = job
-        self.last_number = number
         return job
 
     def adopt(self, job: Job) -> None:
@@ -200,7 +200,15 @@ class Jobs:
         return job, job.reformed[nonce], []
 
     def join(
-        self, name: str, *, rank: int, world_size: int, now: float, receive_bytes: int = 0, window_bytes: int = 0
+        self,
+        name: str,
+        *,
+        rank: int,
+        world_size: int,
+        now: float,
+        receive_bytes: int = 0,
+        window_bytes: int = 0,
+        rates: Sequence[float] = (),
     ) -> tuple[Job, Member]:
         """Add a member to the next incarnation of a job; raises JoinRefused."""
         job = self.find(name)
@@ -217,6 +225,7 @@ class Jobs:
             ):
                 place = f" at {holder.address}" if holder.address else ""
                 raise RankTaken(f"rank {rank} of job {name!r} is held by another member{place}")
+        check_rates(job, rank, rates)
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)
         member.heard_s = now
@@ -228,8 +237,7 @@ class Jobs:
         while (cookie := self._draw_cookie()) == 0:
             pass
         member.cookie = cookie
-        member.receive_bytes = receive_bytes
-        member.window_bytes = window_bytes
+        member.receive_bytes, member.window_bytes, member.rates = receive_bytes, window_bytes, list(rates)
         self._members[nonce] = job, job.gathering, member
         return job, member
 
@@ -250,23 +258,24 @@ class Jobs:
         *,
         whole: bool = True,
         switch: str = "",
+        link: int = 0,
     ) -> bool:
         """Note a member's address as the switch saw it; return whether the hello belongs to a member.
 
         A hello that is not `whole` is shorter than contributions with lanes.  It only shows that short frames arrive.
         """
-        if nonce not in self._members or self._members[nonce][2].rank != rank:
+        member = self._members[nonce][2] if nonce in self._members else None
+        if member is None or member.rank != rank or not 0 <= link < member.link_count:
             return False
-        member = self._members[nonce][2]
         if not whole:
             member.hello_cut = True
             return True
         # After admission the address is fixed: a late copy of a hello changes nothing.
-        news = member.state in (MemberState.JOINED, MemberState.SEEN)
-        member.step(MemberEvent.HELLO)
         member.heard_s = now
-        if news:
-            member.address, member.ingress_port, member.switch = address, ingress_port, switch
+        if member.state in (MemberState.JOINED, MemberState.SEEN):
+            note_door(member, link, Door(address=address, ingress_port=ingress_port, switch=switch))
+        if not member.unseen:
+            member.step(MemberEvent.HELLO)
         return True
 
     def heartbeat(self, nonce: int, now: float) -> tuple[Job, Incarnation, Member]:
@@ -397,7 +406,7 @@ class Jobs:
             del self._former[next(iter(self._former))]
         if member.state is MemberState.EXPECTED:
             member.nonce, member.cookie, member.address, member.ingress_port = 0, 0, None, -1
-            member.switch = ""
+            member.switch, member.rates, member.doors = "", [], {}
             member.connections, member.has_attended = 0, False
 
     def _check_size(self, workers: int, slots: int) -> None:
@@ -421,12 +430,14 @@ class Jobs:
     def _longest_free(self, but: Job | None = None) -> int:
         return longest_free((job.slots for job in self if job is not but), self.total_slots)
 
-    def _free_number(self) -> int:
-        used = {job.number for job in self}
+    def take_number(self) -> int:
+        """Return a number that no job has; raises NoCapacity."""
+        used = {number for job in self for number in (job.number, *job.link_numbers)}
         # Round and round, so that a number is used again as late as possible.
         for step in range(MAX_NUMBER):
             number = (self.last_number + step) % MAX_NUMBER + 1
             if number not in used:
+                self.last_number = number
                 return number
         raise NoCapacity(f"there are {len(used)} jobs, as many as there are numbers")
 

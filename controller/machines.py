@@ -19,7 +19,7 @@ drains, and the next one begins under a new epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -123,6 +123,15 @@ def transition(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
     return table[state, event]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where a member's link beyond the first comes in, as the switch saw its hello."""
+
+    address: Address
+    ingress_port: int
+    switch: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Member:
     """One rank of an incarnation."""
@@ -139,6 +148,10 @@ class Member:
     """Port of the switch at which its hello arrived; known from SEEN on."""
     switch: str = ""
     """Name of that switch; empty: the controller has one."""
+    rates: list[float] = field(default_factory=list)
+    """Rate of each of its links in Mbit/s, 0 where it does not know; empty: it has one link."""
+    doors: dict[int, Door] = field(default_factory=dict)
+    """Its links beyond the first, by number; all are known from SEEN on."""
     hello_cut: bool = False
     """A hello without lanes has arrived: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0
@@ -158,6 +171,24 @@ class Member:
     has_attended: bool = False
     """It has had such a connection: if it has none now, it has died or will connect again at once."""
 
+    @property
+    def link_count(self) -> int:
+        """How many links it has."""
+        return max(1, len(self.rates))
+
+    @property
+    def unseen(self) -> list[int]:
+        """Its links of which no hello has come, by number."""
+        first = [] if self.address is not None else [0]
+        return [*first, *(link for link in range(1, self.link_count) if link not in self.doors)]
+
+    @property
+    def all_doors(self) -> list[Door]:
+        """Where each of its links comes in; of a member that was seen."""
+        assert self.address is not None, "a live member was seen"
+        first = Door(address=self.address, ingress_port=self.ingress_port, switch=self.switch)
+        return [first, *(door for _, door in sorted(self.doors.items()))]
+
     def step(self, event: MemberEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""
         self.state = transition(MEMBER_TRANSITIONS, self.state, event)
@@ -174,6 +205,8 @@ class Incarnation:
     state: IncarnationState = IncarnationState.WAITING
     first_number: int = 0
     """Number of the first round of all its slots; known from RUNNING on."""
+    down: set[int] = field(default_factory=set)
+    """Links that no member uses any more, since some member's is dead."""
 
     def step(self, event: IncarnationEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""

@@ -13,7 +13,7 @@ from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
-from . import views
+from . import links, views
 from .config import Config
 from .job import Job
 from .jobs import Jobs
@@ -58,6 +58,7 @@ class MemberCalls(Upkeep):
                 now=self._clock(),
                 receive_bytes=request.receive_bytes,
                 window_bytes=request.window_bytes,
+                rates=request.rates,
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
             growth_bytes = self._config.limits(self._fleet.limits).growth_bytes
@@ -144,6 +145,8 @@ class MemberCalls(Upkeep):
                 window_slots=window_slots(job, *self._frame_limits),
                 trees=self._fabric.slots_of_trees(job, incarnation),
                 places=self._fabric.places_at(job, incarnation, member.switch),
+                link_rates=links.rates_of(incarnation),
+                link_jobs=[job.number, *job.link_numbers],
                 loads=self._settings.loads,
             )
         return rpc.ReadyReply(
@@ -151,6 +154,7 @@ class MemberCalls(Upkeep):
             hello_seen=member.state is not MemberState.JOINED,
             hello_cut=member.state is MemberState.JOINED and member.hello_cut,
             missing=incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED),
+            unseen=member.unseen,
         )
 
     def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
@@ -187,7 +191,18 @@ class MemberCalls(Upkeep):
             epoch=job.epoch_for(incarnation),
             lost=incarnation.ranks(MemberState.LOST),
             loads=self._settings.loads,
+            down=sorted(incarnation.down),
         )
+
+    def link_down(self, request: reports.LinkReport) -> rpc.Empty:
+        """Have all members of a job do without a link that is dead at one of them."""
+        with self._changed:
+            job, incarnation, member = self._membership(request.job, request.nonce)
+            if incarnation is job.live and links.take_down(incarnation, request.link):
+                reason = "".join(one if one.isprintable() else "?" for one in request.reason[: reports.MOST_TEXT])
+                log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)
+                self._bring_up_to_date()
+        return rpc.Empty()
 
     def report(self, request: reports.WorkerReport) -> rpc.Empty:
         """Keep what a member says of itself, in the place of what it said before; raises UsageError or NotAdmitted."""

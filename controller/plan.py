@@ -43,8 +43,9 @@ from .fabric import ONLY, Fabric, fabric_of_one
 from .forest import Seat
 from .job import Job, new_incarnation
 from .jobs import Jobs
+from .link_branches import with_links
 from .lldp import LLDP_MAC
-from .machines import Incarnation, IncarnationState, Member, MemberState
+from .machines import Door, Incarnation, IncarnationState, Member, MemberState
 from .slots import SlotRange
 
 IDENTITY: Final = "SwitchIngress.identity"
@@ -143,7 +144,11 @@ def most_in_flight(
     limits += [frames_held(m.receive_bytes, frame_bytes) for m in members if m.receive_bytes]
     limits += [m.window_bytes // frame_bytes for m in members if m.window_bytes]
     # Members behind the same port of the switch share what it holds.
-    most = max(Counter((member.switch, member.ingress_port) for member in members).values())
+    behind = (
+        Counter((door.switch, door.ingress_port) for door in of_link)
+        for of_link in zip(*(member.all_doors for member in members), strict=True)  # all slots may be one link's
+    )
+    most = max(count for of_link in behind for count in of_link.values())
     if fabric is not None and fabric.link_bytes and fabric.parents:
         limits.append(frames_held(fabric.link_bytes, frame_bytes) * most // fabric.most_children)
     return max(1, min([MOST_IN_FLIGHT, *(limit // most for limit in limits)]))
@@ -161,7 +166,7 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
     identity, here = settings.identity, settings.identity.address
     is_home = name == fabric.home  # what belongs to no job is kept there
     port_loss = settings.port_loss if is_home else {}
-    members = [member for _, member in live_members(jobs) if member.switch == name]
+    doors = [door for _, member in live_members(jobs) for door in member.all_doors if door.switch == name]
     yield Entry(
         table=IDENTITY,
         action="SwitchIngress.identify",
@@ -175,7 +180,7 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
         else b"",
         is_default=True,
     )
-    stations = {member.address.mac: member.ingress_port for member in members if member.address}
+    stations = {door.address.mac: door.ingress_port for door in doors}
     stations.update(settings.stations if is_home else {})  # what the user has configured wins
     stations.update(fabric.switches[name].stations)
     for mac, port in stations.items():
@@ -197,7 +202,7 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
     if fabric.is_discovered:
         yield lldp_entry()
     between = set(fabric.switches[name].ports.values())
-    for port in {member.ingress_port for member in members} | between | port_loss.keys():
+    for port in {door.ingress_port for door in doors} | between | port_loss.keys():
         loss = port_loss.get(port, settings.loss)
         for control, probability in ((INGRESS_LOSS, loss.ingress), (EGRESS_LOSS, loss.egress)):
             yield from _plan_loss(control, port, probability, explicit=port in port_loss)
@@ -242,13 +247,18 @@ def _record_of(job: Job) -> Entry:
             first_number=live.first_number if live else 0,
             left=live.ranks(MemberState.LEFT) if live else [],
             lost=live.ranks(MemberState.LOST) if live else [],
+            **(
+                {"link_numbers": job.link_numbers, "down": sorted(live.down) if live else []}
+                if job.link_numbers
+                else {}
+            ),
         ),
     )
 
 
 def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, list[Branch]]:
     """Return each switch's part in a job whose members have been seen; raises UsageError where it has no room."""
-    return fabric.branches(
+    branches = fabric.branches(
         job,
         live,
         [_seat(job, live, member) for member in live.members],
@@ -256,11 +266,13 @@ def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric)
         growth_bytes=settings.identity.growth_bytes,
         record=_pack(job=job.name, epoch=live.epoch),
     )
+    return with_links(job, live, branches)
 
 
 def _seat(job: Job, live: Incarnation, member: Member) -> Seat:
     assert member.address is not None, "a live member was seen"
-    where = {"switch": member.switch} if member.switch else {}
+    where: dict[str, object] = {"switch": member.switch} if member.switch else {}
+    where |= {"rates": member.rates} if member.rates else {}
     return Seat(
         host="",
         switch=member.switch,
@@ -343,6 +355,7 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
         timeout_s=float(record["timeout_s"]),
         ephemeral=bool(record.get("ephemeral", False)),
         gathering=new_incarnation(int(record["epoch"]) + 1, int(record["workers"])),
+        link_numbers=[int(number) for number in record.get("link_numbers", [])],
     )
     if record["live"]:
         job.live = _rebuild_live(job, record, state, now)
@@ -376,8 +389,13 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
                 address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
                 ingress_port=_exact(entry, "ingress_port"),
                 switch=str(known.get("switch", "")),
+                rates=[float(rate) for rate in known.get("rates", [])],
                 heard_s=now,
             )
+    for link, number in enumerate(job.link_numbers, 1):
+        _rebuild_doors(job, record, link, number, state, members)
+    if any(member.unseen for member in members.values()):
+        return None
     if sorted(members) != list(range(job.workers)):
         return None
     live = Incarnation(
@@ -385,8 +403,26 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
         members=[members[rank] for rank in range(job.workers)],
         state=IncarnationState.DRAINING if record["left"] or record["lost"] else IncarnationState.RUNNING,
         first_number=int(record["first_number"]),
+        down={int(link) for link in record.get("down", [])},
     )
     return live if live.ranks(MemberState.ADMITTED) else None
+
+
+def _rebuild_doors(
+    job: Job, record: dict[str, Any], link: int, number: int, state: SwitchState, members: Mapping[int, Member]
+) -> None:
+    """Find where the members' links with a job number of their own come in."""
+    macs = {
+        entry.match["rank"]: entry.params["mac"]
+        for entry in state.table(RESULT_ADDRESS)
+        if entry.match["job"] == number
+    }
+    for entry in state.table(ADMISSION):
+        rank = _exact(entry, "rank")
+        if (entry.match["job"], entry.match["epoch"]) == (number, record["epoch"]) and rank in members and rank in macs:
+            address = Address(mac=macs[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port"))
+            member = members[rank]
+            member.doors[link] = Door(address=address, ingress_port=_exact(entry, "ingress_port"), switch=member.switch)
 
 
 def _exact(entry: Entry, name: str) -> int:

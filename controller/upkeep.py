@@ -20,7 +20,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
     NotAdmitted,
     RemoteError,
@@ -29,7 +28,7 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.frame import FRAME_BYTES, Flag, payload_bytes
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import Packet
+from switchsum.protocol.wire import Packet, nonce_from_fields
 
 from .config import Config
 from .connection import SwitchConnection
@@ -37,6 +36,7 @@ from .fabric import Fabric
 from .fleet import Fleet
 from .job import Job
 from .jobs import Former, Jobs
+from .links import number_links
 from .neighbours import Neighbours
 from .plan import Identity, Settings, branches_of, merged, most_in_flight, plan_all, rebuild
 from .refusals import Refusals
@@ -235,9 +235,10 @@ class Upkeep:
 
     def _take_hello(self, name: str, port: int, packet: Packet) -> None:
         header = packet.header
-        nonce = rpc.nonce_from_fields(header.number, header.digest)
+        nonce = nonce_from_fields(header.number, header.digest)
         whole = bool(header.flags & Flag.PAYLOAD)
-        if self._jobs.hello(nonce, header.rank, packet.source, port, self._clock(), whole=whole, switch=name):
+        now, link = self._clock(), header.tree
+        if self._jobs.hello(nonce, header.rank, packet.source, port, now, whole=whole, switch=name, link=link):
             size = "whole" if whole else "short"
             log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
         else:
@@ -285,6 +286,7 @@ class Upkeep:
     def _admit(self, job: Job) -> None:
         """Make a complete incarnation live; if a switch refuses its entries, its members get the reason."""
         try:
+            number_links(job, self._jobs.take_number)
             branches_of(job, job.gathering, self._settings, self._fabric)
         except UsageError as error:  # nothing was written yet
             log.warning("job %s: %s", job.name, error)

@@ -15,8 +15,9 @@ from .connection import MemberCounts, SwitchConnection
 from .fabric import Fabric
 from .job import Job
 from .jobs import Jobs
+from .links import rates_of
 from .lldp import End
-from .machines import MemberState
+from .machines import Member, MemberState
 from .neighbours import FoundLink
 from .plan import Loss, Settings, live_members
 from .slots import Cell
@@ -42,6 +43,8 @@ def job_info(
         fits_slots=job.fits_slots,
         timeout_s=job.timeout_s,
         tree=tree,
+        link_rates=rates_of(shown) if job.is_complete or job.live else [],
+        links_down=sorted(shown.down),
         members=[
             rpc.MemberInfo(
                 rank=member.rank,
@@ -49,11 +52,19 @@ def job_info(
                 address=str(member.address or ""),
                 ingress_port=member.ingress_port,
                 switch=member.switch,
+                links=_links(member),
                 last_heartbeat_s=-1.0 if member.state is MemberState.EXPECTED else round(now - member.heard_s, 3),
             )
             for member in shown.members
         ],
     )
+
+
+def _links(member: Member) -> list[str]:
+    """Describe the links of a member that has several."""
+    if not member.doors or member.unseen:
+        return []
+    return [f"{door.address} port {door.ingress_port}" for door in member.all_doors]
 
 
 def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
@@ -127,8 +138,10 @@ def statistics(
 
 
 def _member_counters(job: Job, rank: int, counts: MemberCounts) -> rpc.MemberCounters:
-    contributions, octets = counts.frames.get((ADMISSION, job.number, rank), (0, 0))
-    results, _ = counts.frames.get((RESULT_ADDRESS, job.number, rank), (0, 0))
+    numbers = [job.number, *job.link_numbers]
+    sent = [counts.frames.get((ADMISSION, number, rank), (0, 0)) for number in numbers]
+    contributions, octets = (sum(one[at] for one in sent) for at in (0, 1))
+    results = sum(counts.frames.get((RESULT_ADDRESS, number, rank), (0, 0))[0] for number in numbers)
     reasons = dict(counts.reasons.get((job.group, rank), {}))
     if reasons:  # the switch counts what is not CONTRIBUTED, a moment after all contributions
         reasons = {Reason.CONTRIBUTED: max(0, contributions - sum(reasons.values())), **reasons}
@@ -146,7 +159,8 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
     """Describe all ports of which something is known."""
     behind: dict[int, list[str]] = {}
     for job, member in live_members(jobs):
-        behind.setdefault(member.ingress_port, []).append(f"{job.name}/{member.rank}")
+        for port in dict.fromkeys(door.ingress_port for door in member.all_doors):
+            behind.setdefault(port, []).append(f"{job.name}/{member.rank}")
     ports = behind.keys() | settings.port_loss.keys() | settings.flood_ports | set(settings.stations.values())
     infos = []
     for port in sorted(ports):

@@ -8,7 +8,7 @@ import os
 import socket
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from switchsum.native.sockets import controller_address
 from switchsum.native.starting import ANSWER_S, start_limit
@@ -24,7 +24,7 @@ from .api.report import Reporter
 from .engine.worker import Engine, EngineConfig
 from .links.base import Transport
 from .links.driver import Driver
-from .links.names import check_link, open_transport
+from .links.names import check_link, is_several, open_transport
 from .links.warm import warm_up, warm_up_on
 
 _log: Final = logging.getLogger(__name__)
@@ -61,8 +61,9 @@ def connect(
 
     What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port or
     unix:path of the controller, where this user's listens if not set either), SWITCHSUM_JOB (the job's name),
-    SWITCHSUM_LINK (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE), RANK and
-    WORLD_SIZE, or what `mpirun` and `srun` have in their place.  `timeout_s` is how long to wait for other ranks, here
+    SWITCHSUM_LINK (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE, or several links
+    with their rates in Mbit/s as in packet:eth0@200,packet:eth1@100), RANK and WORLD_SIZE, or what `mpirun` and `srun`
+    have in their place.  `timeout_s` is how long to wait for other ranks, here
     and in collectives; the job's own if not given, which is half an hour unless it was created with another one.
     `switch_timeout_s` is how long to wait for a switch that answers nothing; 20 s if not given, and never more than
     `timeout_s`.  With `checksum` (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which
@@ -113,12 +114,18 @@ class _Settings:
         _check_whole("world_size", self.world_size, least=1)
         _check_seconds("timeout_s", self.timeout_s)
         _check_seconds("switch_timeout_s", self.switch_timeout_s)
-        check_link(self.link)
+        if is_several(self.link):
+            from .links.listed import split_links  # noqa: PLC0415
+
+            split_links(self.link)
+        else:
+            check_link(self.link)
 
 
 def _join(settings: _Settings) -> Communicator:
     """Join a job: ask the controller, open the link, wait for the other members; raises what `connect` does."""
     rank, world_size, link = settings.rank, settings.world_size, settings.link
+    several = _several(link)
     patience_s = min(start_limit(ANSWER_S), math.inf if settings.timeout_s is None else settings.timeout_s)
     warm_up(link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
@@ -129,6 +136,7 @@ def _join(settings: _Settings) -> Communicator:
         call_s=min(CALL_S, patience_s),
         patience_s=patience_s,
         **_most_in_flight(link, world_size),
+        rates=several.rates_of(link) if several else (),
     )
     transport = None
     try:
@@ -144,7 +152,7 @@ def _join(settings: _Settings) -> Communicator:
         membership.leave()
         raise
     communicator = Communicator(
-        Driver(engine, transport, trace=Trace.wanted(f"rank {rank}")),
+        (several.drive if several else _drive)(engine, transport, membership, Trace.wanted(f"rank {rank}")),
         membership,
         rank=rank,
         world_size=world_size,
@@ -161,19 +169,35 @@ def _open(link: str, membership: Membership) -> Transport:
     lanes_per_frame = membership.reply.lanes_per_frame
     if lanes_per_frame not in LANE_BUILDS:
         raise VersionMismatch(f"the switch adds {lanes_per_frame} lanes; this side knows {LANE_BUILDS}")
-    return open_transport(
+    several = _several(link)
+    transport: Transport = (several.open_several if several else open_transport)(
         link,
         rows=2 * MOST_IN_FLIGHT,
         frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame),
         switch=membership.switch,
         together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
     )
+    return transport
+
+
+def _several(link: str) -> Any:
+    """Return the module that knows of several links if a worker has some; most have one."""
+    if not is_several(link):
+        return None
+    from .links import watching  # noqa: PLC0415
+
+    return watching
+
+
+def _drive(engine: Engine, transport: Transport, _: Membership, trace: Trace | None) -> Driver:
+    return Driver(engine, transport, trace=trace)
 
 
 def _admit(membership: Membership, transport: Transport, settings: _Settings, timeout_s: float) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
     reply = membership.reply
-    ready = membership.admit(transport, timeout_s)
+    several = _several(settings.link)
+    ready = (several.show if several else Membership.admit)(membership, transport, timeout_s)
     config = EngineConfig(
         rank=membership.rank,
         world_size=settings.world_size,
@@ -198,8 +222,8 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
 
 
 def _most_in_flight(link: str, world_size: int) -> dict[str, int]:
-    """Return how many bytes a link lets be in flight, as `Membership` takes it."""
-    if link.startswith("udp:"):
+    """Return how many bytes links let be in flight, as `Membership` takes it: each may have to carry all of them."""
+    if "udp:" in link and not link.startswith("shm:"):
         from switchsum.native.messages import receive_bytes  # noqa: PLC0415
 
         return {"receive_bytes": receive_bytes()}

@@ -84,7 +84,14 @@ class MemberClient:
 
     def report(self, request: reports.WorkerReport, timeout_s: float) -> Any:
         """Begin to tell how a worker is; return the call, for which nobody has to wait."""
-        call = self._channel.unary_unary(rpc.path("Report"), request_serializer=None, response_deserializer=None)
+        return self._tell("Report", request, timeout_s)
+
+    def link_down(self, request: reports.LinkReport, timeout_s: float) -> Any:
+        """Begin to tell that a link is dead; return the call, for which nobody has to wait."""
+        return self._tell("LinkDown", request, timeout_s)
+
+    def _tell(self, method: str, request: reports.WorkerReport | reports.LinkReport, timeout_s: float) -> Any:
+        call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
         return call.future(rpc_codec.encode(request), timeout=timeout_s)
 
     def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:

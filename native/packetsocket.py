@@ -25,6 +25,9 @@ _SIOCGIFADDR: Final = 0x8915
 _SIOCGIFMTU: Final = 0x8921
 _SIOCGIFHWADDR: Final = 0x8927
 _SIOCETHTOOL: Final = 0x8946
+_SIOCGIFFLAGS: Final = 0x8913
+_IFF_UP_AND_RUNNING: Final = 0x41
+_ETHTOOL_SETTINGS: Final = 1
 _ETHTOOL_CHECKSUMS: Final = 0x16
 _ETHTOOL_SEGMENTATION: Final = 0x23
 
@@ -145,6 +148,28 @@ def interface_ip(interface: str) -> int:
     return int.from_bytes(
         _ask(interface, _SIOCGIFADDR, "no IPv4 address", "`ip address add ADDRESS/24 dev NAME` gives it one")[20:24]
     )
+
+
+def is_running(interface: str) -> bool:
+    """Tell whether an interface is there, up, and has a carrier."""
+    try:
+        flags: int = struct.unpack_from("H", _ask(interface, _SIOCGIFFLAGS, _MISSING), 16)[0]
+    except TransportError:
+        return False
+    return flags & _IFF_UP_AND_RUNNING == _IFF_UP_AND_RUNNING
+
+
+def interface_mbit(interface: str) -> float:
+    """Return an interface's speed in Mbit/s as `ethtool` shows it, 0 where it does not say."""
+    value = ctypes.create_string_buffer(struct.pack("I40x", _ETHTOOL_SETTINGS), 44)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            fcntl.ioctl(asker, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode()[:15], ctypes.addressof(value)))
+        except OSError:
+            return 0.0
+    low, high = struct.unpack_from("H", value.raw, 12)[0], struct.unpack_from("H", value.raw, 28)[0]
+    mbit = high << 16 | low
+    return 0.0 if mbit in (0, 0xFFFF, 0xFFFF_FFFF) else float(mbit)
 
 
 def interface_mtu(interface: str) -> int:

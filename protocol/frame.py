@@ -39,6 +39,8 @@ MAX_WORKERS: Final = 32
 """Members of a job at one switch: one bit each in the bitmap."""
 MOST_WORKERS: Final = 1024
 """Of a job over a tree of switches."""
+MOST_LINKS: Final = 8
+"""Of a worker."""
 
 ETHERNET_BYTES: Final = 14
 IPV4_BYTES: Final = 20

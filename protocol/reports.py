@@ -57,6 +57,17 @@ class WorkerReport(WorkerFigures):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkReport:
+    """LinkDown: one of a member's several links is dead; nobody uses the links of that number any more."""
+
+    job: str
+    nonce: int
+    link: int
+    """Its number."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo(WorkerFigures):
     """One member of a job with its latest report."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
-from .reports import LinkList, SwitchList, WorkerList, WorkerReport
+from .reports import LinkList, LinkReport, SwitchList, WorkerList, WorkerReport
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -37,6 +37,8 @@ class JoinRequest:
     """What may wait for the worker on its link, as the kernel counts it; 0: more than a job can have in flight."""
     window_bytes: int = 0
     """Frames of so many bytes in all are worth having in flight on its link; 0: as many as there are."""
+    rates: list[float] = field(default_factory=list)
+    """Rate of each of several links in Mbit/s, 0 where it is not known; none: it has one link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,12 @@ class ReadyReply:
     """The rank at each place of the bitmaps of the member's switch, -1 for another switch; none: places are ranks."""
     trees: list[int] = field(default_factory=list)
     """How many slots belong to each of the job's trees, in order; none: it has one."""
+    link_rates: list[float] = field(default_factory=list)
+    """In which proportion several links share the slots; none: there is one."""
+    link_jobs: list[int] = field(default_factory=list)
+    """The header's `job` on each of them."""
+    unseen: list[int] = field(default_factory=list)
+    """Of several links those whose hello the switch has not handed on, by number."""
     loads: int = 0
     """How often the switch has been given its program; a larger number later means that it was restarted."""
 
@@ -139,6 +147,8 @@ class HeartbeatReply:
     """Ranks that left without a word or were declared lost."""
     loads: int = 0
     """As in `ReadyReply`."""
+    down: list[int] = field(default_factory=list)
+    """Of several links those that no member uses any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +226,8 @@ class MemberInfo:
     address: str = ""
     ingress_port: int = -1
     switch: str = ""
+    links: list[str] = field(default_factory=list)
+    """Of several links the address and port of each that was seen."""
     last_heartbeat_s: float = -1.0
     """Seconds since something was heard of it, 0 while its connection lasts; -1: nothing yet."""
 
@@ -242,6 +254,9 @@ class JobInfo:
     """How long members wait for one another."""
     members: list[MemberInfo] = field(default_factory=list)
     tree: list[list[str]] = field(default_factory=list)
+    link_rates: list[float] = field(default_factory=list)
+    """As in `ReadyReply`."""
+    links_down: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -408,6 +423,7 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Leave": (MemberRequest, Empty),
     "Heartbeat": (MemberRequest, HeartbeatReply),
     "Report": (WorkerReport, Empty),
+    "LinkDown": (LinkReport, Empty),
     "Workers": (JobRequest, WorkerList),
     "CreateJob": (CreateJobRequest, JobInfo),
     "ResizeJob": (ResizeJobRequest, JobInfo),
@@ -431,13 +447,3 @@ as its connection lasts: its own machine ends that when the process dies, and no
 def path(method: str) -> str:
     """Return the gRPC path of a method."""
     return f"/{SERVICE}/{method}"
-
-
-def nonce_fields(nonce: int) -> tuple[int, int]:
-    """Return the hello header's `number` (the nonce's high 32 bits) and `digest` (its low 32 bits)."""
-    return nonce >> 32, nonce & 0xFFFF_FFFF
-
-
-def nonce_from_fields(number: int, digest: int) -> int:
-    """Return the nonce that a hello header carries."""
-    return number << 32 | digest

@@ -135,3 +135,13 @@ def parse_frame(frame: bytes) -> Packet | None:
         header=header,
         payload=frame[FRAME_BYTES:],
     )
+
+
+def nonce_fields(nonce: int) -> tuple[int, int]:
+    """Return the hello header's `number` (the nonce's high 32 bits) and `digest` (its low 32 bits)."""
+    return nonce >> 32, nonce & 0xFFFF_FFFF
+
+
+def nonce_from_fields(number: int, digest: int) -> int:
+    """Return the nonce that a hello header carries."""
+    return number << 32 | digest

@@ -6,7 +6,7 @@ import importlib.metadata
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from switchsum.protocol.errors import (
     WorkerLost,
 )
 from switchsum.protocol.frame import ETHERNET_BYTES, Flag, Header, Kind, payload_bytes
-from switchsum.protocol.wire import Address, build_frame
+from switchsum.protocol.wire import Address, build_frame, nonce_fields
 
 from ..links.base import Indices, Transport
 from .lifeline import keep_to_this_process
@@ -73,12 +73,13 @@ class Membership:
         patience_s: float = ANSWER_S,
         receive_bytes: int = 0,
         window_bytes: int = 0,
+        rates: Sequence[float] = (),
     ) -> None:
         """Join; raises JoinRefused's kinds, or ControllerUnreachable.
 
         A controller that is away is given `call_s` to come, one that is there `patience_s` to answer.
         `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.  `window_bytes` of frames are worth
-        having in flight there; 0: as many as may be.
+        having in flight there; 0: as many as may be.  `rates` are those of several links in Mbit/s, 0: not known.
         """
         self.job = job
         self.rank = rank
@@ -86,6 +87,10 @@ class Membership:
         """Why the membership is over or the job is broken, as far as heartbeats tell."""
         self.loads = 0
         """How often the switch has been given its program, once admitted: more means that it was restarted."""
+        self.links_down: frozenset[int] = frozenset()
+        """Of several links those that no member uses any more, as far as heartbeats tell."""
+        self._dead_links: dict[int, str] = {}
+        """Own ones, by number, and why."""
         self._client = MemberClient(controller, timeout_s=CALL_S, waits=True)
         self.on_heartbeat: Callable[[], object] = lambda: None
         """Called on the thread of the heartbeats after each one; must not block."""
@@ -101,6 +106,7 @@ class Membership:
             package_version=importlib.metadata.version("switchsum"),
             receive_bytes=receive_bytes,
             window_bytes=window_bytes,
+            rates=list(rates),
         )
         try:
             self.reply = self._client.call("Join", request, rpc.JoinReply, call_s, patience_s)
@@ -116,8 +122,10 @@ class Membership:
         self._thread.start()
         self._has_news.wait(ATTEND_S)  # before the caller compiles, or does what else keeps Python busy
 
-    def admit(self, transport: Transport, timeout_s: float) -> rpc.ReadyReply:
+    def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> rpc.ReadyReply:
         """Show this member to the switch and wait until all members are admitted.
+
+        Of several links, which have one frame store, each shows it.
 
         Hellos are as long as contributions, so that a link which does not take those is found out here.
 
@@ -125,13 +133,14 @@ class Membership:
         TransportError if the link does not take whole frames.
         """
         end = time.monotonic() + timeout_s
-        hellos = self._write_hellos(transport)
+        hellos = [self._write_hellos(one, number) for number, one in enumerate(links or [transport])]
         seen, sent = False, 0
         silent_until = time.monotonic() + SILENT_S
         while True:
             if not seen:
-                for row in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
-                    transport.send(np.array([row], np.int32), hellos[row : row + 1])
+                for which in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
+                    for one, (rows, lengths) in zip(links or [transport], hellos, strict=True):
+                        one.send(rows[which : which + 1], lengths[which : which + 1])
                 sent += 1
             left = end - time.monotonic()
             wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
@@ -144,29 +153,31 @@ class Membership:
             seen = reply.hello_seen
             if not seen and time.monotonic() > silent_until:
                 silent_until = math.inf
-                say(f"{self._no_hello(SILENT_S)} It is tried for up to {timeout_s:g} s")
+                say(f"{self._no_hello(SILENT_S, reply.unseen)} It is tried for up to {timeout_s:g} s")
             if reply.hello_cut and (sent >= CUT_AFTER or left <= 0):
-                raise self._cut(int(hellos[0]))
+                raise self._cut(int(hellos[0][1][0]))
             if left <= 0:
                 raise self._not_complete(reply, timeout_s)
 
-    def _write_hellos(self, transport: Transport) -> Indices:
-        """Write a hello with lanes to the first row and one without to the second; return their lengths."""
-        number, digest = rpc.nonce_fields(self.reply.nonce)
+    def _write_hellos(self, transport: Transport, link: int) -> tuple[Indices, Indices]:
+        """Write a hello with lanes and one without, to rows of the link with this number; return rows and lengths."""
+        number, digest = nonce_fields(self.reply.nonce)
         header = Header(
             kind=Kind.HELLO,
             job=self.reply.job_number,
             epoch=self.reply.epoch,
             rank=self.rank,
+            tree=link,
             number=number,
             digest=digest,
         )
         lanes = bytes(payload_bytes(self.reply.lanes_per_frame))
         whole = build_frame(transport.address, self.switch, replace(header, flags=Flag.PAYLOAD), lanes)
         short = build_frame(transport.address, self.switch, header)
-        for row, frame in enumerate((whole, short)):
+        rows = np.array([2 * link, 2 * link + 1], np.int32)
+        for row, frame in zip(rows, (whole, short), strict=True):
             transport.tx_frames[row, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
-        return np.array([len(whole), len(short)], np.int32)
+        return rows, np.array([len(whole), len(short)], np.int32)
 
     def _cut(self, length: int) -> TransportError:
         return TransportError(
@@ -176,14 +187,16 @@ class Membership:
 
     def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
         if not reply.hello_seen:
-            return SwitchLost(self._no_hello(timeout_s))
+            return SwitchLost(self._no_hello(timeout_s, reply.unseen))
         ranks = ("rank " if len(reply.missing) == 1 else "ranks ") + ", ".join(map(str, reply.missing))
         why = f"{ranks} missing" if reply.missing else "all ranks have come, and a switch is not yet set up for them"
         text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: {why}"
         return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing)
 
-    def _no_hello(self, silent_s: float) -> str:
-        return f"the switch has handed on no hello of rank {self.rank} for {silent_s:g} s: does this link lead to it?"
+    def _no_hello(self, silent_s: float, unseen: list[int]) -> str:
+        which = f"link {', '.join(map(str, unseen))} of " if any(unseen) else ""
+        whose = f"{which}rank {self.rank}"
+        return f"the switch has handed on no hello of {whose} for {silent_s:g} s: does this link lead to it?"
 
     def _attend(self) -> None:
         """Keep a connection to the controller, and hear on it about the others."""
@@ -216,6 +229,9 @@ class Membership:
 
     def _note(self, reply: rpc.HeartbeatReply) -> None:
         self.loads = max(self.loads, reply.loads)
+        self.links_down = frozenset(reply.down)
+        for link in self._dead_links.keys() - self.links_down:
+            self._send_down(link)  # a controller that was away has not heard of it
         self.on_heartbeat()
         self._send_report()
         if reply.lost:
@@ -236,6 +252,17 @@ class Membership:
         self._report_at = now + REPORT_S
         if (report := self.report(self.job, self.reply.nonce)) is not None:
             self._reporting = self._client.report(report, CALL_S)
+
+    def tell_down(self, link: int, reason: str) -> None:
+        """Have all members do without a link of this number; nobody waits for the answer."""
+        self._dead_links[link] = reason
+        self._send_down(link)
+
+    def _send_down(self, link: int) -> None:
+        request = reports.LinkReport(
+            job=self.job, nonce=self.reply.nonce, link=link, reason=self._dead_links[link][: reports.MOST_TEXT]
+        )
+        self._client.link_down(request, CALL_S)
 
     def explain(self, error: SwitchsumError) -> SwitchsumError:
         """Return an error with what only the controller knows, if that is to be had in a moment."""

@@ -75,6 +75,8 @@ class NativeTransport:
     """Sockets outlive the switch."""
     now = staticmethod(time.monotonic)
     _operations: Operations
+    _own_record: npt.NDArray[np.void]
+    """What only the operations know: of sockets with `first`, `stride` and `watched`."""
 
     @classmethod
     def compile(cls) -> None:
@@ -85,13 +87,29 @@ class NativeTransport:
         """Return what the loop calls."""
         return self._operations
 
+    def close(self) -> None:
+        """Close the link; see `Transport`."""
+        raise NotImplementedError
+
     def _operate(self, own: npt.NDArray[np.void], *keep: object) -> None:
         """Have operations on `own`, the record of what only they know, and on what that points to."""
+        self._own_record = own
         self._operations = Operations(own, *keep)
         record = self._operations.record
         for name, outlined in self.natives.items():
             record[name] = outlined.address
         record["own"] = address_of(own)
+
+    def send_from(self, frames: Frames) -> None:
+        """Send from the rows of another frame store from now on, which links of one worker have in common."""
+        self._own_record["first"] += frames.ctypes.data - self.tx_frames.ctypes.data
+        self._own_record["stride"] = frames.strides[0]
+        self.tx_frames = frames
+
+    @property
+    def descriptor(self) -> int:
+        """Return the descriptor of the socket, which is ready when something has come."""
+        return int(int32_at(int(self._own_record["watched"][0]), 1)[0])
 
     def _call(self, name: str) -> int:
         """Call an operation; raises SwitchLost."""

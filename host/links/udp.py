@@ -27,17 +27,27 @@ class UdpTransport(SocketTransport):
     """
 
     def __init__(
-        self, host: str, port: int, *, rows: int, frame_bytes: int, switch: Address, together: bool = True
+        self,
+        host: str,
+        port: int,
+        *,
+        rows: int,
+        frame_bytes: int,
+        switch: Address,
+        together: bool = True,
+        source: str = "",
     ) -> None:
         """Connect to the switch at `host` and `port`, which calls itself `switch`; raises TransportError.
 
-        `together`: frames may go as super-datagrams.
+        `together`: frames may go as super-datagrams.  `source` is an address of this machine from which to send;
+        empty: the one that leads to the switch.
         """
         try:
             link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         except OSError as error:
             raise TransportError(f"no UDP socket: {error.strerror}") from error
         try:
+            _send_from(link, source)
             link.connect((host, port))
         except OSError as error:
             link.close()
@@ -55,6 +65,16 @@ class UdpTransport(SocketTransport):
             lower=template(switch, address),
             together=together and knows_segments(link),
         )
+
+
+def _send_from(link: socket.socket, source: str) -> None:
+    """Have a socket send from an address of this machine; raises TransportError."""
+    try:
+        if source:
+            link.bind((source, 0))
+    except OSError as error:
+        link.close()
+        raise TransportError(f"no UDP socket with the address {source!r}: {error.strerror}") from error
 
 
 def _check_path(link: socket.socket, host: str, frame_bytes: int) -> None:

@@ -275,7 +275,7 @@ class Worker:
 
     def hello(self, *, whole: bool = True) -> None:
         """Show this member to the switch, in a frame that is as long as its contributions or a short one."""
-        number, digest = rpc.nonce_fields(self.joined.nonce)
+        number, digest = wire.nonce_fields(self.joined.nonce)
         payload, flags = (bytes(payload_bytes(LANES)), int(Flag.PAYLOAD)) if whole else (b"", 0)
         self.switch.send(self.port, self.frame(Kind.HELLO, payload, number=number, digest=digest, flags=flags))
 

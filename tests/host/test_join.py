@@ -15,7 +15,7 @@ from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
 from switchsum.native.member_client import MemberClient
-from switchsum.protocol import errors, reports, rpc, rpc_codec
+from switchsum.protocol import errors, reports, rpc, rpc_codec, wire
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
@@ -163,7 +163,7 @@ def test_a_membership_from_joining_to_leaving(
         packet = parse_frame(frame)
         assert packet is not None
         assert (packet.header.kind, packet.header.rank) == (Kind.HELLO, 1)
-        assert rpc.nonce_from_fields(packet.header.number, packet.header.digest) == NONCE
+        assert wire.nonce_from_fields(packet.header.number, packet.header.digest) == NONCE
         assert (packet.source, packet.destination) == (transport.address, SWITCH_ADDRESS)
     wait_until(lambda: controller.names().count("Attend"))
     assert membership.error is None

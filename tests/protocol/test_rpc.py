@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from switchsum.protocol import errors, reports, rpc, rpc_codec
+from switchsum.protocol import errors, reports, rpc, rpc_codec, wire
 
 EXAMPLES = [
     rpc.JoinRequest(job="digits", rank=0, world_size=4),
@@ -86,6 +86,6 @@ def test_details_that_are_no_error_become_a_remote_error(details: str) -> None:
 
 
 def test_a_hello_carries_the_nonce_in_number_and_digest() -> None:
-    assert rpc.nonce_fields(0x0123_4567_89AB_CDEF) == (0x0123_4567, 0x89AB_CDEF)
+    assert wire.nonce_fields(0x0123_4567_89AB_CDEF) == (0x0123_4567, 0x89AB_CDEF)
     for nonce in (0, 1, 1 << 32, (1 << 64) - 1):
-        assert rpc.nonce_from_fields(*rpc.nonce_fields(nonce)) == nonce
+        assert wire.nonce_from_fields(*wire.nonce_fields(nonce)) == nonce

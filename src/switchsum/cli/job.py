@@ -70,11 +70,23 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
         print_json(asdict(job))
         return
     _print_jobs([job], as_json=False)
+    if job.link_rates:
+        carrying = sum(rate for link, rate in enumerate(job.link_rates) if link not in job.links_down)
+        links = [
+            {
+                "link": link,
+                "state": "down" if link in job.links_down else "up",
+                "rate": f"{rate:g}",
+                "share": "-" if link in job.links_down else f"{rate / carrying:.0%}",
+            }
+            for link, rate in enumerate(job.link_rates)
+        ]
+        print_records(f"links of each rank of {job.job}", links, as_json=False)
     members = [
         {
             "rank": member.rank,
             "state": member.state,
-            "address": member.address or "-",
+            "address": ", ".join(member.links) or member.address or "-",
             **({"switch": member.switch or "-"} if job.tree else {}),
             "port": "-" if member.ingress_port < 0 else member.ingress_port,
             "heard_of": "-" if member.last_heartbeat_s < 0 else f"{member.last_heartbeat_s:.1f} s ago",

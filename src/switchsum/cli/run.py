@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from switchsum.cli.builds import AUTO, LanesOption, SlotsOption, read_lanes, read_slots
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.options import RunOptions, read_links
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
 
 RATE_MBIT = 1000.0
@@ -22,7 +22,10 @@ def run(
         str | None,
         typer.Option(help="Switches that add in a tree: leaf-spine,4,2,4 or a YAML file; else one switch."),
     ] = None,
-    links: Annotated[Links, typer.Option(help="shm: shared memory; udp: loopback; veth: namespaces.")] = Links.SHM,
+    links: Annotated[
+        str,
+        typer.Option(help="shm: shared memory; udp: loopback; veth: namespaces; veth@200,veth@100: two, with Mbit/s."),
+    ] = "shm",
     lanes: LanesOption = AUTO,
     slots: SlotsOption = AUTO,
     loss: Annotated[float, typer.Option(help="Probability of losing a frame, each way.")] = 0.0,
@@ -39,12 +42,14 @@ def run(
     """Start a switch or a tree of them, a controller and N workers; end all of them when one fails."""
     from switchsum.launch import session
 
+    kind, link_rates = read_links(links)
     options = RunOptions(
         workers=workers,
         command=tuple(command),
         switch=switch,
         topology=topology,
-        links=links,
+        links=kind,
+        link_rates=link_rates,
         lanes_per_frame=read_lanes(lanes),
         slots=read_slots(slots),
         loss=loss,

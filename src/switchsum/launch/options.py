@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_WORKERS
+from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_LINKS, MOST_WORKERS
 from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
@@ -33,6 +33,36 @@ class Links(StrEnum):
     """A network namespace and a veth pair for each worker."""
 
 
+def read_links(text: str) -> tuple[Links, tuple[float, ...]]:
+    """Read `--links`: a kind, or that of each of several links with its rate in Mbit/s; raises UsageError.
+
+    Returns the kind, and a rate for each of several links, 0 where none is given; no rate for a single link without.
+    """
+    parts = [part.strip().partition("@") for part in text.split(",")]
+    kinds = {kind for kind, _, _ in parts}
+    if len(kinds) > 1 or not kinds <= set(Links):
+        raise UsageError(f"--links is shm, udp or veth, or several of one kind such as veth@200,veth@100, not {text!r}")
+    kind = Links(parts[0][0])
+    if kind is Links.SHM and (len(parts) > 1 or parts[0][1]):
+        raise UsageError("shared memory is one link and has no rate: --links udp,udp or veth@200,veth@100")
+    if len(parts) > MOST_LINKS:
+        raise UsageError(f"a worker has 1 to {MOST_LINKS} links, not {len(parts)}")
+    rates = [_link_rate(rate, text) if at else 0.0 for _, at, rate in parts]
+    if len({rate > 0 for rate in rates}) > 1:
+        raise UsageError(f"some links of {text!r} have a rate and some have none: give it to all or to none")
+    return kind, tuple(rates) if len(parts) > 1 or rates[0] else ()
+
+
+def _link_rate(rate: str, text: str) -> float:
+    try:
+        mbit = float(rate)
+    except ValueError:
+        mbit = 0.0
+    if not 0 < mbit < float("inf"):
+        raise UsageError(f"a link's rate is a number of Mbit/s above 0, not {rate!r} in {text!r}")
+    return mbit
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
     """One job on one machine."""
@@ -46,6 +76,8 @@ class RunOptions:
     topology: str | None = None
     """Switches that add in a tree: a shape by name or a YAML file; None: one switch."""
     links: Links = Links.SHM
+    link_rates: tuple[float, ...] = ()
+    """One for each of several links of each worker, in Mbit/s, 0: not given; empty: one link without a rate."""
     lanes_per_frame: int | None = None
     """Option `--lanes`; None: as many as the links carry (`effective_lanes_per_frame`)."""
     slots: int | None = None
@@ -105,14 +137,27 @@ class RunOptions:
 
     def _check_topology(self) -> None:
         """Refuse what a tree of switches does not have; raises UsageError."""
+        if self.rate is not None and any(self.link_rates):
+            raise UsageError("links have their rates in --links or in --rate, not in both")
         if self.topology is None:
             return
+        if self.link_rates:
+            raise UsageError("workers of a --topology have one link each")
         if not self.is_embedded:
             raise UsageError("--topology starts embedded switches; Mininet has BMv2 in trees (docs/mininet.md)")
         if self.links is Links.VETH:
             raise UsageError("switches of a --topology are connected by UDP: --links shm or udp, for the workers")
         if self.pcap is not None:
             raise UsageError("--pcap is of one switch: leave it or --topology out")
+
+    @property
+    def link_count(self) -> int:
+        """Links of each worker."""
+        return max(1, len(self.link_rates))
+
+    def rate_of(self, link: int) -> str | None:
+        """Return the rate of a link of our own making, as tc writes it."""
+        return f"{self.link_rates[link]:g}mbit" if any(self.link_rates) else self.rate
 
     @property
     def effective_lanes_per_frame(self) -> int:

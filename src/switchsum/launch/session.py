@@ -48,9 +48,17 @@ class Switch:
     links: tuple[str, ...] = ()
     """Link of each rank, where switches are a tree; then `p4runtime` is the file of the fleet."""
 
-    def link_of(self, rank: int) -> str:
-        """Return a worker's link."""
-        return self.links[rank] if self.links else self.link or f"packet:{wires.WORKER_INTERFACE}"
+    def link_of(self, rank: int, rates: Sequence[float] = ()) -> str:
+        """Return a worker's link, or its several ones with their rates."""
+        if not rates:
+            return self.links[rank] if self.links else self.link or f"packet:{wires.WORKER_INTERFACE}"
+        names = [
+            f"{self.link}%127.0.0.{link + 1}" if self.link else f"packet:{wires.inner_name(link)}"
+            for link in range(len(rates))
+        ]
+        if len(names) == 1:
+            return names[0]
+        return ",".join(f"{name}@{rate:g}" if rate else name for name, rate in zip(names, rates, strict=True))
 
 
 def run(options: RunOptions, planned: tree.TreePlan | None = None) -> int:
@@ -72,6 +80,16 @@ def run(options: RunOptions, planned: tree.TreePlan | None = None) -> int:
         return code
 
 
+def _lay_wires(children: Children, options: RunOptions, off: Sequence[str]) -> list[wires.Wire]:
+    """Make the wires of all workers, the first one of each in front."""
+    laid: list[wires.Wire] = []
+    for link in range(options.link_count):
+        for rank in range(options.workers):
+            holder, rate = laid[rank].holder if link else None, options.rate_of(link)
+            laid.append(wires.lay(children, rank, mtu=options.link_mtu, rate=rate, off=off, link=link, holder=holder))
+    return laid
+
+
 def check_writable(path: Path) -> None:
     """Check before a job runs that a file can be written at its end; raises UsageError."""
     try:
@@ -90,10 +108,7 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
         laid = []
         if options.links is Links.VETH:
             off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
-            laid = [
-                wires.lay(children, rank, mtu=options.link_mtu, rate=options.rate, off=off)
-                for rank in range(options.workers)
-            ]
+            laid = _lay_wires(children, options, off)
         if planned is not None:
             switch = _start_tree(children, options, planned, Path(scratch))
         else:
@@ -227,7 +242,7 @@ def _start_worker(
         "SWITCHSUM_CONTROLLER": controller,
         "SWITCHSUM_JOB": JOB,
         LAUNCHER_VARIABLE: "`switchsum run`",
-        "SWITCHSUM_LINK": switch.link_of(rank),
+        "SWITCHSUM_LINK": switch.link_of(rank, options.link_rates),
         "RANK": str(rank),
         "WORLD_SIZE": str(options.workers),
         "LOCAL_RANK": str(rank),

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
+from switchsum.protocol.frame import MAX_WORKERS
 from switchsum.protocol.wire import Address, format_ip, format_mac
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
 """Environment variable that is set in a launcher which has its own network namespace."""
 WORKER_INTERFACE = "sum0"
+"""A worker's end of its first wire."""
 WORKER_PORT = 21334
 BURST_BYTES = 256 * 1024
 """Burst of the token buckets.  A smaller one would slow down TCP, with which the switch is compared, more than UDP."""
@@ -41,7 +43,7 @@ class Wire:
 
     rank: int
     port: int
-    """Number of the switch's port: rank + 1."""
+    """Number of the switch's port: rank + 1, and 32 more for each further wire of a worker."""
     interface: str
     """The switch's end."""
     address: Address
@@ -77,28 +79,46 @@ def enter_namespace() -> None:
     os.execvpe(unshare[0], [*unshare, "--", *OURSELVES, *sys.argv[1:]], environment)
 
 
-def lay(children: Children, rank: int, *, mtu: int, rate: str | None, off: Sequence[str] = ()) -> Wire:
-    """Make the wire of one worker, and turn off the offloads in `off`; raises LocalError."""
-    holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
-    _await_namespace(holder)
-    port = rank + 1
-    address = Address(mac=0x02_00_00_00_01_00 + port, ip=0x0A_00_00_00 + port, port=WORKER_PORT)
+def lay(
+    children: Children,
+    rank: int,
+    *,
+    mtu: int,
+    rate: str | None,
+    off: Sequence[str] = (),
+    link: int = 0,
+    holder: Child | None = None,
+) -> Wire:
+    """Make a wire of one worker, and turn off the offloads in `off`; raises LocalError.
+
+    `link` is its number among the worker's, `holder` keeps the namespace of the first one.
+    """
+    if holder is None:
+        holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
+        _await_namespace(holder)
+    port, inner = rank + 1 + MAX_WORKERS * link, inner_name(link)
+    address = Address(mac=0x02_00_00_00_01_00 + port, ip=0x0A_00_00_01 + (link << 8) + rank, port=WORKER_PORT)
     wire = Wire(rank=rank, port=port, interface=f"port{port}", address=address, holder=holder)
-    run(["ip", "link", "add", wire.interface, "mtu", str(mtu), "type", "veth", "peer", "name", WORKER_INTERFACE,
+    run(["ip", "link", "add", wire.interface, "mtu", str(mtu), "type", "veth", "peer", "name", inner,
          "mtu", str(mtu), "address", format_mac(address.mac), "netns", str(holder.process.pid)])  # fmt: skip
     run(["ip", "link", "set", wire.interface, "up"])
     run(wire.inside(["ip", "link", "set", "lo", "up"]))
-    run(wire.inside(["ip", "address", "add", f"{format_ip(address.ip)}/24", "dev", WORKER_INTERFACE]))
-    run(wire.inside(["ip", "link", "set", WORKER_INTERFACE, "up"]))
+    run(wire.inside(["ip", "address", "add", f"{format_ip(address.ip)}/24", "dev", inner]))
+    run(wire.inside(["ip", "link", "set", inner, "up"]))
     if off:
         words = [word for name in off for word in (name, "off")]
         run(["ethtool", "-K", wire.interface, *words])
-        run(wire.inside(["ethtool", "-K", WORKER_INTERFACE, *words]))
+        run(wire.inside(["ethtool", "-K", inner, *words]))
     if rate is not None:
         shape = ["rate", rate, "burst", str(BURST_BYTES), "latency", "100ms"]
         run(["tc", "qdisc", "replace", "dev", wire.interface, "root", "tbf", *shape])
-        run(wire.inside(["tc", "qdisc", "replace", "dev", WORKER_INTERFACE, "root", "tbf", *shape]))
+        run(wire.inside(["tc", "qdisc", "replace", "dev", inner, "root", "tbf", *shape]))
     return wire
+
+
+def inner_name(link: int) -> str:
+    """Return the name of a worker's end of its wire with a number."""
+    return f"{WORKER_INTERFACE.rstrip('0')}{link}"
 
 
 def run(command: Sequence[str]) -> None:

@@ -1,0 +1,351 @@
+"""Several links of one worker as one `Transport`: each slot has a link, over which its contributions go.
+
+The links have one frame store, into which the engine packs; nothing is copied.  The engine knows the addresses of the
+first link alone.  What goes over another one gets that link's addresses and job number (controller/links.py) in its
+row, before it is sent; of what comes the first link's are put in their place.  The engine's trees are the links:
+results of a fast link pass those of a slow one, and nothing is lost for that.  On the wire there is one tree.
+
+The switch does not mind over which link a contribution comes.  So a slot may get another link at any time, and be sent
+over two at once (`mirror`), to find out whether one of them is dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.checksum import fill_ip_checksum
+from switchsum.native.kernels import Outlined, carray, inner
+from switchsum.native.memory import address_of, bytes_at, call, integers_at, pointer
+from switchsum.native.packetsocket import interface_mbit
+from switchsum.native.records import Int64, Record, dtype_of
+from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.system import poll, watch
+from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES
+from switchsum.protocol.rpc import MOST_IN_FLIGHT
+from switchsum.protocol.wire import Address
+
+from ..engine.header import Frame, fill_checksum, get16, get32, put16, put32
+from ..engine.loop import LINK, LinkRecord
+from .base import Transport
+from .listed import NamedLink, split_links
+from .names import open_transport
+from .native import NativeTransport, all_pushed, nanoseconds, tell_time
+
+NOWHERE: Final = -1
+"""As the link of a mirror: there is none."""
+
+_MAC_SOURCE: Final = 6
+_IP_SOURCE: Final = ETHERNET_BYTES + 12
+_IP_DESTINATION: Final = ETHERNET_BYTES + 16
+_UDP_SOURCE: Final = ETHERNET_BYTES + IPV4_BYTES
+_UDP_DESTINATION: Final = _UDP_SOURCE + 2
+_UDP_CHECKSUM: Final = _UDP_SOURCE + 6
+
+
+class _Part(Record):
+    """One of the links."""
+
+    link: Int64
+    """Address of its `LINK`."""
+    mac: Int64
+    ip: Int64
+    port: Int64
+    job: Int64
+    """Under which job number it sends."""
+    mirror: Int64
+    """Number of the link over which its frames go as well, or `NOWHERE`."""
+    sent: Int64
+    """Frames that were handed to it."""
+    came: Int64
+    """Frames that came over it."""
+
+
+class _Own(Record):
+    """What only the operations of several links know."""
+
+    count: Int64
+    """Links."""
+    parts: Int64
+    """Address of as many `_Part`."""
+    slots: Int64
+    """Address of the int64 number of each slot's link."""
+    first_slot: Int64
+    """What the first slot is called in frames."""
+    frames: Int64
+    """Address of the first row of the frame store, behind its lead."""
+    stride: Int64
+    watched: Int64
+    """Address: the links' descriptors."""
+    turn: Int64
+    """Number of the link of which the last frames were taken."""
+    picked: Int64
+    """Address of int32 rows and lengths: what goes over one link."""
+
+
+_PART: Final = dtype_of(_Part)
+_OWN: Final = dtype_of(_Own)
+_MOST_QUEUED: Final = 2 * MOST_IN_FLIGHT
+
+
+@Outlined
+def _take(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    parts = carray(pointer(own.parts), (own.count,), _PART)
+    for _ in range(own.count):
+        own.turn = (own.turn + 1) % own.count
+        part: _Part = parts[own.turn]
+        inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
+        count = call(inner_link.take, part.link)
+        if count > 0:
+            part.came += count
+            here.frames, here.stride = inner_link.frames, inner_link.stride
+            here.rows, here.lengths = inner_link.rows, inner_link.lengths
+            rows = carray(pointer(here.rows), (count,), np.int32)
+            lengths = carray(pointer(here.lengths), (count,), np.int32)
+            for i in range(count):
+                if lengths[i] >= FRAME_BYTES:
+                    frame = bytes_at(int(here.frames + rows[i] * here.stride + LEAD_BYTES), FRAME_BYTES)
+                    _receive_as_first(own, parts[0], part, frame)
+            return int(count)
+        call(inner_link.release, part.link)
+    return 0
+
+
+@inner
+def _receive_as_first(own: _Own, first: _Part, part: _Part, frame: Frame) -> None:
+    """Make a frame that came over a link one that came over the first one, and of the tree that the engine knows."""
+    if (
+        get32(frame, _IP_DESTINATION) != part.ip
+        or get16(frame, _UDP_DESTINATION) != part.port
+        or get16(frame, AT.job) != part.job
+    ):
+        return
+    put32(frame, _IP_DESTINATION, first.ip)
+    put16(frame, _UDP_DESTINATION, first.port)
+    put16(frame, AT.job, first.job)
+    slot = get32(frame, AT.slot) - own.first_slot
+    if 0 <= slot < MOST_IN_FLIGHT and get16(frame, AT.tree) == 0:
+        put16(frame, AT.tree, integers_at(own.slots, MOST_IN_FLIGHT)[slot])
+
+
+@Outlined
+def _release(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    part: _Part = carray(pointer(own.parts), (own.count,), _PART)[own.turn]
+    inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
+    return int(call(inner_link.release, part.link))
+
+
+@Outlined
+def _send(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    for number in range(own.count):
+        _send_over(here, own, number)
+    here.pushed += here.queued
+    return 0
+
+
+@inner
+def _send_over(here: LinkRecord, own: _Own, number: int) -> None:
+    """Send what is queued for one link.
+
+    What a link does not take is lost, and repeated later: its queue drops frames, or it is dead.  Others do not wait
+    for it.  A socket's own buffer holds all that may be in flight.
+    """
+    parts = carray(pointer(own.parts), (own.count,), _PART)
+    part: _Part = parts[number]
+    queued, lengths = (
+        carray(pointer(here.queue_rows), (here.queued,), np.int32),
+        carray(pointer(here.queue_lengths), (here.queued,), np.int32),
+    )
+    picked = carray(pointer(own.picked), (2, _MOST_QUEUED), np.int32)
+    slots = integers_at(own.slots, MOST_IN_FLIGHT)
+    count = 0
+    for i in range(min(here.queued, _MOST_QUEUED)):
+        its = slots[queued[i] >> 1]
+        if its == number or parts[its].mirror == number:
+            _send_as(part, bytes_at(own.frames + int(queued[i]) * own.stride, int(lengths[i])))
+            picked[0, count], picked[1, count] = queued[i], lengths[i]
+            count += 1
+    if count == 0:
+        return
+    inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
+    inner_link.queue_rows = own.picked
+    inner_link.queue_lengths = own.picked + 4 * _MOST_QUEUED
+    inner_link.queued = count
+    call(inner_link.send, part.link)
+    part.sent += count
+
+
+@inner
+def _send_as(part: _Part, frame: Frame) -> None:
+    """Give a packed frame the addresses and the job number of the link over which it goes."""
+    put16(frame, _MAC_SOURCE, part.mac >> 32)
+    put32(frame, _MAC_SOURCE + 2, part.mac)
+    put32(frame, _IP_SOURCE, part.ip)
+    put16(frame, _UDP_SOURCE, part.port)
+    put16(frame, AT.job, part.job)
+    put16(frame, AT.tree, 0)
+    fill_ip_checksum(frame.ctypes.data + ETHERNET_BYTES)
+    if get16(frame, _UDP_CHECKSUM) != 0:
+        fill_checksum(frame)
+
+
+@Outlined
+def _wait(link: int) -> int:
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    if _is_ready(here, own):
+        return 1
+    if here.nap_s > 0:
+        return int(poll(0, 0, nanoseconds(here.nap_s)))
+    if poll(own.watched, own.count, nanoseconds(here.until - here.time)) <= 0:
+        return 0
+    return int(_is_ready(here, own))
+
+
+@inner
+def _is_ready(here: LinkRecord, own: _Own) -> bool:
+    """Whether something may have come over some link; errors of sockets that woke us are taken note of."""
+    parts = carray(pointer(own.parts), (own.count,), _PART)
+    ready = False
+    for number in range(own.count):
+        part: _Part = parts[number]
+        inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
+        inner_link.time = inner_link.until = here.time
+        inner_link.nap_s = 0.0
+        ready = bool(call(inner_link.wait, part.link)) or ready
+    return ready
+
+
+class SeveralLinks(NativeTransport):
+    """A `Transport` over several sockets, that of the first link to the engine."""
+
+    natives: ClassVar[Mapping[str, Outlined]] = {
+        "take": _take,
+        "release": _release,
+        "send": _send,
+        "consumed": all_pushed,
+        "wait": _wait,
+        "now": tell_time,
+    }
+
+    def __init__(self, links: Sequence[NativeTransport], names: Sequence[str]) -> None:
+        """Take links that are open, and have one frame store from now on; `names` are for people."""
+        first = links[0]
+        self.links = links
+        self.names = names
+        self.address: Address = first.address
+        self.max_frame_bytes = first.max_frame_bytes
+        self.tx_frames = first.tx_frames
+        self.down: frozenset[int] = frozenset()
+        """Links that are not used any more."""
+        self._rates: Sequence[float] = [1.0] * len(links)
+        self._slots = np.zeros(MOST_IN_FLIGHT, np.int64)
+        self._parts = np.zeros(len(links), _PART)
+        for part, link in zip(self._parts, links, strict=True):
+            link.send_from(self.tx_frames)
+            address = link.address
+            part["link"] = link.operations().address
+            part["mac"], part["ip"], part["port"], part["mirror"] = address.mac, address.ip, address.port, NOWHERE
+        watched = watch([link.descriptor for link in links])
+        picked = np.zeros((2, _MOST_QUEUED), np.int32)
+        own = np.zeros(1, _OWN)
+        own[0] = (
+            *(len(links), address_of(self._parts), address_of(self._slots), 0),
+            *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0]),
+            *(address_of(watched), 0, address_of(picked)),
+        )
+        self._operate(own, self._parts, self._slots, watched, picked, links)
+        self._watched = watched
+        record, records = self._operations.record, [link.operations().record for link in links]
+        for name in ("turn", "batch_bytes", "longest_nap_s"):
+            record[name] = min(one[name][0] for one in records)
+
+    def admit(self, first_slot: int, jobs: Sequence[int], rates: Sequence[float]) -> None:
+        """Begin to serve a job: its first slot, its number on each link, and in which proportion they carry slots."""
+        self._own_record["first_slot"] = first_slot
+        self._parts["job"] = jobs
+        self._rates = rates
+        self.do_without(())
+
+    def do_without(self, down: Sequence[int]) -> None:
+        """Give the slots to the links that are not down, in proportion."""
+        self.down = frozenset(down)
+        rates = [0.0 if link in self.down else rate for link, rate in enumerate(self._rates)]
+        self._slots[:] = dealt(MOST_IN_FLIGHT, rates)
+        for link in self.down:
+            self._watched[link, 0] = -1  # nobody is woken for what comes there, nor for its errors
+
+    def mirror(self, link: int, other: int) -> None:
+        """Send what goes over a link over another one as well; `NOWHERE`: no more."""
+        self._parts["mirror"][link] = other
+
+    @property
+    def slots(self) -> npt.NDArray[np.int64]:
+        """Return the link of each slot."""
+        return self._slots
+
+    @property
+    def sent(self) -> npt.NDArray[np.int64]:
+        """Return how many frames were sent over each link."""
+        return self._parts["sent"]
+
+    @property
+    def came(self) -> npt.NDArray[np.int64]:
+        """Return how many frames came over each link."""
+        return self._parts["came"]
+
+    @property
+    def rates(self) -> Sequence[float]:
+        """Return in which proportion the links carry slots."""
+        return self._rates
+
+    def close(self) -> None:
+        """Close the links."""
+        for link in self.links:
+            link.close()
+
+
+def open_several(text: str, **arguments: Any) -> SeveralLinks:
+    """Open links, as `open_transport` opens one; raises TransportError, and then none of them is open."""
+    links = split_links(text)
+    opened: list[Transport] = []
+    try:
+        for link in links:
+            opened.append(open_transport(link.name, **arguments))
+        return SeveralLinks([one for one in opened if isinstance(one, NativeTransport)], [link.name for link in links])
+    except BaseException:
+        for one in opened:
+            one.close()
+        raise
+
+
+def rates_of(text: str) -> list[float]:
+    """Return the rates of links in Mbit/s: as given, else what the interface says; 0: not known."""
+    return [_rate(link) for link in split_links(text)]
+
+
+def _rate(link: NamedLink) -> float:
+    if link.mbit is not None:
+        return link.mbit
+    kind, _, place = link.name.partition(":")
+    return interface_mbit(place) if kind == "packet" else 0.0
+
+
+def dealt(slots: int, rates: Sequence[float]) -> npt.NDArray[np.int64]:
+    """Deal slots out to links in proportion to rates, evenly: of any that follow each other each link has its share."""
+    owed = np.zeros(len(rates))
+    found = np.zeros(slots, np.int64)
+    for slot in range(slots):
+        owed += np.asarray(rates) / sum(rates)
+        found[slot] = np.argmax(owed)
+        owed[found[slot]] -= 1
+    return found

@@ -1,0 +1,200 @@
+"""Several links, watched: one that is dead is left out, and its slots go over the others.
+
+A link is dead when its interface is down or gone, or when nothing is answered on it while others answer.  Silence by
+itself says nothing: the switch may be away, or a rank late.  So frames of a link that has been silent for a while,
+though the switch owes answers on it, go over another one as well.  If the switch answers there, and still not here,
+that is the link's fault.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, Protocol
+
+import numpy.typing as npt
+
+from switchsum.native.packetsocket import is_running
+from switchsum.native.trace import Trace
+from switchsum.protocol.rpc import ReadyReply
+
+from ..engine.events import Outcome
+from ..engine.operation import Operation
+from ..engine.worker import Engine
+from .base import Transport
+from .driver import Driver
+from .several import NOWHERE, SeveralLinks, open_several, rates_of
+
+_log: Final = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.1
+"""Between two looks."""
+SILENT_S: Final = 2.0
+"""After so long without an answer a link is suspected: several repeats of each slot."""
+PROOF_S: Final = 1.0
+"""So long the others must answer, and it not, until it is dead."""
+PROOF_FRAMES: Final = 4
+"""And so many of its frames must have gone without an answer."""
+MOST_STRIKES: Final = 3
+"""So often a link may go on only after another one had to carry its frames: results may come where nothing goes."""
+FORGIVEN_S: Final = 60.0
+"""After so long without one that is forgotten."""
+
+
+class Told(Protocol):
+    """Who tells the other members, and hears from them."""
+
+    @property
+    def links_down(self) -> Collection[int]:
+        """Return the links that nobody uses any more."""
+        ...
+
+    def tell_down(self, link: int, reason: str) -> None:
+        """Have everybody do without a link; must not block."""
+        ...
+
+
+class _Silence:
+    """What is known of one link's silence."""
+
+    def __init__(self) -> None:
+        self.came = self.sent = 0
+        """Frames that had come when one came last, and that had been sent then."""
+        self.silent_s = 0.0
+        self.others = -1
+        """What had come over other links when it came to be suspected; -1: it is not."""
+        self.mirrored = 0
+        """Frames that had been sent then."""
+        self.proof_s = 0.0
+        """For how long others have answered since."""
+
+
+class LinkWatch:
+    """Looks after the links of one worker."""
+
+    def __init__(self, links: SeveralLinks, told: Told, runs: Callable[[str], bool] = is_running) -> None:
+        """Look after `links`; `runs` tells whether an interface does, `told` whom to tell of one that is dead."""
+        self._links = links
+        self._told = told
+        self._runs = runs
+        self._silences = [_Silence() for _ in links.links]
+        self._strikes: list[list[float]] = [[] for _ in links.links]
+        """When each link went on only with the help of another."""
+        self._looked_at = 0.0
+
+    def look(self, now: float) -> bool:
+        """Look at all links, now and then; return whether slots have got other links."""
+        passed_s = now - self._looked_at
+        if passed_s < LOOK_S:
+            return False
+        self._looked_at = now
+        links, down = self._links, set(self._links.down) | set(self._told.links_down)
+        for link, name in enumerate(links.names):
+            if link in down or len(down) + 1 == len(links.names):  # the last one is never left out
+                continue
+            if reason := self._fault(link, name, now, min(passed_s, LOOK_S), down):
+                _log.warning("goes on without link %s: %s", name, reason)
+                down.add(link)
+                self._told.tell_down(link, reason)
+        if down == links.down:
+            return False
+        for link in down:
+            links.mirror(link, NOWHERE)
+        links.do_without(sorted(down))
+        return True
+
+    def _fault(self, link: int, name: str, now: float, passed_s: float, down: Collection[int]) -> str:
+        """Say why a link is dead; empty if it is not, as far as one can tell."""
+        kind, _, interface = name.partition(":")
+        if kind == "packet" and not self._runs(interface):
+            return f"interface {interface} is down, or has no carrier"
+        links, silence = self._links, self._silences[link]
+        came, sent = int(links.came[link]), int(links.sent[link])
+        others = int(links.came.sum()) - came
+        if came != silence.came or sent == silence.sent:
+            if 0 <= silence.others < others:
+                strikes = [at for at in self._strikes[link] if now - at < FORGIVEN_S]
+                self._strikes[link] = [*strikes, now]
+                if len(strikes) + 1 >= MOST_STRIKES:
+                    return "its frames reach the switch only over another link"
+            self._silences[link] = silence = _Silence()
+            silence.came, silence.sent = came, sent
+            links.mirror(link, NOWHERE)
+            return ""
+        silence.silent_s += passed_s
+        if silence.others < 0:
+            other = self._other(link, down)
+            if silence.silent_s >= SILENT_S and other != NOWHERE:
+                silence.others, silence.mirrored = others, sent
+                links.mirror(link, other)
+            return ""
+        if others > silence.others:
+            silence.proof_s += passed_s
+        if silence.proof_s >= PROOF_S and sent - silence.mirrored >= PROOF_FRAMES:
+            return f"no answer for {silence.silent_s:.1f} s, while other links have answers"
+        return ""
+
+    def _other(self, link: int, down: Collection[int]) -> int:
+        """Return the best link beside one that is suspected: the fastest of those that are not."""
+        fit = [
+            other
+            for other in range(len(self._silences))
+            if other != link and other not in down and self._silences[other].others < 0
+        ]
+        return max(fit, key=lambda other: self._links.rates[other], default=NOWHERE)
+
+
+class Shown(Protocol):
+    """Who is shown to the switch, and waits for the others."""
+
+    def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> ReadyReply:
+        """Show a member over each of several links; return what all have been given."""
+        ...
+
+
+def show(member: Shown, transport: SeveralLinks, timeout_s: float) -> ReadyReply:
+    """Show a member to the switch over each of its links, and wait for the others."""
+    ready = member.admit(transport, timeout_s, transport.links)
+    transport.admit(ready.first_slot, ready.link_jobs, ready.link_rates)
+    return ready
+
+
+def drive(engine: Engine, transport: Transport, told: Told, trace: Trace | None) -> Driver:
+    """Return a driver that looks after the links of a transport of several."""
+    assert isinstance(transport, SeveralLinks)
+    return WatchingDriver(engine, transport, told, trace=trace)
+
+
+class WatchingDriver(Driver):
+    """A driver of several links, which looks after them as well."""
+
+    transport: SeveralLinks
+
+    def __init__(self, engine: Engine, transport: SeveralLinks, told: Told, *, trace: Trace | None = None) -> None:
+        super().__init__(engine, transport, trace=trace)
+        self._watch = LinkWatch(transport, told)
+        self._links = transport
+        self._share_out()
+
+    def step(self, most_s: float) -> deque[Outcome]:
+        """Do what a driver does, and look at the links."""
+        self._look()
+        return super().step(most_s)
+
+    def begin(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
+        """Do what a driver does, and look at the links."""
+        self._look()
+        return super().begin(operation, values, most_s)
+
+    def _look(self) -> None:
+        if self._watch.look(self.clock()):
+            self._share_out()
+
+    def _share_out(self) -> None:
+        """Tell the engine which link each slot has: it takes a slot for overtaken by results of its own link alone."""
+        slots = self.engine.state.slots
+        slots["tree"] = self._links.slots[: len(slots)]
+
+
+__all__ = ["LinkWatch", "WatchingDriver", "drive", "open_several", "rates_of", "show"]

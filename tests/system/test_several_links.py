@@ -1,0 +1,53 @@
+"""Jobs whose workers have several links."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from switchsum.launch.options import read_links
+from switchsum.protocol.errors import UsageError
+
+from .conftest import NAMESPACES, WORKERS, Run
+
+ADDS = [sys.executable, str(WORKERS / "loses_link.py")]
+
+
+def shown(run: Run, tmp_path: Path, *options: str, command: list[str]) -> Any:
+    """Run a job and return what `job show` has said of it before its end."""
+    done = run(*options, command=command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads((tmp_path / "result").read_text())
+
+
+def test_sums_over_two_addresses_of_a_host_are_right_although_frames_are_lost(run: Run, tmp_path: Path) -> None:
+    job = shown(run, tmp_path, "-n", "2", "--links", "udp@200,udp@100", "--loss", "0.005", command=ADDS)
+    assert (job["link_rates"], job["links_down"]) == ([200, 100], [])
+    addresses = [[link.split(":")[0] for link in member["links"]] for member in job["members"]]
+    assert addresses == [["127.0.0.1", "127.0.0.2"]] * 2
+
+
+@pytest.mark.root
+@NAMESPACES
+def test_a_link_that_goes_down_in_the_midst_of_allreduces_is_left_out(run: Run, tmp_path: Path) -> None:
+    job = shown(run, tmp_path, "-n", "3", "--links", "veth@200,veth@100", command=[*ADDS, "down"])
+    assert (job["link_rates"], job["links_down"], job["state"]) == ([200, 100], [1], "running")
+
+
+@pytest.mark.parametrize(
+    ("links", "reason"),
+    [
+        ("shm,shm", "shared memory is one link"),
+        ("veth,udp", "of one kind"),
+        ("veth@200,veth", "give it to all"),
+        ("udp@0,udp@1", "above 0"),
+        (",".join(["udp"] * 9), "1 to 8 links, not 9"),
+    ],
+)
+def test_links_that_no_job_can_have_are_refused(links: str, reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        read_links(links)
