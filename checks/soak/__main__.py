@@ -135,7 +135,15 @@ class Soak:
         self._running[job.name] = job
         self.counts["jobs"] += 1
         for rank, place in enumerate(places):
-            place.order(job=job.name, rank=rank, size=size, seed=seed, rounds=rounds, most_blocks=most)
+            place.order(
+                job=job.name,
+                rank=rank,
+                size=size,
+                seed=seed,
+                rounds=rounds,
+                most_blocks=most,
+                timeout_s=self._timeout_s,
+            )
 
     def _kill(self, job: Running) -> None:
         job.kill_at_s = float("inf")

@@ -45,7 +45,9 @@ def _serve(order: dict[str, Any]) -> dict[str, Any]:
     report = {"outcome": "done", "sums": 0, "digest": 0, "frames_sent": 0, "frames_received": 0, "reformed": False}
     communicator: Communicator | None = None
     try:
-        communicator = switchsum.connect(job=order["job"], rank=order["rank"], world_size=order["size"])
+        communicator = switchsum.connect(
+            job=order["job"], rank=order["rank"], world_size=order["size"], switch_timeout_s=order["timeout_s"]
+        )
         try:
             _work(communicator, order, order["seed"], report)
         except switchsum.WorkerLost:
