@@ -64,7 +64,8 @@ def begin(communicator: Communicator, parts: Sequence[Fused | Single], asked: st
     """Begin the reductions, in the lanes that were asked for; small tensors in those that round least."""
     handles = []
     for one in parts:
-        operator = one.reduction.operator
-        lanes = WIDEST if isinstance(one, Fused) else lanes_for(one.part.plain(), operator, communicator, asked)
-        handles += [communicator.allreduce_async(values, operator, lanes=lanes) for values in one.part.pieces()]
+        whole, operator = one.part.plain(), one.reduction.operator
+        lanes = WIDEST if isinstance(one, Fused) else lanes_for(whole, operator, communicator, asked)
+        pieces = [whole] if one.part.device is None else one.part.pieces()
+        handles += [communicator.allreduce_async(values, operator, lanes=lanes) for values in pieces]
     return handles
