@@ -34,7 +34,7 @@ def test_the_only_run_is_asked_while_it_runs(directory: Path, tmp_path: Path) ->
     own = f"unix:{directory}/controller"
     assert runs.controller_to_ask() == own
     with listening(tmp_path / "one") as controller:
-        with runs.findable(runs.place(), controller):
+        with runs.findable(controller):
             assert runs.controller_to_ask() == f"unix:{directory}/run-{os.getpid()}"
         assert runs.controller_to_ask() == own
     assert not list(directory.iterdir())
@@ -43,7 +43,7 @@ def test_the_only_run_is_asked_while_it_runs(directory: Path, tmp_path: Path) ->
 def test_a_controller_of_ones_own_comes_first(directory: Path, tmp_path: Path) -> None:
     with (
         listening(tmp_path / "one") as controller,
-        runs.findable(runs.place(), controller),
+        runs.findable(controller),
         listening(directory / "controller") as own,
     ):
         assert runs.controller_to_ask() == own
@@ -52,9 +52,8 @@ def test_a_controller_of_ones_own_comes_first(directory: Path, tmp_path: Path) -
 def test_of_several_runs_the_user_chooses(directory: Path, tmp_path: Path) -> None:
     with (
         listening(tmp_path / "one") as one,
-        listening(tmp_path / "two") as two,
-        runs.findable(runs.place(), one),
-        runs.findable(directory / "run-1", two),
+        runs.findable(one),
+        listening(directory / "run-1"),
         pytest.raises(UsageError, match=rf"2 jobs .* --controller unix:{directory}/run-1, "),
     ):
         runs.controller_to_ask()
@@ -62,19 +61,18 @@ def test_of_several_runs_the_user_chooses(directory: Path, tmp_path: Path) -> No
 
 def test_what_a_killed_run_left_is_no_run(directory: Path, tmp_path: Path) -> None:
     link = directory / "run-1"
-    assert runs.place() is not None  # which makes the directory
+    runs.controller_to_ask()  # which makes the directory
     link.symlink_to(tmp_path / "gone")
     assert runs.controller_to_ask() == f"unix:{directory}/controller"
     assert not link.is_symlink()
-    link.symlink_to(tmp_path / "gone")
-    with listening(tmp_path / "one") as one, runs.findable(link, one):  # the next run may get its number
-        assert runs.controller_to_ask() == f"unix:{link}"
+    own = directory / f"run-{os.getpid()}"
+    own.symlink_to(tmp_path / "gone")
+    with listening(tmp_path / "one") as one, runs.findable(one):  # the next run may get its number
+        assert runs.controller_to_ask() == f"unix:{own}"
 
 
 def test_a_run_goes_on_where_nobody_can_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_RUNTIME_DIR", str(tmp_path / "file" / "sockets"))
     (tmp_path / "file").touch()
-    with runs.findable(runs.place(), "unix:/nowhere"):
-        pass
-    with runs.findable(tmp_path / "file" / "run-1", "unix:/nowhere"):
+    with runs.findable("unix:/nowhere"):
         pass

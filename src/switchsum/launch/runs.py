@@ -1,4 +1,4 @@
-"""Where commands in another terminal find the controllers of `switchsum run`.
+"""Where commands in another terminal find the controllers of jobs that `switchsum run` and torchrun have started.
 
 Such a controller listens in a folder of its own, which is gone with the job.  While it runs, a symbolic link in the
 directory of this user's sockets leads there: run-PID, with the number of the process that started the job.
@@ -18,36 +18,31 @@ from switchsum.protocol.errors import LocalError, UsageError
 PREFIX: Final = "run-"
 
 
-def place() -> Path | None:
-    """Return the path of this process's link; None where no directory can be trusted: then nobody finds the job.
-
-    A process that enters a user namespace asks before: in there it is root, whose directory is another one.
-    """
-    try:
-        return runtime_directory() / f"{PREFIX}{os.getpid()}"
-    except LocalError:
-        return None
-
-
 @contextmanager
-def findable(link: Path | None, controller: str) -> Iterator[None]:
-    """Let this user's commands find a controller, at the address of a Unix socket, while the block runs."""
+def findable(controller: str) -> Iterator[None]:
+    """Let this user's commands find a controller, at the address of a Unix socket, while the block runs.
+
+    Where no directory can be trusted, or the disk is full, nobody finds it: that is no reason not to train.
+    """
     target = path_of(controller)
-    if link is None or target is None:
-        yield
-        return
-    with suppress(OSError):  # a full disk is no reason not to train
-        link.unlink(missing_ok=True)  # of a process that was killed, and whose number this one got
-        link.symlink_to(target)
+    with suppress(OSError, LocalError):
+        if target is not None:
+            _link().unlink(missing_ok=True)  # of a process that was killed, and whose number this one got
+            _link().symlink_to(target)
     try:
         yield
     finally:
-        with suppress(OSError):
-            link.unlink(missing_ok=True)
+        with suppress(OSError, LocalError):
+            if target is not None:
+                _link().unlink(missing_ok=True)
+
+
+def _link() -> Path:
+    return runtime_directory() / f"{PREFIX}{os.getpid()}"
 
 
 def controller_to_ask() -> str:
-    """Return this user's controller, or else that of the only `switchsum run` there is.
+    """Return this user's controller, or else that of the only job that runs.
 
     Raises UsageError where there are several, and LocalError where no directory can be trusted.
     """
@@ -57,7 +52,7 @@ def controller_to_ask() -> str:
     found = _running()
     if len(found) > 1:
         listed = ", ".join(f"--controller {address}" for address in found)
-        raise UsageError(f"{len(found)} jobs of `switchsum run` are here: say which one, {listed}")
+        raise UsageError(f"{len(found)} jobs with controllers of their own run here: say which one, {listed}")
     return found[0] if found else own
 
 

@@ -67,13 +67,12 @@ def run(options: RunOptions, planned: tree.TreePlan | None = None) -> int:
     for name in (options.profile, options.pcap):
         if name is not None:
             check_writable(Path(name))
-    link = runs.place()
     if options.links is Links.VETH:
         wires.enter_namespace()
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
         if options.profile is not None:
             os.environ[PROFILE_VARIABLE] = scratch
-        code = _run(options, path, scratch, planned, link)
+        code = _run(options, path, scratch, planned)
         if options.profile is not None:
             count = merge(Path(scratch), Path(options.profile))
             sys.stderr.write(f"switchsum: {count:,} trace events are in {options.profile}: see ui.perfetto.dev\n")
@@ -99,11 +98,8 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None, link: Path | None) -> int:
-    """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch.
-
-    Commands in another terminal find it by `link`.
-    """
+def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None) -> int:
+    """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
     with Children(scratch) as children:
         laid = []
         if options.links is Links.VETH:
@@ -122,7 +118,7 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
                 client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
         # Address at which PyTorch's rank 0, if the command uses PyTorch, waits for the other ranks.
         meeting = (laid[0].address.ip if laid else LOOPBACK, bmv2.free_port())
-        with runs.findable(link, controller):
+        with runs.findable(controller):
             workers = [
                 _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
                 for rank in range(options.workers)

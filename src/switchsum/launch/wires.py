@@ -13,9 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from switchsum.launch.children import OURSELVES, Child, Children
+from switchsum.native.sockets import RUNTIME_VARIABLE, runtime_directory
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import MAX_WORKERS
@@ -76,6 +78,8 @@ def enter_namespace() -> None:
             f"this machine refuses network namespaces ({probe.stderr.strip()}): run as root, or see switchsum doctor"
         )
     environment = {**os.environ, ENTERED: "1"}
+    with suppress(LocalError):  # in there this user is root, whose sockets would lie elsewhere
+        environment[RUNTIME_VARIABLE] = str(runtime_directory())
     os.execvpe(unshare[0], [*unshare, "--", *OURSELVES, *sys.argv[1:]], environment)
 
 

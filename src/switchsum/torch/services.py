@@ -10,10 +10,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from switchsum.launch.children import Children
+from switchsum.launch.runs import findable
 from switchsum.launch.session import daemon
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.tls import VARIABLE
@@ -43,6 +45,8 @@ class LocalServices:
         """Where the switch serves P4Runtime."""
         self.controller = ""
         """The controller's address; it may be another rank's."""
+        self._findable = ExitStack()
+        """While it is open, commands in another terminal find the controller."""
         atexit.register(self.stop)
 
     def start_switch(self, listen: str = "", udp: str = "", tls: Path | None = None) -> None:
@@ -56,6 +60,7 @@ class LocalServices:
         command = ["controller", "--listen", f"unix:{self.scratch}/controller", "--switch", self.p4runtime]
         command += ["--lanes", str(max(LANE_BUILDS))]  # shared memory carries frames of any length
         self.controller = str(self._start("controller", command)["controller"])
+        self._findable.enter_context(findable(self.controller))
 
     def start_fleet(self, listen: str, fleet: Mapping[str, Any], lanes_per_frame: int, tls: Path) -> None:
         """Start the controller of this switch and others; `fleet` is the file of `--fleet`.  Raises LocalError."""
@@ -77,6 +82,7 @@ class LocalServices:
             if self.controller:
                 self._await_members()
         finally:
+            self._findable.close()
             self._children.stop()
             shutil.rmtree(self.scratch, ignore_errors=True)
 
