@@ -108,6 +108,13 @@ class EmbeddedSwitch:
         self._switch.close()
 
 
+@functools.cache
+def _takes_notifications() -> bool:
+    """Whether BMv2 was built with nanomsg: else it has none of these sockets, and does not know the option."""
+    said = subprocess.run(["simple_switch_grpc", "--help"], capture_output=True, text=True, check=False)
+    return "--notifications-addr" in said.stdout + said.stderr
+
+
 class Bmv2Switch:
     """BMv2; its ports are a gRPC stream, so that it needs neither root nor interfaces."""
 
@@ -118,7 +125,9 @@ class Bmv2Switch:
 
     def _start(self) -> None:
         command = ["simple_switch_grpc", "--no-p4", "--thrift-port", str(free_port())]
-        command += ["--notifications-addr", f"ipc://{self._scratch}/notifications", "--", "--cpu-port", "255"]
+        if _takes_notifications():
+            command += ["--notifications-addr", f"ipc://{self._scratch}/notifications"]
+        command += ["--", "--cpu-port", "255"]
         command += ["--grpc-server-addr", self.address, "--dp-grpc-server-addr", f"unix:{self._scratch}/wires"]
         log = self._scratch / "bmv2.log"
         with log.open("ab") as output:
