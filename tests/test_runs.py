@@ -71,6 +71,19 @@ def test_what_a_killed_run_left_is_no_run(directory: Path, tmp_path: Path) -> No
         assert runs.controller_to_ask() == f"unix:{own}"
 
 
+def test_a_socket_where_others_may_come_is_no_run(directory: Path, tmp_path: Path) -> None:
+    runs.controller_to_ask()  # which makes the directory
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o700)
+    link = directory / "run-1"
+    with listening(shared / "one"):
+        link.symlink_to(shared / "one")
+        assert runs.controller_to_ask() == f"unix:{link}"
+        shared.chmod(0o755)  # as a folder of another user's, in the place of a killed job's
+        assert runs.controller_to_ask() == f"unix:{directory}/controller"
+    assert not link.is_symlink()
+
+
 def test_a_run_goes_on_where_nobody_can_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_RUNTIME_DIR", str(tmp_path / "file" / "sockets"))
     (tmp_path / "file").touch()

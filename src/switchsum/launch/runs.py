@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from switchsum.native.sockets import UNIX, controller_address, is_listening, path_of, runtime_directory
+from switchsum.native.sockets import UNIX, controller_address, distrust, is_listening, path_of, runtime_directory
 from switchsum.protocol.errors import LocalError, UsageError
 
 PREFIX: Final = "run-"
@@ -57,12 +57,15 @@ def controller_to_ask() -> str:
 
 
 def _running() -> list[str]:
-    """Return the addresses of the jobs' controllers; links that runs left behind which were killed are removed."""
+    """Return the addresses of the jobs' controllers; links that runs left behind which were killed are removed.
+
+    Where such a link leads, another user may have made a folder of that name since.
+    """
     found = []
     for link in sorted(runtime_directory().glob(f"{PREFIX}*")):
-        if is_listening(f"{UNIX}{link}"):
-            found.append(f"{UNIX}{link}")
-        elif not link.exists():
-            with suppress(OSError):
-                link.unlink()
+        with suppress(OSError):  # the job ends just now
+            if not link.exists() or distrust(link.resolve().parent) is not None:
+                link.unlink(missing_ok=True)
+            elif is_listening(f"{UNIX}{link}"):
+                found.append(f"{UNIX}{link}")
     return found
