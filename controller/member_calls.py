@@ -199,7 +199,7 @@ class MemberCalls(Upkeep):
         with self._changed:
             job, incarnation, member = self._membership(request.job, request.nonce)
             if incarnation is job.live and links.take_down(incarnation, request.link):
-                reason = "".join(one if one.isprintable() else "?" for one in request.reason[: reports.MOST_TEXT])
+                reason = reports.printable(request.reason)
                 log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)
                 self._bring_up_to_date()
         return rpc.Empty()

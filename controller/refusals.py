@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from switchsum.protocol import rpc
+from switchsum.protocol.reports import printable
 
 MOST_JOBS: Final = 16
 """Jobs that are kept, those that were refused last."""
@@ -23,7 +24,7 @@ class Refusals:
 
     def note(self, job: str, rank: int, reason: str, now: float) -> None:
         """Keep a refusal; rank -1: of the job itself."""
-        job, reason = _bounded(job), _bounded(reason)
+        job, reason = printable(job, MOST_TEXT), printable(reason, MOST_TEXT)
         with self._lock:
             times = self._latest.pop(job, (0, "", 0.0, 0))[3] + 1
             self._latest[job] = rank, reason, now, times
@@ -37,8 +38,3 @@ class Refusals:
                 rpc.RefusalInfo(job=job, rank=rank, reason=reason, age_s=round(max(0.0, now - at), 3), times=times)
                 for job, (rank, reason, at, times) in reversed(self._latest.items())
             ]
-
-
-def _bounded(text: str) -> str:
-    """Return a text that is short and has no characters which do something to a terminal or a page."""
-    return "".join(one if one.isprintable() else "?" for one in text[:MOST_TEXT])

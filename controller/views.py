@@ -72,7 +72,7 @@ def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
     values = asdict(report)
     for name, value in values.items():
         if isinstance(value, str):
-            values[name] = "".join(one if one.isprintable() else "?" for one in value[: reports.MOST_TEXT])
+            values[name] = reports.printable(value)
         elif not 0 <= value < 1 << 64:  # not a number fails, too
             raise UsageError(f"a report's {name} is 0 to 2^64 - 1, not {str(value)[:20]}")
     return reports.WorkerReport(**values)

@@ -63,13 +63,13 @@ def connect(
     unix:path of the controller, where this user's listens if not set either), SWITCHSUM_JOB (the job's name),
     SWITCHSUM_LINK (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE, or several links
     with their rates in Mbit/s as in packet:eth0@200,packet:eth1@100), RANK and WORLD_SIZE, or what `mpirun` and `srun`
-    have in their place.  `timeout_s` is how long to wait for other ranks, here
-    and in collectives; the job's own if not given, which is half an hour unless it was created with another one.
-    `switch_timeout_s` is how long to wait for a switch that answers nothing; 20 s if not given, and never more than
-    `timeout_s`.  With `checksum` (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which
-    the switch verifies: for links that do not check whole frames themselves.  `seed` (SWITCHSUM_SEED), 0 if not given,
-    is any integer that rounding at random starts from, in lanes of 16 and 8 bits: a program that is run again with the
-    same seed gets the same bits.
+    have in their place.  `timeout_s` is how long to wait for other ranks, here and in collectives; the job's own if not
+    given, which is half an hour unless it was created with another one.  `switch_timeout_s` is how long to wait for a
+    switch that answers nothing; 20 s if not given, and never more than `timeout_s`.  With `checksum`
+    (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which the switch verifies: for
+    links that do not check whole frames themselves.  `seed` (SWITCHSUM_SEED), 0 if not given, is any integer that
+    rounding at random starts from, in lanes of 16 and 8 bits: a program that is run again with the same seed gets the
+    same bits.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.

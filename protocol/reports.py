@@ -9,6 +9,11 @@ MOST_TEXT: Final = 80
 """Characters of a text in a member's report: what the controller keeps of each member is small."""
 
 
+def printable(text: str, most: int = MOST_TEXT) -> str:
+    """Return a text that is short and has no characters which do something to a terminal or a page."""
+    return "".join(one if one.isprintable() else "?" for one in text[:most])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerFigures:
     """What a member counts by itself, since it was connected.

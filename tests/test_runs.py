@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,9 +34,26 @@ def test_the_only_run_is_asked_while_it_runs(directory: Path, tmp_path: Path) ->
     assert runs.controller_to_ask() == own
     with listening(tmp_path / "one") as controller:
         with runs.findable(controller):
-            assert runs.controller_to_ask() == f"unix:{directory}/run-{os.getpid()}"
+            assert runs.controller_to_ask() == controller
         assert runs.controller_to_ask() == own
     assert not list(directory.iterdir())
+
+
+def test_of_several_jobs_the_user_chooses(directory: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]  # of processes with one number, as two containers have them
+    for folder in folders:
+        folder.mkdir(mode=0o700)
+    with (
+        listening(folders[0] / "controller") as one,
+        listening(folders[1] / "controller") as other,
+        runs.findable(one),
+    ):
+        with (
+            runs.findable(other),
+            pytest.raises(UsageError, match=f"2 jobs .* --controller {one}, --controller {other}"),
+        ):
+            runs.controller_to_ask()
+        assert runs.controller_to_ask() == one
 
 
 def test_a_controller_of_ones_own_comes_first(directory: Path, tmp_path: Path) -> None:
@@ -49,26 +65,12 @@ def test_a_controller_of_ones_own_comes_first(directory: Path, tmp_path: Path) -
         assert runs.controller_to_ask() == own
 
 
-def test_of_several_runs_the_user_chooses(directory: Path, tmp_path: Path) -> None:
-    with (
-        listening(tmp_path / "one") as one,
-        runs.findable(one),
-        listening(directory / "run-1"),
-        pytest.raises(UsageError, match=rf"2 jobs .* --controller unix:{directory}/run-1, "),
-    ):
-        runs.controller_to_ask()
-
-
 def test_what_a_killed_run_left_is_no_run(directory: Path, tmp_path: Path) -> None:
     link = directory / "run-1"
     runs.controller_to_ask()  # which makes the directory
     link.symlink_to(tmp_path / "gone")
     assert runs.controller_to_ask() == f"unix:{directory}/controller"
     assert not link.is_symlink()
-    own = directory / f"run-{os.getpid()}"
-    own.symlink_to(tmp_path / "gone")
-    with listening(tmp_path / "one") as one, runs.findable(one):  # the next run may get its number
-        assert runs.controller_to_ask() == f"unix:{own}"
 
 
 def test_a_socket_where_others_may_come_is_no_run(directory: Path, tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_socket_where_others_may_come_is_no_run(directory: Path, tmp_path: Pat
     link = directory / "run-1"
     with listening(shared / "one"):
         link.symlink_to(shared / "one")
-        assert runs.controller_to_ask() == f"unix:{link}"
+        assert runs.controller_to_ask() == f"unix:{shared}/one"
         shared.chmod(0o755)  # as a folder of another user's, in the place of a killed job's
         assert runs.controller_to_ask() == f"unix:{directory}/controller"
     assert not link.is_symlink()

@@ -1,7 +1,8 @@
 """Where commands in another terminal find the controllers of jobs that `switchsum run` and torchrun have started.
 
 Such a controller listens in a folder of its own, which is gone with the job.  While it runs, a symbolic link in the
-directory of this user's sockets leads there: run-PID, with the number of the process that started the job.
+directory of this user's sockets leads there: run-PID-NAME, with the number of the process that started the job and the
+name of its folder, for containers that share the directory number their processes alike.
 """
 
 from __future__ import annotations
@@ -24,21 +25,17 @@ def findable(controller: str) -> Iterator[None]:
 
     Where no directory can be trusted, or the disk is full, nobody finds it: that is no reason not to train.
     """
-    target = path_of(controller)
+    link = None
     with suppress(OSError, LocalError):
-        if target is not None:
-            _link().unlink(missing_ok=True)  # of a process that was killed, and whose number this one got
-            _link().symlink_to(target)
+        if (target := path_of(controller)) is not None:
+            link = runtime_directory() / f"{PREFIX}{os.getpid()}-{Path(target).parent.name}"
+            link.symlink_to(target)
     try:
         yield
     finally:
-        with suppress(OSError, LocalError):
-            if target is not None:
-                _link().unlink(missing_ok=True)
-
-
-def _link() -> Path:
-    return runtime_directory() / f"{PREFIX}{os.getpid()}"
+        with suppress(OSError):
+            if link is not None:
+                link.unlink(missing_ok=True)
 
 
 def controller_to_ask() -> str:
@@ -64,8 +61,9 @@ def _running() -> list[str]:
     found = []
     for link in sorted(runtime_directory().glob(f"{PREFIX}*")):
         with suppress(OSError):  # the job ends just now
-            if not link.exists() or distrust(link.resolve().parent) is not None:
+            target = link.resolve()
+            if not target.exists() or distrust(target.parent) is not None:
                 link.unlink(missing_ok=True)
-            elif is_listening(f"{UNIX}{link}"):
-                found.append(f"{UNIX}{link}")
+            elif is_listening(f"{UNIX}{target}"):
+                found.append(f"{UNIX}{target}")
     return found

@@ -25,7 +25,8 @@ from switchsum.protocol.wire import Address, format_ip, format_mac
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
 """Environment variable that is set in a launcher which has its own network namespace."""
-WORKER_INTERFACE = "sum0"
+_INNER = "sum"
+WORKER_INTERFACE = f"{_INNER}0"
 """A worker's end of its first wire."""
 WORKER_PORT = 21334
 BURST_BYTES = 256 * 1024
@@ -122,7 +123,7 @@ def lay(
 
 def inner_name(link: int) -> str:
     """Return the name of a worker's end of its wire with a number."""
-    return f"{WORKER_INTERFACE.rstrip('0')}{link}"
+    return f"{_INNER}{link}"
 
 
 def run(command: Sequence[str]) -> None:
