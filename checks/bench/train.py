@@ -76,7 +76,7 @@ def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
     """Turn the results on links of one rate into records."""
     where = "one machine, without links" if rate == UNLIMITED else f"links of {rate}"
     steps = f"{ROUNDS} trainings of {STEPS} steps each in turn with gloo, median of all steps"
-    conditions = f"{WORKERS} worker processes, {steps}, lanes by default, {where}"
+    conditions = f"{WORKERS} worker processes, {steps}, {ours['layers.plain']['lanes']} lanes, the default, {where}"
     records = []
     for name in EXAMPLES:
         peer = theirs[f"{name}.plain"]

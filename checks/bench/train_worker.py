@@ -96,6 +96,12 @@ def switch_bytes() -> int:
     return 0 if counts is None else counts.bytes_sent
 
 
+def lanes() -> int:
+    """Return how many lanes the frames of this rank's job have."""
+    group: Any = dist.group.WORLD
+    return int(group._communicator.lanes_per_frame) if dist.get_backend() == "switchsum" else 0
+
+
 def measure(name: str, steps: int, hook: Hook | None, count: Callable[[], int]) -> Result:
     """Train with a hook, or none; behind a dash the name says what is special."""
     name, _, special = name.partition("-")
@@ -124,7 +130,7 @@ def timed(training: Iterator[float], steps: int, count: Callable[[], int]) -> Re
     taken = (count() - sent) / steps
     *_, score = training
     pauses = [(end - begin) * 1e3 for begin, end in pairwise(times)]
-    return {"steps": pauses, "ms": statistics.median(pauses), "bytes": taken, "score": score}
+    return {"steps": pauses, "ms": statistics.median(pauses), "bytes": taken, "score": score, "lanes": lanes()}
 
 
 def main() -> None:
