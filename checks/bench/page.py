@@ -66,7 +66,10 @@ CHOICE: Final = {
     "train.200mbit.images": ("steps of `examples/images.py`, links of 200 Mbit/s", "the same"),
     "train.1gbit.gpt": ("steps of `examples/gpt.py`, links of 1 Gbit/s", "the same"),
     "train.1gbit.images": ("steps of `examples/images.py`, links of 1 Gbit/s", "the same"),
-    "train.1gbit.words": ("steps of `examples/words.py`, links of 1 Gbit/s", "the same; sparse gradients on both sides"),
+    "train.1gbit.words": (
+        "steps of `examples/words.py`, links of 1 Gbit/s",
+        "the same; sparse gradients on both sides",
+    ),
     "train.1gbit.layers-small": ("steps of a stack of layers, links of 1 Gbit/s", "the same as for the examples"),
     "train.unlimited.gpt": ("steps of `examples/gpt.py`, one machine", "the same"),
     "train.unlimited.layers-small": ("steps of a stack of layers, one machine", "the same"),
