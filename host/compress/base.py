@@ -167,6 +167,11 @@ def split(parts: Sequence[Part], values: Floats) -> Iterator[tuple[Part, Floats]
         yield part, values[begin:end]
 
 
+def is_finite(values: Floats) -> bool:
+    """Return whether there is neither an infinity nor a NaN: what scalers of gradients skip a step for."""
+    return bool(np.isfinite(values).all())
+
+
 def name_of(parts: Sequence[Part]) -> bytes:
     """Return what seeds choices that parts make together."""
     return "\n".join(part.key for part in parts).encode()

@@ -19,13 +19,18 @@ from .base import (
     Steps,
     check_density,
     count_of,
+    is_finite,
     split,
 )
 from .select import exchange_at
 
 
 class ErrorFeedback(Compressor):
-    """Adds to each gradient what the compressor lost of the ones before (EF-SGD, ICML 2019, algorithm 2)."""
+    """Adds to each gradient what the compressor lost of the ones before (EF-SGD, ICML 2019, algorithm 2).
+
+    An infinity or NaN of any rank makes the average NaN on all, so that GradScaler skips the step; what was lost before
+    stays as it was.
+    """
 
     def __init__(self, inner: Compressor) -> None:
         """`inner` sees gradients with what was lost."""
@@ -36,7 +41,9 @@ class ErrorFeedback(Compressor):
         """See `Compressor`."""
         whole = _gathered(parts, self._lost)
         whole += values
-        exchanged = self._inner.exchange_parts(comm, parts, whole)
+        exchanged = self._inner.exchange_parts(comm, parts, _told(whole))
+        if not is_finite(exchanged.mean):
+            return exchanged
         whole -= exchanged.own
         for part, own in split(parts, whole):
             self._lost[part.key] = own.reshape(part.shape)
@@ -95,6 +102,7 @@ class DeepGradientCompression(Compressor):
     def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`; `own` is what this rank sent of its accumulated velocity."""
         step = self._steps.count(parts)
+        values = _told(values)
         if self._clip is not None:
             # Each of n ranks has its share of the norm of their sum (section 3.2 there).
             most = self._clip / comm.world_size**0.5
@@ -105,6 +113,8 @@ class DeepGradientCompression(Compressor):
         accumulated += velocity
         chosen = largest(accumulated, count_of(self.density_at(step), values.size))
         exchanged = exchange_at(comm, accumulated, chosen, lanes=self._lanes)
+        if not is_finite(exchanged.mean):
+            return exchanged  # as if the step had not been
         velocity[chosen] = 0
         accumulated[chosen] = 0
         self._velocity.update((part.key, own) for part, own in split(parts, velocity))
@@ -117,6 +127,11 @@ class DeepGradientCompression(Compressor):
     def _restore(self, state: CompressorState) -> None:
         self._velocity, self._accumulated = state["velocity"], state["accumulated"]
         self._steps = Steps(state["steps"])
+
+
+def _told(values: Floats) -> Floats:
+    """Return values, all NaN if one is not finite: whatever is chosen of them, the other ranks hear of it."""
+    return values if is_finite(values) else np.full(values.size, np.nan, np.float32)
 
 
 def _gathered(parts: Sequence[Part], kept: Mapping[str, Floats]) -> Floats:

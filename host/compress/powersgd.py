@@ -9,7 +9,7 @@ import numpy as np
 
 from switchsum.protocol.errors import UsageError
 
-from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, split
+from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, is_finite, split
 
 
 class PowerSgd(Compressor):
@@ -46,7 +46,7 @@ class PowerSgd(Compressor):
         # In float64, of the same bits everywhere: the same on every rank of equal machines.
         lefts = {key: np.linalg.qr(averages[key].astype(np.float64))[0].astype(np.float32) for key in matrices}
         rights = _average(comm, {key: matrix.T @ lefts[key] for key, matrix in matrices.items()})
-        self._factors.update(rights)
+        self._factors.update((key, right) for key, right in rights.items() if is_finite(right))
         own, mean = values.copy(), np.empty_like(values)
         for (part, said), (_, to) in zip(split(parts, own), split(parts, mean), strict=True):
             if part.key in matrices:

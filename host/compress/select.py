@@ -22,6 +22,7 @@ from .base import (
     Steps,
     check_density,
     count_of,
+    is_finite,
     name_of,
 )
 
@@ -95,6 +96,9 @@ class ThresholdTopK(Compressor):
         """See `Compressor`."""
         k = count_of(self._density, values.size)
         step = self._steps.count(parts)
+        keep = None if self._kept is None else count_of(self._kept, values.size)
+        if not is_finite(values):  # a step that is skipped: no threshold follows from it
+            return exchange_at(comm, values, largest(values, k), keep=keep, lanes=self._lanes)
         thresholds = {self._thresholds.get(part.key) for part in parts}
         threshold = thresholds.pop() if len(thresholds) == 1 else None  # None: parts that were not together before
         if (threshold is None or step % self._period == 0) and values.size:
@@ -104,7 +108,6 @@ class ThresholdTopK(Compressor):
         indices = indices[: beyond(values, threshold, indices)].copy()
         following = threshold * float(np.clip((max(1, len(indices)) / k) ** 0.2, 0.5, 2.0))
         self._thresholds.update((part.key, following) for part in parts)
-        keep = None if self._kept is None else count_of(self._kept, values.size)
         return exchange_at(comm, values, indices, keep=keep, lanes=self._lanes)
 
     def _state(self) -> CompressorState:

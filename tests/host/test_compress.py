@@ -289,3 +289,34 @@ def test_bad_settings_and_dtypes_are_refused(ranks: list[Communicator]) -> None:
     for make_compressor in MAKERS.values():
         with pytest.raises(UsageError, match="float32"):
             make_compressor().exchange(ranks[0], "x", np.ones(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [np.inf, np.nan])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ErrorFeedback(TopK(0.1)),
+        lambda: ErrorFeedback(TopK(0.1, kept=0.02)),
+        lambda: ErrorFeedback(ThresholdTopK(0.1, kept=0.1)),
+        lambda: ErrorFeedback(BlockTopK(0.2, block=16)),
+        lambda: ErrorFeedback(PowerSgd(2)),
+        lambda: DeepGradientCompression(0.1, clip=5.0),
+    ],
+    ids=["top-k", "global top-k", "ok-topk", "blocks", "powersgd", "dgc"],
+)
+def test_a_step_that_scalers_skip_is_seen_by_all_and_leaves_nothing_behind(
+    ranks: list[Communicator], make: Callable[[], Compressor], bad: float
+) -> None:
+    made = [make() for _ in range(RANKS)]
+    exchange(ranks, made, gradients())
+    before = [one.state_dict() for one in made]
+    arrays = gradients()
+    arrays[1][18, 20] = bad
+    for result in exchange(ranks, made, arrays):
+        assert not np.isfinite(result.mean).all()
+    for one, state in zip(made, before, strict=True):
+        for name, kept in state.items():
+            if isinstance(kept, dict) and name not in ("steps", "inner"):
+                np.testing.assert_equal(one.state_dict()[name], kept)
+    for result in exchange(ranks, made, gradients()):
+        assert np.isfinite(result.mean).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from switchsum.host import compress as compressors
@@ -65,6 +67,12 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
 )
 def test_what_cannot_be_is_refused_with_what_can(how: str, text: str) -> None:
     with pytest.raises(UsageError, match=text):
+        compressor_of(how)
+
+
+def test_what_is_no_name_is_refused() -> None:
+    how: Any = compressors.TopK(0.01)
+    with pytest.raises(UsageError, match=r"takes a name, as in .*; hooks\.compressed takes compressors"):
         compressor_of(how)
 
 

@@ -137,6 +137,8 @@ def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) 
 
 def compressor_of(how: str) -> Compressor:
     """Return the compressor of a name; raises UsageError."""
+    if not isinstance(how, str):
+        raise UsageError(f'compress takes a name, as in "topk:0.01", not {how!r}; hooks.compressed takes compressors')
     first, *others = how.replace(" ", "").lower().split("+")
     name, colon, text = first.partition(":")
     if name not in METHODS:
