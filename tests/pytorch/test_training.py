@@ -141,6 +141,11 @@ def test_rings_of_sub_groups_and_many_of_them(launch: Launch) -> None:
 
 
 @pytest.mark.timeout(300)
+def test_sharded_models_over_the_stand_in_for_a_gpu(launch: Launch) -> None:
+    assert launch(2, SCRIPTS / "staged.py").check().count("FSDP2 learns the same, staged") == 2
+
+
+@pytest.mark.timeout(300)
 def test_compiled_models(launch: Launch) -> None:
     assert launch(2, SCRIPTS / "compiled.py").check().count("compiled") == 2
 

@@ -116,8 +116,8 @@ class CompressedHook:
         model: nn.Module | None = None,
         check_every: int = 0,
     ) -> None:
-        if check_every < 0:
-            raise UsageError(f"check_every must be a number of steps, or 0 for never, not {check_every}")
+        if not isinstance(check_every, int) or check_every < 0:
+            raise UsageError(f"check_every must be a number of steps, or 0 for never, not {check_every!r}")
         self.compressor = compressor
         self._measured = Measured(every=check_every)
         self._group = group
