@@ -261,9 +261,9 @@ def check_layers() -> None:
     assert 0 < errors["int10"] < errors["int8"] < errors["topk:0.01"], errors
     with pytest.raises(UsageError, match="check_every must be"):
         hooks.compressed(compress.TopK(0.1), check_every=-1)
+    half: Any = 1.5
     with pytest.raises(UsageError, match="check_every must be"):
-        compressed: Any = hooks.compressed
-        compressed(compress.TopK(0.1), check_every=1.5)
+        hooks.compressed(compress.TopK(0.1), check_every=half)
 
 
 def check_narrow_lanes() -> None:
