@@ -89,7 +89,10 @@ class LinkWatch:
         if passed_s < LOOK_S:
             return False
         self._looked_at = now
-        links, down = self._links, set(self._links.down) | set(self._told.links_down)
+        links = self._links
+        down = set(links.down) | set(self._told.links_down)
+        if len(down) == len(links.names):  # the others have lost just what is left here: for this one it works
+            down = set(links.down)
         for link, name in enumerate(links.names):
             if link in down or len(down) + 1 == len(links.names):  # the last one is never left out
                 continue

@@ -107,6 +107,15 @@ def test_a_link_that_others_have_lost_is_left_out_and_nobody_told() -> None:
     assert (watched.told, watched.links.down) == ([], {0})
 
 
+def test_members_that_have_lost_different_links_each_keep_the_one_that_they_have() -> None:
+    worker = Watched("packet:eth0", "packet:eth1")
+    worker.runs["eth0"] = False
+    worker.passes(0.2, sent=(1, 1), came=(0, 1))
+    worker.links_down = [1]  # the controller has heard of another member's loss first
+    worker.passes(0.2, sent=(0, 1), came=(0, 1))
+    assert worker.links.down == {0}
+
+
 def test_a_silent_link_is_dead_once_another_has_answered_in_its_place() -> None:
     watched = Watched("udp:a", "udp:b")
     watched.passes(SILENT_S + 2 * LOOK_S, sent=(0, 1), came=(0, 0))
