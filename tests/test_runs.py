@@ -73,6 +73,16 @@ def test_what_a_killed_run_left_is_no_run(directory: Path, tmp_path: Path) -> No
     assert not link.is_symlink()
 
 
+def test_a_link_that_leads_round_in_a_circle_is_no_run(directory: Path, tmp_path: Path) -> None:
+    runs.controller_to_ask()  # which makes the directory
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)  # another user's, where a killed run had its folder
+    link = directory / "run-1"
+    link.symlink_to(circle / "controller")
+    assert runs.controller_to_ask() == f"unix:{directory}/controller"
+    assert not link.is_symlink()
+
+
 def test_a_socket_where_others_may_come_is_no_run(directory: Path, tmp_path: Path) -> None:
     runs.controller_to_ask()  # which makes the directory
     shared = tmp_path / "shared"

@@ -61,7 +61,7 @@ def _running() -> list[str]:
     found = []
     for link in sorted(runtime_directory().glob(f"{PREFIX}*")):
         with suppress(OSError):  # the job ends just now
-            target = link.resolve()
+            target = Path(os.path.realpath(link))  # Path.resolve raises RuntimeError where links lead in a circle
             if not target.exists() or distrust(target.parent) is not None:
                 link.unlink(missing_ok=True)
             elif is_listening(f"{UNIX}{target}"):
