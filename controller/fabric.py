@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.native.sockets import check_form
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
@@ -271,6 +272,10 @@ def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str]) -> Fa
             raise UsageError(f"switch {name}: unknown key {key!r}: a switch has {', '.join(sorted(_KEYS))}")
     if not isinstance(given.get("p4runtime"), str):
         raise UsageError(f"switch {name}: p4runtime is the address of its P4Runtime server")
+    try:
+        check_form(given["p4runtime"])
+    except UsageError as error:
+        raise UsageError(f"switch {name}: p4runtime: {error}") from error
     port, ports = given.get("port", UDP_PORT), given.get("ports")
     if not _is_port(port):
         raise UsageError(f"switch {name}: port is the number of its port towards other switches, not {port!r}")

@@ -12,8 +12,14 @@ import typer
 
 from switchsum.cli.builds import AUTO, LanesOption, read_lanes
 from switchsum.cli.output import greet, log_daemon
-from switchsum.cli.remote import LAST_SWITCH_PORT, check_address, is_number
-from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
+from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
+from switchsum.native.sockets import (
+    allow_many_descriptors,
+    check_form,
+    controller_address,
+    is_number,
+    p4runtime_address,
+)
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT
@@ -65,6 +71,7 @@ def controller(
     build = read_lanes(lanes) or largest_build(mtu)
     listen = listen or controller_address()
     check_address(listen)
+    check_form(switch or p4runtime_address())
     allow_many_descriptors()
     if election_id is not None and not 0 < election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")

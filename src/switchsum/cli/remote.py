@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from switchsum.native.sockets import controller_address
+from switchsum.native.sockets import check_form, controller_address
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 
 if TYPE_CHECKING:
@@ -27,28 +27,10 @@ PATIENCE_S: Final = 60.0
 starts both in the line before; they need a second or two, or half a minute on a busy machine or one that has compiled
 nothing yet."""
 
-LAST_PORT: Final = 65535
-"""Largest port number of TCP and UDP."""
 LAST_SWITCH_PORT: Final = 510
 """Largest port number of a switch: v1model's ports have 9 bits, and 511 means drop."""
 
 Reply = TypeVar("Reply")
-
-
-def is_number(text: str, most: int) -> bool:
-    """Return whether a text is a whole number from 0 to `most` in ASCII digits."""
-    return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
-
-
-def check_form(address: str) -> None:
-    """Raise UsageError if a text is no address of a gRPC server.  gRPC itself takes port numbers modulo 65536."""
-    host, _, port = address.rpartition(":")
-    if address.startswith("unix:"):
-        return
-    if not host or not is_number(port, LAST_PORT) or (":" in host and not host.startswith("[")):
-        raise UsageError(
-            f"an address is host:port, [IPv6]:port or unix:path, its port 0 to {LAST_PORT}, not {address!r}"
-        )
 
 
 def check_address(address: str) -> None:

@@ -82,7 +82,7 @@ def _explain_absent(facts: Facts, absent: list[int]) -> list[Finding]:
     unseen = [rank for rank in absent if states[rank] == "joined"]
     found = []
     if not here:
-        text = f"None of the {facts.job.workers} ranks has joined."
+        text = f"No rank has joined: the job waits for {ranks_text(absent)}."
         return [Finding(kind="nobody", text=text, advice="Start the workers: switchsum agent --help.", ranks=expected)]
     if expected:
         waits = f"{ranks_text(here)} {wait_or_waits(here)}"
