@@ -383,10 +383,11 @@ def test_a_transport_may_take_a_part_of_the_queue() -> None:
     engine.submit(Operation.of(values), values, 0.0)
     rows = engine.outgoing()[0].tolist()
     assert rows == [2 * slot + 1 for slot in range(8)]
-    engine.sent(3)
-    assert engine.outgoing()[0].tolist() == rows[3:]
-    engine.sent(5)
-    assert engine.outgoing()[0].tolist() == []
+    lengths = list(range(100, 108))
+    engine.outgoing()[1][:] = lengths  # each its own, so that none can stand for another
+    for taken, count in ((1, 1), (3, 2), (8, 5)):
+        engine.sent(count)
+        assert [part.tolist() for part in engine.outgoing()] == [rows[taken:], lengths[taken:]]
 
 
 @pytest.mark.parametrize(
