@@ -11,7 +11,9 @@ the switch answers with the result, or with `held` if others are missing.  Two r
 * *probe*: nothing has come for a time-out (RFC 6298's estimate).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
   late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
-  has waited already.
+  has waited already.  First come contributions that the switch may not have: where a late worker waits for one of
+  them, it is among many that the switch holds, and those wait for the late one.  Yet each has its turn every
+  `_ALL_PROBED_S`, for its result may be lost.
 
 Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
 contribution already, but one that was restarted in between would take it for a block of zeros.
@@ -43,6 +45,8 @@ from .state import NEVER, Core, Count, Outstanding, Slot, State
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
 _PROBES_AT_ONCE: Final = 2
+_ALL_PROBED_S: Final = 2.0
+"""Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
 _FEW: Final = 8
@@ -78,10 +82,16 @@ def _queue(state: State, row: int) -> None:
 
 
 @inner
+def _probe_pause_s(core: Core) -> Scalar:
+    """Return how long nothing comes before the next probe."""
+    doublings = min(core.timeouts, _MOST_DOUBLINGS)
+    return min(core.timeout_s * (1 << doublings), core.timeout_max_s)
+
+
+@inner
 def probe_at(core: Core) -> Scalar:
     """Return the time of the next probe."""
-    doublings = min(core.timeouts, _MOST_DOUBLINGS)
-    return core.moved_at + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
+    return core.moved_at + _probe_pause_s(core)
 
 
 @inner
@@ -267,26 +277,40 @@ def _probe_slot(state: State, index: int, now: float) -> int:
 
 
 @inner
+def _oldest(state: State, bound: int, most_held: int) -> Scalar:
+    """Return the slot that has waited longest since it was sent, no later than `bound`; -1: there is none.
+
+    Slots whose contribution the switch holds count only where `most_held` is 1.
+    """
+    first, oldest = bound, np.int64(-1)
+    for index in range(state.slots.size):
+        if state.unanswered[index] <= first and state.slots[index].held <= most_held:
+            first, oldest = state.unanswered[index], np.int64(index)
+    return oldest
+
+
+@inner
 def probe(state: State, now: float) -> None:
     """Repeat some frames when nothing has come for a time-out."""
     core = state.core[0]
     if core.waiting == 0 or now < probe_at(core):
         return
     bound = min(core.sequence, core.consumed)
-    newest = bound
-    oldest: Scalar = np.int64(-1)
-    for index in range(state.slots.size):
-        if state.unanswered[index] <= newest:
-            newest = state.unanswered[index]
-            oldest = index
-    left = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
+    left: Scalar = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
+    left = max(left, np.int64(core.waiting * _probe_pause_s(core) / _ALL_PROBED_S))
+    # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
+    # the same one, and so all look for it in the same order.
+    oldest = _oldest(state, bound, 0)
     if oldest >= 0:
-        # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
-        # the same one, and so all look for it in the same order.
         left -= _probe_slot(state, oldest, now)
     for index in range(state.slots.size):
-        if left > 0 and state.unanswered[index] <= bound and index != oldest:
+        if left > 0 and state.unanswered[index] <= bound and index != oldest and state.slots[index].held == 0:
             left -= _probe_slot(state, index, now)
+    while left > 0:
+        oldest = _oldest(state, bound, 1)
+        if oldest < 0:
+            break
+        left -= _probe_slot(state, oldest, now)
     core.timeouts += 1
     core.silent += 1
     core.moved_at = now

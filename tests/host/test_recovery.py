@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from switchsum.host.engine.state import Count, Outstanding
-from switchsum.protocol.frame import AT, LOWER_BYTES, Flag
+from switchsum.protocol.frame import AT, LOWER_BYTES, Flag, Kind
 from switchsum.protocol.wire import parse_frame, udp_checksum
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
@@ -183,3 +183,66 @@ def test_a_result_ends_the_silence_of_slots_that_go_on_waiting() -> None:
     core = np.asarray(worker.engine._state.core)[0]
     assert core["waiting"] == 1
     assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + core["timeout_s"])
+
+
+WAY = LinkConditions(up=Impairment(delay_s=0.05), down=Impairment(delay_s=0.05))
+"""As slow as on a busy machine: pauses between probes become as long as they may."""
+
+
+def busy_cluster(slots: int) -> tuple[Cluster, bytes]:
+    """Return two workers that have had one operation, and how frames name the slot of the next one's first block."""
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots), links=WAY)
+    cluster.allreduce([np.ones(slots // 2 * cluster.config.lanes_per_frame, np.int32) for _ in range(2)])
+    return cluster, (cluster.config.first_slot + slots // 2).to_bytes(4)
+
+
+def submit(cluster: Cluster, rank: int, blocks: int) -> None:
+    cluster.submit(rank, np.ones(blocks * cluster.config.lanes_per_frame, np.int32))
+
+
+def test_a_contribution_that_is_lost_again_does_not_wait_for_slots_that_a_late_rank_holds_up() -> None:
+    """Rank 0 is in the next operation already, which rank 1 begins after this one: all slots but one wait for it."""
+    slots, copies_lost = 64, 3
+    cluster, slot = busy_cluster(slots)
+    send = cluster.network.send
+    lost: list[bytes] = []
+
+    def lose_some(port: int, frame: bytes) -> None:
+        if port == cluster.workers[0].port and frame[AT.slot : AT.slot + 4] == slot and len(lost) < copies_lost:
+            lost.append(frame)
+        else:
+            send(port, frame)
+
+    cluster.network.send = lose_some  # type: ignore[method-assign]
+    began = cluster.clock.now_s
+    for rank, blocks in ((0, 1), (0, slots - 1), (1, 1)):
+        submit(cluster, rank, blocks)
+    cluster.run(lambda: cluster.workers[1].engine.in_flight == 0, limit_s=100.0)
+    assert len(lost) == copies_lost
+    assert cluster.clock.now_s - began < 2.0
+
+
+def test_a_result_that_is_lost_comes_again_among_many_slots_that_a_late_rank_holds_up() -> None:
+    slots, copies_lost = 64, 2
+    cluster, slot = busy_cluster(slots)
+    first = cluster.workers[0]
+    lost: list[bytes] = []
+
+    def lose_some(frame: bytes) -> None:
+        is_result = frame[AT.kind] == Kind.RESULT and frame[AT.slot : AT.slot + 4] == slot
+        if is_result and len(lost) < copies_lost:
+            lost.append(frame)
+        else:
+            first.take(frame)
+
+    cluster.network.connect(first.port, WAY, lose_some)
+    submit(cluster, 0, 1)
+    submit(cluster, 0, slots - 1)
+    with pytest.raises(TimeoutError):
+        cluster.run(lambda: False, limit_s=4.0)
+    assert np.asarray(first.engine._state.slots)["held"].all()
+    began = cluster.clock.now_s
+    submit(cluster, 1, 1)
+    cluster.run(lambda: first.engine.in_flight == 1, limit_s=100.0)
+    assert len(lost) == copies_lost
+    assert cluster.clock.now_s - began < 6.0
