@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.native.sockets import check_form
+from switchsum.native.addresses import check_form
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
 from switchsum.protocol.wire import Address, parse_ip, parse_mac

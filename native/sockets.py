@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from switchsum.protocol.errors import LocalError, TransportError, UsageError
+from switchsum.protocol.errors import LocalError, TransportError
 
 RUNTIME_VARIABLE: Final = "SWITCHSUM_RUNTIME_DIR"
 """Environment variable that names the directory of sockets, in place of /tmp/switchsum-UID."""
@@ -28,30 +28,11 @@ MAX_PATH_BYTES: Final = 107
 MAX_DESCRIPTORS: Final = 1 << 16
 """As many as a daemon could ever use; some systems allow a thousand million, which costs memory."""
 
-LAST_PORT: Final = 65535
-"""Largest port number of TCP and UDP."""
-
 PROBE_S: Final = 1.0
 """How long a kernel may take to say whether a process listens at an address."""
 
 _mask_lock = threading.Lock()
 """The mask of modes is the whole process's."""
-
-
-def is_number(text: str, most: int) -> bool:
-    """Return whether a text is a whole number from 0 to `most` in ASCII digits."""
-    return text.isascii() and text.isdigit() and len(text) <= len(str(most)) and int(text) <= most
-
-
-def check_form(address: str) -> None:
-    """Raise UsageError if a text is no address of a gRPC server.  gRPC itself takes port numbers modulo 65536."""
-    host, _, port = address.rpartition(":")
-    if address.startswith("unix:"):
-        return
-    if not host or not is_number(port, LAST_PORT) or (":" in host and not host.startswith("[")):
-        raise UsageError(
-            f"an address is host:port, [IPv6]:port or unix:path, its port 0 to {LAST_PORT}, not {address!r}"
-        )
 
 
 def controller_address() -> str:

@@ -38,7 +38,6 @@ from .recovery import (
     probe_at,
     repeat_overtaken,
     resend_outstanding,
-    restore,
 )
 from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Phase, Slot, State
@@ -90,12 +89,6 @@ def poll(state: State, now: float) -> None:
     repeat_overtaken(state, now)
     probe(state, now)
     resend_outstanding(state, now)
-
-
-@kernel
-def restarted(state: State, now: float) -> None:
-    """Take note that the switch was restarted and has forgotten every round."""
-    restore(state, now)
 
 
 @kernel

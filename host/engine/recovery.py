@@ -34,7 +34,7 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.kernels import inner
+from switchsum.native.kernels import inner, kernel
 from switchsum.native.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
@@ -82,16 +82,10 @@ def _queue(state: State, row: int) -> None:
 
 
 @inner
-def _probe_pause_s(core: Core) -> Scalar:
-    """Return how long nothing comes before the next probe."""
-    doublings = min(core.timeouts, _MOST_DOUBLINGS)
-    return min(core.timeout_s * (1 << doublings), core.timeout_max_s)
-
-
-@inner
 def probe_at(core: Core) -> Scalar:
     """Return the time of the next probe."""
-    return core.moved_at + _probe_pause_s(core)
+    doublings = min(core.timeouts, _MOST_DOUBLINGS)
+    return core.moved_at + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
 
 
 @inner
@@ -131,7 +125,7 @@ def _recall(state: State, index: int) -> None:
         state.core[0].counts[Count.RECALLED] += 1
 
 
-@inner
+@kernel
 def restore(state: State, now: float) -> None:
     """Begin to tell a restarted switch what it needs: all slots at once, for it has lost them all."""
     core = state.core[0]
@@ -297,7 +291,7 @@ def probe(state: State, now: float) -> None:
         return
     bound = min(core.sequence, core.consumed)
     left: Scalar = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
-    left = max(left, np.int64(core.waiting * _probe_pause_s(core) / _ALL_PROBED_S))
+    left = max(left, np.int64(core.waiting * (probe_at(core) - core.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.
     oldest = _oldest(state, bound, 0)

@@ -30,6 +30,7 @@ from switchsum.protocol.wire import Address, lower_headers
 from . import machine
 from .events import Failed, Finished, Outcome
 from .operation import FLOAT_LANES, MARKS, Operation
+from .recovery import restore
 from .state import CORE, OPERATION, OPERATIONS, Count, State, allocate
 
 LONGEST_STEP_S = 0.5
@@ -326,7 +327,7 @@ class Engine:
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
-        machine.restarted(self._state, now)
+        restore(self._state, now)
 
     def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
         """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
@@ -353,11 +354,6 @@ class Engine:
     def wake_at(self) -> float:
         """When `poll` has something to do if no frame comes; infinity: never."""
         return machine.wake_at(self._state)
-
-    @property
-    def is_blocked(self) -> bool:
-        """Whether a contribution waits for the transport to let go of its row."""
-        return bool(self._state.core[0]["blocked"])
 
     def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""

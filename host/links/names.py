@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchsum.native.sockets import LAST_PORT, is_number
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT
 from switchsum.protocol.wire import Address
@@ -12,6 +11,7 @@ from switchsum.protocol.wire import Address
 from .base import Transport
 
 KINDS: Final = ("shm", "udp", "packet", "scapy")
+LAST_PORT: Final = 65535
 
 
 def is_several(link: str) -> bool:
@@ -29,7 +29,8 @@ def check_link(link: str) -> None:
     if "\0" in place or any("\ud800" <= letter <= "\udfff" for letter in place):
         raise UsageError(f"a link's name is text without NUL and halves of characters, not {link!r}")
     host, _, port = place.partition("%")[0].partition(":")
-    if kind == "udp" and port and not (is_number(port, LAST_PORT) and int(port) > 0):
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(LAST_PORT))
+    if kind == "udp" and port and not (is_number and 0 < int(port) <= LAST_PORT):
         raise UsageError(f"not a UDP port: {port!r} in {link!r}; udp:HOST or udp:HOST:PORT with 1 to {LAST_PORT}, IPv4")
     if kind == "udp" and not host:
         raise UsageError(f"no host in {link!r}: udp:HOST or udp:HOST:PORT")

@@ -13,13 +13,8 @@ import typer
 from switchsum.cli.builds import AUTO, LanesOption, read_lanes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
-from switchsum.native.sockets import (
-    allow_many_descriptors,
-    check_form,
-    controller_address,
-    is_number,
-    p4runtime_address,
-)
+from switchsum.native.addresses import check_form, is_number
+from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from switchsum.native.sockets import check_form, controller_address
+from switchsum.native.addresses import check_form
+from switchsum.native.sockets import controller_address
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 
 if TYPE_CHECKING:

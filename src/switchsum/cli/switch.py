@@ -11,7 +11,8 @@ import typer
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
-from switchsum.native.sockets import LAST_PORT, allow_many_descriptors, is_number, p4runtime_address
+from switchsum.native.addresses import LAST_PORT, is_number
+from switchsum.native.sockets import allow_many_descriptors, p4runtime_address
 from switchsum.protocol.errors import UsageError
 
 
