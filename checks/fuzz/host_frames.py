@@ -19,6 +19,12 @@ from switchsum.protocol.wire import Packet, build_frame, parse_frame
 from switchsum.testing.cluster import ClusterConfig
 
 LANES: Final = 8
+CALLS_INTEGERS_NOT_FINITE: Final = bytes.fromhex(
+    "010102030405060708ffffffbfffffffffffffffffffffff00000004ffffffffffffffffffffffffffffffffff010000"
+    "00ffffffffffffffbfffffffffffffffffffffffffffffffffee0105020304ff02060708090a0b0c15161718191a1b1c"
+    "1d1e1f2021222324ffffffff25262728292ac92cffff"
+)
+"""The other member names a next block of integers with the exponent of floats that are not finite."""
 VALUES: Final = 5 * LANES + 3
 """The last block is not full, so that a kernel which takes it for one writes beyond the array."""
 FRAMES: Final = 24
@@ -98,3 +104,4 @@ def seeds() -> Iterator[bytes]:
         yield bytes([dtype]) + bytes(64)
         yield bytes([dtype]) + bytes(range(1, 200))
     yield b"\1" * HEADER_BYTES
+    yield CALLS_INTEGERS_NOT_FINITE

@@ -317,6 +317,9 @@ def _agrees(core: Core, slot: Slot, operation: OperationRecord, frame: Frame) ->
     is_wanted = wants(core, operation, slot.block)
     if has_lanes != can_have_lanes and (has_lanes or ((slot.named or slot.payload) and is_wanted)):
         return False
+    # Nothing but floats has exponents: with one that is not finite, integers would become NaN.
+    if operation.dtype >= INT8 and frame[AT.next_exponent] != 0:
+        return False
     # The minimum is at most what this worker named itself, with an exponent that covers this worker's.
     block = get32(frame, AT.next_block)
     if block > slot.next_block or (block == slot.next_block and frame[AT.next_exponent] < slot.next_exponent):

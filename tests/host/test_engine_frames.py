@@ -19,10 +19,10 @@ COOKIE = ClusterConfig().cookie(0)
 class Fed:
     """One engine of two that waits for a result, and a way to hand it any frame."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: type[np.generic] = np.float32) -> None:
         self.cluster = Cluster(ClusterConfig(workers=2, window_slots=2))
         self.engine = self.cluster.workers[0].engine
-        self.values = np.arange(1, 9, dtype=np.float32)
+        self.values = np.arange(1, 9).astype(dtype)
         answers: list[bytes] = []
         self.cluster.network.connect(1, LinkConditions(), answers.append)
         for rank in range(2):
@@ -96,6 +96,15 @@ def test_results_that_do_not_fit_are_dropped_under_their_reason(field: str, valu
     np.testing.assert_array_equal(fed.values, before)
     if count != Count.ROUNDS:
         assert fed.feed(fed.result) == Count.ROUNDS
+
+
+@pytest.mark.parametrize("exponent", [1, 254, 255])
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64])
+def test_no_exponent_is_believed_of_integers(dtype: type[np.generic], exponent: int) -> None:
+    """A peer that calls integers not finite made a worker write NaN, for which integers have none: it aborted."""
+    fed = Fed(dtype)
+    assert fed.feed(patch(fed.result, "next_exponent", exponent)) == Count.UNEXPECTED
+    assert fed.feed(fed.result) == Count.ROUNDS
 
 
 @pytest.mark.parametrize("kind", [Kind.RESULT, Kind.HELD, Kind.REJECT])
