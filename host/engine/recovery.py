@@ -192,6 +192,11 @@ def note_result(state: State, index: int, now: float) -> None:
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
     tree = slot.tree
+    if slot.operation > core.common:
+        # Late workers have only now begun it: results of what went on meanwhile have passed frames that were not lost.
+        core.common = slot.operation
+        core.passed[:] = 0
+        core.overtaken[:] = 0
     core.arrived = max(core.arrived, sequence)
     core.passed[tree] = max(core.passed[tree], sequence)
     if slot.repeats == 0 and slot.late == 0:
@@ -243,6 +248,8 @@ def repeat_overtaken(state: State, now: float) -> None:
     for index in range(state.slots.size):
         slot = state.slots[index]
         if state.unanswered[index] > min(core.passed[slot.tree] - core.threshold, core.consumed):
+            continue
+        if slot.operation > core.common:
             continue
         pause_s = 0.0
         if slot.held:
@@ -302,9 +309,9 @@ def probe(state: State, now: float) -> None:
             left -= _probe_slot(state, index, now)
     while left > 0:
         oldest = _oldest(state, bound, 1)
-        if oldest < 0:
+        if oldest < 0 or _probe_slot(state, oldest, now) == 0:
             break
-        left -= _probe_slot(state, oldest, now)
+        left -= 1
     core.timeouts += 1
     core.silent += 1
     core.moved_at = now

@@ -195,6 +195,8 @@ class Core(Record):
     overtaken: Annotated[Integers, "i8", MOST_TREES]
     """As `passed`, of slots that are in step with the other workers'."""
     threshold: Int64
+    common: Int64
+    """The newest operation of which a result has come, so that all workers have begun it."""
     timeouts: Int64
     """How often the time-out was doubled."""
     silent: Int64

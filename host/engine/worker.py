@@ -158,6 +158,7 @@ class Engine:
             "checksum": config.checksum,
             "seed": zlib.crc32(f"{config.seed} {config.rank}".encode()),
             "threshold": config.reorder_threshold,
+            "common": -1,
             "timeout_s": config.probe_initial_s,
             "timeout_min_s": config.probe_min_s,
             "timeout_max_s": config.probe_max_s,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-MOST_LINES = 11_090
+MOST_LINES = 11_105
 """Of our own modules that `connect` reaches; it falls as these become fewer, and rises for a reason alone."""
 COUNT = """
 import sys

@@ -246,3 +246,17 @@ def test_a_result_that_is_lost_comes_again_among_many_slots_that_a_late_rank_hol
     cluster.run(lambda: first.engine.in_flight == 1, limit_s=100.0)
     assert len(lost) == copies_lost
     assert cluster.clock.now_s - began < 6.0
+
+
+def test_what_passes_an_operation_that_a_late_rank_has_not_begun_is_no_evidence_of_losses() -> None:
+    """Results of the operation before it, which goes on meanwhile, pass its frames."""
+    near = Impairment(delay_s=0.0005)
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=64), links=LinkConditions(up=near, down=near))
+    for blocks in (300, 20, 20, 20):
+        submit(cluster, 0, blocks)
+    for blocks in (300, 20, 20, 20):
+        submit(cluster, 1, blocks)
+        with pytest.raises(TimeoutError):
+            cluster.run(lambda: False, limit_s=0.003)
+    cluster.run(lambda: not any(worker.engine.in_flight for worker in cluster.workers))
+    assert [worker.engine.counts[Count.OVERTAKEN] for worker in cluster.workers] == [0, 0]
