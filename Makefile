@@ -38,7 +38,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage lint p4 docs site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak endings bench bench-small bench-sparse bench-train coverage screenshots lint p4 docs site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ coverage: $(STAMP) ## list the lines of the worker's engine that its tests do no
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),cov]'
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout=600 tests/host/test_engine*.py tests/host/test_integers.py \
 	  --cov=src/switchsum/host/engine --cov-branch --cov-report=term-missing $(ARGS)
+
+screenshots: $(STAMP) ## make the pictures of the live page in docs/images again (needs Debian's chromium and chromium-driver)
+	SWITCHSUM_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/test_page.py $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .

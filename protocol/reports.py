@@ -23,6 +23,8 @@ class WorkerFigures:
 
     host: str = ""
     """Name of its machine."""
+    pid: int = 0
+    """Of its process there, as the process sees it; 0: not known."""
     link: str = ""
     """As given to `connect`."""
     begun: int = 0

@@ -48,6 +48,7 @@ class Reporter:
             job=job,
             nonce=nonce,
             host=self._host,
+            pid=communicator._pid,
             link=self._link,
             begun=begun,
             finished=min(communicator._finished, begun),

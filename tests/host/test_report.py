@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from switchsum.host.api.communicator import Communicator
@@ -33,6 +35,7 @@ def test_a_report_says_what_is_waited_for_and_how_long(fresh_ranks: list[Communi
     on_all(fresh_ranks, lambda communicator: communicator.allreduce(np.ones(1000, np.float32)))
     idle = told(reporter)
     assert (idle.job, idle.nonce, idle.host, idle.link) == ("digits", 7, "h" * MOST_TEXT, "shm:x")
+    assert idle.pid == os.getpid()
     assert (idle.begun, idle.finished, idle.waiting_s, idle.idle_s) == (1, 1, 0, 0)
     statistics = fresh_ranks[0].statistics()
     assert (idle.frames_sent, idle.bytes_sent) == (statistics.frames_sent, statistics.bytes_sent)

@@ -64,6 +64,7 @@ def test_a_straggler_is_named_with_host_link_slots_and_operation(tmp_path: Path,
     assert found["since_s"] >= 2
     assert found["slots"]
     assert "float32" in found["operation"]
+    assert f"py-spy dump --pid {workers[1].pid}, on {socket.gethostname()[:80]}" in found["advice"]
     text = in_words(parts)
     assert f"ranks 0, 2 wait for rank 1 (host {socket.gethostname()[:80]}, address " in text
     assert f"link {parts.environment['SWITCHSUM_LINK'][:80]})" in text

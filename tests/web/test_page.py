@@ -1,6 +1,6 @@
 """The page in headless Chromium, of real jobs: what is wrong with each is found on it by name.
 
-With SWITCHSUM_SCREENSHOTS=docs/images it writes the pictures of docs/operations.md and README.md.
+With SWITCHSUM_SCREENSHOTS=docs/images (`make screenshots`) it writes the pictures of docs/operations.md and README.md.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ def begin(parts: Parts, web: str) -> Process:
     """Start job `slow`, whose rank 1 straggles, and `lossy`, whose link of rank 1 loses; return the controller."""
     parts.switch()
     controller = parts.controller("--web", web)
+    parts.ask(
+        ControllerClient.ports
+    )  # until it has its switch: a job that is asked for earlier is a refusal on the page
     for job in ("slow", "lossy"):
         parts.ask(partial(ControllerClient.create_job, request=rpc.CreateJobRequest(job=job, workers=2, slots=64)))
     for rank in range(2):
@@ -140,4 +143,5 @@ def is_usable(browser: Any) -> None:
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_script("scrollTo(0, 0)")
     assert eventually(lambda: browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0], 10)
+    browser.execute_script("document.activeElement.blur()")
     picture(browser, "page-phone")

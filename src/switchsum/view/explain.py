@@ -127,7 +127,8 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
             text += f" Rank {rank} has reported nothing for {one.age_s:.0f} s: it is stopped, or Python is busy."
         elif one.idle_s > 0:
             text += f" Rank {rank} has begun {one.begun} collectives and done something else for {one.idle_s:.0f} s."
-    advice = f"See what it does: py-spy dump --pid, on {by_rank[missing[0]].host or 'its machine'}."
+    first = by_rank[missing[0]]
+    advice = f"See what it does: py-spy dump --pid {first.pid or 'PID'}, on {first.host or 'its machine'}."
     return [
         Finding(
             kind="straggler",
