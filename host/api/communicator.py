@@ -24,7 +24,7 @@ from ..links.driver import Driver
 from .calls import CollectiveCalls
 from .exit_code import is_failing, note_exit_code
 from .handle import Handle
-from .interrupts import LONGEST_WAIT_S, Interruptible, check_process, interrupted
+from .interrupts import LONGEST_WAIT_S, Interruptible, interrupted
 
 if TYPE_CHECKING:
     from .sparse import LastStep
@@ -152,6 +152,8 @@ class Communicator(Interruptible, CollectiveCalls):
         """Do what `close` does; with `failed` the others hear that this rank is lost, for they may wait for it."""
         if os.getpid() != self._pid or self._closed:
             return
+        if failed and self._in_flight:  # else who waits for this rank would hear of it when its threads time out
+            self._fail(UsageError("this communicator was closed in the midst of a collective"))
         self._end()
         self._membership.leave(failed=failed)
         _log.info("has left after %d collectives", self._finished)
@@ -250,11 +252,9 @@ class Communicator(Interruptible, CollectiveCalls):
         return handle
 
     def _begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
-        from .steps import StepQueue  # noqa: PLC0415 - most jobs have no collective of several steps
+        from .steps import begin_steps  # noqa: PLC0415 - most jobs have no collective of several steps
 
-        check_process(self._pid)
-        queue: StepQueue = vars(self).setdefault("_steps", StepQueue(f"switchsum rank {self.rank} steps"))
-        return queue.begin(steps)  # one queue, whoever is first
+        return begin_steps(self, steps)
 
     def _have_thread(self) -> None:
         """Start the background thread, unless it runs."""

@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from switchsum.protocol.errors import UsageError
+
 from .handle import Handle
-from .interrupts import check_process
+from .interrupts import breaks_between_steps, check_process
 
 if TYPE_CHECKING:
+    from .communicator import Communicator
     from .sparse import LastStep
 
 
@@ -24,34 +28,55 @@ class StepQueue:
 
     def __init__(self, name: str) -> None:
         """`name` the thread."""
-        self._name = name
-        self._executor: ThreadPoolExecutor | None = None
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=self._note_thread)
+        self._is_closed = False
         self._thread = 0
         self._last: Future[LastStep] | None = None
         self._pid = os.getpid()
 
     def begin(self, steps: Callable[[], LastStep]) -> SteppedHandle:
-        """Do all steps but the last on a thread of their own."""
+        """Do all steps but the last on a thread of their own; raises UsageError once the communicator is closed."""
         check_process(self._pid)
-        if self._executor is None:
-            self._executor = ThreadPoolExecutor(1, thread_name_prefix=self._name, initializer=self._note_thread)
-        self._last = self._executor.submit(steps)
-        return SteppedHandle(self._last)
+        try:
+            begun = self._last = self._executor.submit(steps)
+        except RuntimeError as error:
+            if self._is_closed:
+                raise UsageError("this communicator is closed") from error
+            raise
+        return SteppedHandle(begun)
 
     def wait_for_last_steps(self) -> None:
         """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
-        if self._last is not None and threading.get_ident() != self._thread:
+        last = self._last  # which another thread may close meanwhile
+        if last is not None and threading.get_ident() != self._thread:
             check_process(self._pid)
-            self._last.exception()
+            with suppress(CancelledError):
+                last.exception()
 
     def close(self) -> None:
         """Wait until the thread has ended, which the communicator has given nothing more to do."""
-        if self._executor is not None:
-            self._executor.shutdown(cancel_futures=True)
+        self._is_closed = True
+        self._executor.shutdown(cancel_futures=True)
         self._last = None
 
     def _note_thread(self) -> None:
         self._thread = threading.get_ident()
+
+
+def begin_steps(communicator: Communicator, steps: Callable[[], LastStep]) -> SteppedHandle:
+    """Begin a collective of several steps; what is raised in its midst breaks the communicator."""
+    check_process(communicator._pid)
+    if communicator._closed:
+        raise UsageError("this communicator is closed")
+    if communicator._steps is None:  # one queue, whoever is first
+        vars(communicator).setdefault("_steps", StepQueue(f"switchsum rank {communicator.rank} steps"))
+    assert communicator._steps is not None
+    return communicator._steps.begin(lambda: _all_but_last(communicator, steps))
+
+
+@breaks_between_steps
+def _all_but_last(_: Communicator, steps: Callable[[], LastStep]) -> LastStep:
+    return steps()
 
 
 class SteppedHandle(Handle):
@@ -86,7 +111,10 @@ class SteppedHandle(Handle):
 
     def _complete(self) -> Any:
         check_process(self._pid)
-        last = self._begun.result()
+        try:
+            last = self._begun.result()
+        except CancelledError:
+            raise UsageError("this communicator was closed before the collective's first step") from None
         with self._lock:
             if not self._has_result:
                 self._result = last.result()

@@ -19,6 +19,9 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
+from switchsum.host.api.sparse import LastStep
+from switchsum.host.api.steps import StepQueue
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     Interrupted,
@@ -32,7 +35,7 @@ from switchsum.protocol.errors import (
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
-from ..timing import patience
+from ..timing import eventually, patience
 from .checks import RANKS, failures, on_all
 
 
@@ -370,6 +373,65 @@ def test_closing(ranks: list[Communicator]) -> None:
         with pytest.raises(UsageError, match="closed"):
             call()
     assert communicator.statistics().collectives == 0
+
+
+def begin_sparse(communicator: Communicator) -> Handle:
+    return communicator.allreduce_sparse_async(np.array([1]), np.ones(1, np.float32), 100)
+
+
+def test_closing_ends_steps_that_have_not_begun_with_errors_of_ours() -> None:
+    steps, gate = StepQueue("steps"), threading.Event()
+
+    def refuse() -> LastStep:
+        gate.wait()
+        raise NotAdmitted("over")
+
+    first, second = (steps.begin(refuse) for _ in range(2))
+    with ThreadPoolExecutor(2) as pool:
+        waits = pool.submit(steps.wait_for_last_steps)
+        closes = pool.submit(steps.close)
+        with pytest.raises(UsageError, match="closed"):
+            second.wait()
+        waits.result()
+        gate.set()
+        closes.result()
+    assert second.is_done
+    with pytest.raises(NotAdmitted):
+        first.wait()
+    with pytest.raises(UsageError, match="closed"):
+        steps.begin(refuse)
+
+
+def test_no_steps_begin_when_it_is_closed() -> None:
+    [communicator] = communicators(1)
+    begin_sparse(communicator).wait()
+    communicator.close()
+    with pytest.raises(UsageError, match="closed"):
+        begin_sparse(communicator)
+
+
+def test_a_rank_that_fails_does_not_wait_for_its_own_steps() -> None:
+    config = ClusterConfig(workers=2, lanes_per_frame=256, window_slots=16, timeout_s=patience(30))
+    communicator = communicators(2, config=config)[0]
+    begun = begin_sparse(communicator)
+    assert eventually(lambda: communicator.begun == 1)
+    with pytest.raises(ZeroDivisionError), communicator:
+        raise ZeroDivisionError
+    with pytest.raises(UsageError, match="closed in the midst"):
+        begun.wait()
+
+
+def test_what_is_raised_in_a_step_in_the_background_breaks_the_communicator(
+    ranks: list[Communicator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("switchsum.host.api.sparse._sorted", refuse)
+    with pytest.raises(MemoryError):
+        begin_sparse(ranks[0]).wait()
+    with pytest.raises(Interrupted, match="MemoryError"):
+        ranks[0].barrier()
 
 
 def test_a_forked_child_cannot_use_it_and_does_not_disturb(ranks: list[Communicator]) -> None:
