@@ -79,9 +79,8 @@ def records_of(rate: str, ours: Results, theirs: Results) -> list[Record]:
     conditions = f"{WORKERS} worker processes, {steps}, {ours['layers.plain']['lanes']} lanes, the default, {where}"
     records = []
     for name in EXAMPLES:
-        peer = theirs[f"{name}.plain"]
-        for way in ("plain",) if name in SPARSE else ("plain", "int16"):
-            own = ours[f"{name}.{way}"]
+        for way in ("plain",) if name in SPARSE else ("plain", "bf16", "int16"):
+            own, peer = ours[f"{name}.{way}"], theirs[f"{name}.{'bf16' if way == 'bf16' else 'plain'}"]
             more = {"kB a step": own["bytes"] / 1e3, "gloo's kB a step": peer["bytes"] / 1e3}
             if way == "plain":
                 more["ms without communication"] = ours[f"{name}.alone"]["ms"]

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
@@ -67,11 +68,12 @@ for _hook in (without_communication, AfterTheBackwardPass.__call__):  # torch co
 def ways(backend: str) -> dict[str, Hook | None]:
     """Return the hooks to train with."""
     if backend == "gloo":
-        return {"plain": None}
+        return {"plain": None, "bf16": bf16_compress_hook}
     from switchsum.torch import hooks
 
     return {
         "plain": None,
+        "bf16": bf16_compress_hook,
         "after": AfterTheBackwardPass(),
         "alone": without_communication,
         "int16": hooks.compressed(hooks.NarrowLanes("int16")),
