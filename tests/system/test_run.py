@@ -195,15 +195,15 @@ def test_another_terminal_finds_the_job_without_an_address(
         (Links.VETH, {"mtu": 9000}, 2048),
         (Links.VETH, {"mtu": 1000}, 128),
         (Links.VETH, {"mtu": 1000, "switch": "bmv2"}, 128),
-        (Links.VETH, {"lanes_per_frame": 2048}, 2048),
-        (Links.VETH, {"lanes_per_frame": 128, "mtu": 9000}, 128),
+        (Links.VETH, {"lanes": "2048"}, 2048),
+        (Links.VETH, {"lanes": "128", "mtu": 9000}, 128),
     ],
 )
 def test_frames_are_as_long_as_the_links_carry(links: Links, asked: dict[str, Any], lanes: int) -> None:
-    options = RunOptions(workers=2, command=("true",), links=links, **asked)
+    options = RunOptions(workers=2, command=["true"], links=links, **asked)
     assert options.effective_lanes_per_frame == lanes
     assert FRAME_BYTES + payload_bytes(lanes) <= options.link_mtu + ETHERNET_BYTES
-    assert options.slots is None
+    assert options.slot_count is None
 
 
 @pytest.mark.parametrize(("mtu", "lanes"), [(588, 128), (1099, 128), (1100, 256), (8267, 256), (8268, 2048)])

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import signal
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from switchsum.cli.builds import AUTO, LanesOption, read_lanes
+from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
+from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum.native.addresses import check_form, is_number
 from switchsum.native.sockets import allow_many_descriptors, controller_address, p4runtime_address
 from switchsum.protocol.builds import largest_build
@@ -26,81 +28,87 @@ if TYPE_CHECKING:
     from switchsum.controller.switch import Build
 
 
-def controller(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """What the controller is told."""
+
     switch: Annotated[
         str | None, typer.Option(help="The switch's P4Runtime server, host:port or unix:path; else this user's switch.")
-    ] = None,
+    ] = None
     fleet: Annotated[
         Path | None, typer.Option(help="JSON file of several switches and which is above which; instead of --switch.")
-    ] = None,
+    ] = None
     listen: Annotated[
         str | None,
         typer.Option(help="Where to serve hosts, host:port or unix:path; else a socket for this user alone."),
-    ] = None,
-    lanes: LanesOption = AUTO,
-    mtu: Annotated[int, typer.Option(min=1, help="Of every link to hosts: what --lanes auto goes by.")] = 1500,
-    mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe",
-    ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254",
-    station: Annotated[list[str] | None, typer.Option(help="MAC@PORT: forward to this address.")] = None,
-    flood_port: Annotated[list[int] | None, typer.Option(help="Port that broadcasts go to.")] = None,
+    ] = None
+    lanes: LanesOption = AUTO
+    mtu: Annotated[int, typer.Option(min=1, help="Of every link to hosts: what --lanes auto goes by.")] = 1500
+    mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe"
+    ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254"
+    station: Annotated[list[str] | None, typer.Option(help="MAC@PORT: forward to this address.")] = None
+    flood_port: Annotated[list[int] | None, typer.Option(help="Port that broadcasts go to.")] = None
     growth_bytes: Annotated[
         int | None, typer.Option(help="By how much frames may grow in the switch (found out by default; BMv2: 512).")
-    ] = None,
+    ] = None
     port_frames: Annotated[
         int | None, typer.Option(help="Frames that each port holds (found out by default; BMv2: 32).")
-    ] = None,
-    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    ] = None
+    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0
     election_id: Annotated[
         int | None, typer.Option(help="P4Runtime's election id (65536, or more where nobody is primary, by default).")
-    ] = None,
+    ] = None
     web: Annotated[
         str | None, typer.Option(help="HOST:PORT at which to serve a live page and Prometheus' metrics.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
-) -> None:
+    ] = None
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False
+
+
+@takes(ControllerOptions)
+def controller(options: ControllerOptions) -> None:
     """Keep jobs on one switch or a tree of them: give it its program and entries; serve hosts, until interrupted."""
     from switchsum import __version__
     from switchsum.controller.config import Config
 
-    log_daemon("controller", verbose=verbose)
-    build = read_lanes(lanes) or largest_build(mtu)
-    listen = listen or controller_address()
+    log_daemon("controller", verbose=options.verbose)
+    build = read_lanes(options.lanes) or largest_build(options.mtu)
+    listen = options.listen or controller_address()
     check_address(listen)
-    check_form(switch or p4runtime_address())
+    check_form(options.switch or p4runtime_address())
     allow_many_descriptors()
-    if election_id is not None and not 0 < election_id < 1 << 128:
-        raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {election_id}")
+    if options.election_id is not None and not 0 < options.election_id < 1 << 128:
+        raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {options.election_id}")
     program = load_program(build)
-    several = None if fleet is None else read_fleet(fleet, switch, program, device_id, election_id)
+    several = None if options.fleet is None else read_fleet(options.fleet, options, program)
     config = Config(
         program=program,
-        switch_address=several.switches[several.home].p4runtime if several else switch or p4runtime_address(),
+        switch_address=several.switches[several.home].p4runtime if several else options.switch or p4runtime_address(),
         fabric=several,
-        address=Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT),
-        growth_bytes=growth_bytes,
-        port_frames=port_frames,
-        stations=dict(read_station(text) for text in station or ()),
-        flood_ports=frozenset(flood_port or ()),
-        device_id=device_id,
-        election_id=election_id,
+        address=Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT),
+        growth_bytes=options.growth_bytes,
+        port_frames=options.port_frames,
+        stations=dict(read_station(text) for text in options.station or ()),
+        flood_ports=frozenset(options.flood_port or ()),
+        device_id=options.device_id,
+        election_id=options.election_id,
         package_version=__version__,
     )
-    serve(config, listen, web)
+    serve(config, listen, options.web)
 
 
-def read_fleet(path: Path, switch: str | None, program: Build, device_id: int, election_id: int | None) -> Fabric:
+def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric:
     """Read the file of several switches, and find their links if it does not name them; raises UsageError.
 
     Switches may be started after their controller: until they and their links are there, it says what is missing.
     """
     from switchsum.controller import discovery
 
-    if switch is not None:
+    if options.switch is not None:
         raise UsageError("a controller keeps one --switch or those of a --fleet, not both")
     told = ""
     while True:
         try:
-            return discovery.load(path, program, device_id=device_id, election_id=election_id)
+            return discovery.load(path, program, device_id=options.device_id, election_id=options.election_id)
         except UsageError:
             raise
         except LocalError as error:

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from switchsum.cli.builds import AUTO, SlotsOption, read_slots
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, connect_to_look, persist
+from switchsum.launch.builds import AUTO, SlotsOption, read_slots
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS

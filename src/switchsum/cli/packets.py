@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from switchsum.cli.controller import read_ip, read_mac
+from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum.launch.waiting import waiting_for
@@ -22,25 +23,31 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="All fields
 PcapOption = Annotated[Path | None, typer.Option(help="Write the packets to this file as well.")]
 
 
-def send(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOptions:
+    """Which packet is sent, to whom, and how it is shown."""
+
     fields: Annotated[
         list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="Header fields: kind=hello slot=3 flags=repeat.")
-    ] = None,
-    values: Annotated[str | None, typer.Option(help="Lanes, 1,-2,3, repeated until the payload is full.")] = None,
-    job: Annotated[str | None, typer.Option(help="Join this job first; else the switch refuses the sender.")] = None,
-    rank: Annotated[int, typer.Option(help="Rank to join as.")] = 0,
+    ] = None
+    values: Annotated[str | None, typer.Option(help="Lanes, 1,-2,3, repeated until the payload is full.")] = None
+    job: Annotated[str | None, typer.Option(help="Join this job first; else the switch refuses the sender.")] = None
+    rank: Annotated[int, typer.Option(help="Rank to join as.")] = 0
     link: Annotated[
         str, typer.Option(envvar="SWITCHSUM_LINK", help="udp:HOST, packet:INTERFACE, scapy:INTERFACE or shm:NAME.")
-    ] = "udp:127.0.0.1",
-    times: Annotated[int, typer.Option(help="Send it so many times.")] = 1,
-    wait_s: Annotated[float, typer.Option("--wait", help="Seconds to wait for answers each time.")] = 1.0,
-    lanes: Annotated[int, typer.Option(help="Without --job: 32-bit words in a payload.")] = 256,
-    mac: Annotated[str, typer.Option(help="Without --job: the switch's Ethernet address.")] = "02:00:00:00:00:fe",
-    ip: Annotated[str, typer.Option(help="Without --job: the switch's IPv4 address.")] = "10.0.0.254",
-    verbose: VerboseOption = False,
-    pcap: PcapOption = None,
-    controller: ControllerOption = CONTROLLER,
-) -> None:
+    ] = "udp:127.0.0.1"
+    times: Annotated[int, typer.Option(help="Send it so many times.")] = 1
+    wait_s: Annotated[float, typer.Option("--wait", help="Seconds to wait for answers each time.")] = 1.0
+    lanes: Annotated[int, typer.Option(help="Without --job: 32-bit words in a payload.")] = 256
+    mac: Annotated[str, typer.Option(help="Without --job: the switch's Ethernet address.")] = "02:00:00:00:00:fe"
+    ip: Annotated[str, typer.Option(help="Without --job: the switch's IPv4 address.")] = "10.0.0.254"
+    verbose: VerboseOption = False
+    pcap: PcapOption = None
+    controller: ControllerOption = CONTROLLER
+
+
+@takes(SendOptions)
+def send(options: SendOptions) -> None:
     """Send one packet, and show it and the answers to it.
 
     With --job it joins the job as a member, and job, epoch, rank and number are right unless said otherwise. Without,
@@ -52,22 +59,25 @@ def send(
     from switchsum.packets.send import answers, anybody, member
     from switchsum.packets.send import send as send_packet
 
-    if lanes not in LANE_BUILDS or times < 1:
+    if options.lanes not in LANE_BUILDS or options.times < 1:
         raise UsageError(f"a payload has {', '.join(map(str, LANE_BUILDS))} lanes, and --times is at least 1")
-    wanted, numbers = read_fields(fields or ()), None if values is None else read_values(values)
-    switch = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
-    sender = anybody(link, switch, lanes) if job is None else member(link, address_of(controller), job, rank)
+    wanted, numbers = read_fields(options.fields or ()), None if options.values is None else read_values(options.values)
+    switch = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
+    if options.job is None:
+        sender = anybody(options.link, switch, options.lanes)
+    else:
+        sender = member(options.link, address_of(options.controller), options.job, options.rank)
     with ExitStack() as opened:
-        show = opened.enter_context(Printer(verbose=verbose, pcap=pcap))
-        with waiting_for("the link" if job is None else f"the other ranks of job {job}"):
+        show = opened.enter_context(Printer(verbose=options.verbose, pcap=options.pcap))
+        with waiting_for("the link" if options.job is None else f"the other ranks of job {options.job}"):
             place = opened.enter_context(sender)
-        for _ in range(times):
+        for _ in range(options.times):
             show(send_packet(place, wanted, numbers))
             before = show.count
-            for answer in answers(place, wait_s):
+            for answer in answers(place, options.wait_s):
                 show(answer)
             if show.count == before:
-                typer.echo(f"no answer within {wait_s:g} s (a round that others have not completed has none)")
+                typer.echo(f"no answer within {options.wait_s:g} s (a round that others have not completed has none)")
 
 
 def capture(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ from typing import Annotated
 import typer
 
 from switchsum.cli.controller import read_ip, read_mac
+from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
 from switchsum.native.addresses import LAST_PORT, is_number
@@ -25,52 +27,58 @@ class EngineChoice(StrEnum):
     """The interpreter, which defines what programs do: slow, and easy to read."""
 
 
-def switch(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchOptions:
+    """What the embedded switch is told."""
+
     listen: Annotated[
         str | None,
         typer.Option(help="P4Runtime server, host:port (0: any) or unix:path; else a socket for this user alone."),
-    ] = None,
-    shm: Annotated[str | None, typer.Option(help="Name or path for shared-memory links (link shm:NAME).")] = None,
+    ] = None
+    shm: Annotated[str | None, typer.Option(help="Name or path for shared-memory links (link shm:NAME).")] = None
     interface: Annotated[
         list[str] | None, typer.Option("--interface", "-i", help="PORT@INTERFACE, as for BMv2; needs CAP_NET_RAW.")
-    ] = None,
-    udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None,
-    engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE,
-    pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None,
+    ] = None
+    udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None
+    engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE
+    pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None
     max_passes: Annotated[
         int,
         typer.Option(min=1, max=65536, help="How often ingress may run for one frame."),
-    ] = 1024,
-    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
-    mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe",
-    ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
-) -> None:
+    ] = 1024
+    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0
+    mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe"
+    ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254"
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False
+
+
+@takes(SwitchOptions)
+def switch(options: SwitchOptions) -> None:
     """Run the embedded switch until interrupted; a controller gives it its program."""
     from switchsum.launch.ready import announce, report_progress
     from switchsum.protocol.frame import AGGREGATION_PORT
     from switchsum.protocol.wire import Address
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
 
-    log_daemon("switch", verbose=verbose)
+    log_daemon("switch", verbose=options.verbose)
     report_progress()
-    listen = listen or p4runtime_address()
+    listen = options.listen or p4runtime_address()
     check_address(listen)
     allow_many_descriptors()
-    own = Address(mac=read_mac(mac), ip=read_ip(ip), port=AGGREGATION_PORT)
+    own = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
     udp_config = None
-    if udp is not None:
-        host, port = read_endpoint(udp)
+    if options.udp is not None:
+        host, port = read_endpoint(options.udp)
         udp_config = UdpConfig(host=host, port=port, switch=own)
     config = Config(
         listen=listen,
-        device_id=device_id,
-        max_passes=max_passes,
-        engine=engine.value,
-        shm=shm,
-        interfaces=dict(read_interface(text) for text in interface or ()),
+        device_id=options.device_id,
+        max_passes=options.max_passes,
+        engine=options.engine.value,
+        shm=options.shm,
+        interfaces=dict(read_interface(text) for text in options.interface or ()),
         udp=udp_config,
-        pcap=pcap,
+        pcap=options.pcap,
     )
     with start_interruptible(config) as running:
         greet(f"switch with P4Runtime at {running.address}")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from switchsum.cli.builds import AUTO, LanesOption, read_lanes
 from switchsum.cli.output import JsonOption, print_json
+from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum.launch.waiting import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 

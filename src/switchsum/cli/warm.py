@@ -37,7 +37,7 @@ def warm(
         raise LocalError(f"compiled code can be kept nowhere: {reasons} ({CACHE_VARIABLE} names another place)")
     for lanes in LANE_BUILDS:
         Pipeline.load(p4src.load(lanes).device_config)
-    command = (sys.executable, "-m", "switchsum.launch.everything")
+    command = [sys.executable, "-m", "switchsum.launch.everything"]
     for link in links or (Links.SHM, Links.UDP):
         # A long time-out: one worker compiles, and the other waits for it in the middle of a collective.
         code = session.run(RunOptions(workers=2, command=command, links=link, timeout_s=600))

@@ -6,7 +6,11 @@ import re
 import shutil
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from typer import Argument, Option
+
+from switchsum.launch.builds import AUTO, LanesOption, SlotsOption, read_lanes, read_slots
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_LINKS, MOST_WORKERS
@@ -65,62 +69,49 @@ def _link_rate(rate: str, text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """One job on one machine."""
+    """One job on one machine, as the command `switchsum run` takes it."""
 
-    workers: int
-    """World size, 1 to 32, over a tree to 1,024."""
-    command: tuple[str, ...]
-    """The command that every worker runs."""
-    switch: str = "embedded"
-    """`embedded`, `bmv2` (found on PATH), or the path of a simple_switch_grpc."""
-    topology: str | None = None
-    """Switches that add in a tree: a shape by name or a YAML file; None: one switch."""
-    links: Links = Links.SHM
-    link_rates: tuple[float, ...] = ()
-    """One for each of several links of each worker, in Mbit/s, 0: not given; empty: one link without a rate."""
-    lanes_per_frame: int | None = None
-    """Option `--lanes`; None: as many as the links carry (`effective_lanes_per_frame`)."""
-    slots: int | None = None
-    """Slots of the job; None: as many as its members keep in flight."""
-    loss: float = 0.0
-    """Probability that the switch loses a frame, on arrival and again on departure."""
-    rate: str | None = None
-    """Rate of every link and direction, as tc writes it (`200mbit`); veth only."""
-    mtu: int | None = None
-    """MTU of every link; None: 1,500, or 9,000 where frames need more; veth only."""
-    pcap: str | None = None
-    """pcapng file to which every frame of the embedded switch is written."""
-    profile: str | None = None
-    """File to which a trace of switch and workers is written, for Perfetto."""
-    terminal: bool = False
-    """Rank 0 keeps the terminal; lines of other ranks have a prefix."""
-    timeout_s: float = DEFAULT_TIMEOUT_S
-    """The job's time-out."""
-    seed: int | None = None
-    """SWITCHSUM_SEED of the workers: what rounding at random starts from; None: the environment's."""
-    web: str | None = None
-    """HOST:PORT at which the controller serves a page and metrics."""
-    verbose: bool = False
-    """Switch and controller log more."""
+    command: Annotated[list[str], Argument(help="What every worker runs, after --.")]
+    workers: Annotated[int, Option("-n", "--workers", help="World size.")] = 4
+    switch: Annotated[str, Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded"
+    topology: Annotated[
+        str | None, Option(help="Switches that add in a tree: leaf-spine,4,2,4 or a YAML file; else one switch.")
+    ] = None
+    links: Annotated[
+        str, Option(help="shm: shared memory; udp: loopback; veth: namespaces; veth@200,veth@100: two, with Mbit/s.")
+    ] = "shm"
+    lanes: LanesOption = AUTO
+    slots: SlotsOption = AUTO
+    loss: Annotated[float, Option(help="Probability of losing a frame, each way.")] = 0.0
+    rate: Annotated[str | None, Option(help="Rate of every veth link, as for tc: 200mbit.")] = None
+    mtu: Annotated[int | None, Option(help="MTU of veth links (1500, or what --lanes needs).")] = None
+    pcap: Annotated[str | None, Option(help="Write every frame of the switch to this file.")] = None
+    profile: Annotated[str | None, Option(help="Write a trace of switch and workers here, for Perfetto.")] = None
+    terminal: Annotated[bool, Option("--terminal", help="Rank 0 keeps the terminal.")] = False
+    timeout_s: Annotated[float, Option("--timeout", help="The job's time-out in seconds.")] = DEFAULT_TIMEOUT_S
+    seed: Annotated[int | None, Option(help="What int16 and int8 lanes' rounding at random starts from.")] = None
+    web: Annotated[str | None, Option(help="HOST:PORT at which to serve a live page and metrics.")] = None
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show what switch and controller log.")] = False
 
     def __post_init__(self) -> None:
         """Refuse options that exclude each other or are out of range; raises UsageError."""
+        read_links(self.links)
+        read_lanes(self.lanes)
+        read_slots(self.slots)
         most = MAX_WORKERS if self.topology is None else MOST_WORKERS
         if not 1 <= self.workers <= most:
             hint = "" if self.topology else ": --topology for a tree of switches with more"
             raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
-        if self.lanes_per_frame is not None and self.lanes_per_frame not in LANE_BUILDS:
-            raise UsageError(f"the switch is built for {LANE_BUILDS} lanes, not {self.lanes_per_frame}")
         if not 0 <= self.loss < 1:
             raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
         if self.rate is not None:
             rate_bits(self.rate)
-            if self.links is not Links.VETH:
+            if self.link_kind is not Links.VETH:
                 raise UsageError("--rate needs links that have one: --links veth")
         if self.mtu is not None:
-            if self.links is not Links.VETH:
+            if self.link_kind is not Links.VETH:
                 raise UsageError("--mtu needs links that have one: --links veth")
             if self.effective_lanes_per_frame > largest_build(self.mtu):
                 raise UsageError(
@@ -130,7 +121,7 @@ class RunOptions:
         if is_name and shutil.which(self.switch) is None:
             raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
         self._check_topology()
-        if not self.is_embedded and self.links is not Links.VETH:
+        if not self.is_embedded and self.link_kind is not Links.VETH:
             raise UsageError("BMv2 has interfaces only: --links veth")
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
@@ -145,10 +136,30 @@ class RunOptions:
             raise UsageError("workers of a --topology have one link each")
         if not self.is_embedded:
             raise UsageError("--topology starts embedded switches; Mininet has BMv2 in trees (docs/mininet.md)")
-        if self.links is Links.VETH:
+        if self.link_kind is Links.VETH:
             raise UsageError("switches of a --topology are connected by UDP: --links shm or udp, for the workers")
         if self.pcap is not None:
             raise UsageError("--pcap is of one switch: leave it or --topology out")
+
+    @property
+    def link_kind(self) -> Links:
+        """Of all links of all workers."""
+        return read_links(self.links)[0]
+
+    @property
+    def link_rates(self) -> tuple[float, ...]:
+        """One for each of several links of each worker, in Mbit/s, 0: not given; empty: one link without a rate."""
+        return read_links(self.links)[1]
+
+    @property
+    def lanes_per_frame(self) -> int | None:
+        """Lanes in one packet as asked for; None: as many as the links carry (`effective_lanes_per_frame`)."""
+        return read_lanes(self.lanes)
+
+    @property
+    def slot_count(self) -> int | None:
+        """Slots of the job; None: as many as its members keep in flight."""
+        return read_slots(self.slots)
 
     @property
     def link_count(self) -> int:
@@ -167,7 +178,7 @@ class RunOptions:
         """
         if self.lanes_per_frame is not None:
             return self.lanes_per_frame
-        return largest_build(self.mtu or MTU) if self.links is Links.VETH else max(LANE_BUILDS)
+        return largest_build(self.mtu or MTU) if self.link_kind is Links.VETH else max(LANE_BUILDS)
 
     @property
     def link_mtu(self) -> int:

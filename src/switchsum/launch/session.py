@@ -67,7 +67,7 @@ def run(options: RunOptions, planned: tree.TreePlan | None = None) -> int:
     for name in (options.profile, options.pcap):
         if name is not None:
             check_writable(Path(name))
-    if options.links is Links.VETH:
+    if options.link_kind is Links.VETH:
         wires.enter_namespace()
     with ended_by_signals(), tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
         if options.profile is not None:
@@ -102,7 +102,7 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
     with Children(scratch) as children:
         laid = []
-        if options.links is Links.VETH:
+        if options.link_kind is Links.VETH:
             off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
             laid = _lay_wires(children, options, off)
         if planned is not None:
@@ -112,7 +112,9 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
         controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller, timeout_s=start_limit(ANSWER_S)) as client:
             client.create_job(
-                rpc.CreateJobRequest(job=JOB, workers=options.workers, slots=options.slots, timeout_s=options.timeout_s)
+                rpc.CreateJobRequest(
+                    job=JOB, workers=options.workers, slots=options.slot_count, timeout_s=options.timeout_s
+                )
             )
             if options.loss:
                 client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
@@ -173,30 +175,30 @@ def _start_switch(
 ) -> Switch:
     """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`."""
     if path:
-        compile_for_workers(children, options.links)
+        compile_for_workers(children, options.link_kind)
         running = bmv2.start(children, path, laid, f"{scratch}/p4runtime")
         return Switch(p4runtime=running.p4runtime, link=None, limited=running)
     # Paths, and not names with this process's number: a process of another container may have the same number.
     places = {Links.SHM: f"{scratch}/links", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
-    place = places[options.links]
+    place = places[options.link_kind]
     command = ["switch", "--listen", f"unix:{scratch}/p4runtime"]
     if place is not None:
-        command += [f"--{options.links}", place]
+        command += [f"--{options.link_kind}", place]
     for wire in laid:
         command += ["--interface", f"{wire.port}@{wire.interface}"]
     if options.pcap is not None:
         command += ["--pcap", options.pcap]
     if options.verbose:
         command.append("--verbose")
-    _, facts = daemon(children, "switch", command, lambda: compile_for_workers(children, options.links))
-    return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.links}:{place}")
+    _, facts = daemon(children, "switch", command, lambda: compile_for_workers(children, options.link_kind))
+    return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.link_kind}:{place}")
 
 
 def _start_tree(children: Children, options: RunOptions, planned: tree.TreePlan, scratch: Path) -> Switch:
     """Start the switches of a tree, the first one alone: what it compiles the others find in the cache."""
-    sites = tree.lay_out(planned, options.links, scratch)
+    sites = tree.lay_out(planned, options.link_kind, scratch)
     tree.write_fleet(scratch / "fleet.json", planned, sites)
-    compile_for_workers(children, options.links)
+    compile_for_workers(children, options.link_kind)
     for name, site in sites.items():
         daemon(children, f"switch {name}", site.command(options))
     return Switch(

@@ -46,7 +46,7 @@ class Site:
     def command(self, options: RunOptions) -> list[str]:
         """Return the `switchsum` command that starts it."""
         command = ["switch", "--listen", self.p4runtime, "--udp", self.udp]
-        if options.links is Links.SHM:
+        if options.link_kind is Links.SHM:
             command += ["--shm", self.link.removeprefix("shm:")]
         return command + ["--verbose"] * options.verbose
 
