@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import member_rpc, reports, rpc
 from switchsum.protocol.errors import RemoteError, SwitchsumError, UsageError
 from switchsum.protocol.frame import WIRE_VERSION
 
@@ -55,14 +55,14 @@ class Controller(MemberCalls):
             self._bring_up_to_date()
             return self._describe(job)
 
-    def remove_job(self, request: rpc.RemoveJobRequest) -> rpc.Empty:
+    def remove_job(self, request: rpc.RemoveJobRequest) -> member_rpc.Empty:
         """Remove a job, and end its memberships.  Raises UsageError if `force` is needed."""
         with self._changed:
             self._need_jobs()
             _refuse_to_end(self._jobs.find(request.job), force=request.force)
             self._jobs.remove(request.job)
             self._bring_up_to_date()
-        return rpc.Empty()
+        return member_rpc.Empty()
 
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         """Describe a job."""
@@ -76,7 +76,7 @@ class Controller(MemberCalls):
             self._need_jobs()
             return views.worker_list(self._jobs.find(request.job), self._clock())
 
-    def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
+    def list_jobs(self, _: member_rpc.Empty) -> rpc.JobList:
         """Describe all jobs."""
         with self._changed:
             self._need_jobs()
@@ -90,7 +90,7 @@ class Controller(MemberCalls):
             slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
             return views.slot_list(self._fleet.query(slots), self._jobs)
 
-    def statistics(self, _: rpc.Empty) -> rpc.Statistics:
+    def statistics(self, _: member_rpc.Empty) -> rpc.Statistics:
         """Read the switch's counters."""
         with self._changed:
             self._need_switch()
@@ -99,18 +99,18 @@ class Controller(MemberCalls):
             counts = self._fleet.count_members({job.group: job.workers for job in live}, homes)
             return views.statistics(self._fleet.count_events(), live, counts)
 
-    def ports(self, _: rpc.Empty) -> rpc.PortList:
+    def ports(self, _: member_rpc.Empty) -> rpc.PortList:
         """Describe all ports of which something is known."""
         with self._changed:
             self._need_jobs()
             return views.port_list(self._jobs, self._settings)
 
-    def links(self, _: rpc.Empty) -> reports.LinkList:
+    def links(self, _: member_rpc.Empty) -> reports.LinkList:
         """Describe the links between switches: those that are found now, else those of the fleet's file."""
         with self._changed:
             return views.link_list(self._fabric, self._neighbours.look(self._clock()))
 
-    def switches(self, _: rpc.Empty) -> reports.SwitchList:
+    def switches(self, _: member_rpc.Empty) -> reports.SwitchList:
         """Describe the switches, also those that are away."""
         with self._changed:
             return views.switch_list(self._fleet.connections)
@@ -147,7 +147,7 @@ class Controller(MemberCalls):
             tree=[] if job.live is None else self._fabric.pairs_of(job, job.live),
         )
 
-    def info(self, _: rpc.Empty) -> rpc.ControllerInfo:
+    def info(self, _: member_rpc.Empty) -> rpc.ControllerInfo:
         """Describe this controller."""
         config = self._config
         with self._changed:
@@ -161,9 +161,9 @@ class Controller(MemberCalls):
                 refused=self._refusals.latest(self._clock()),
             )
 
-    def note_refusal(self, request: rpc.JoinRequest | rpc.CreateJobRequest, error: SwitchsumError) -> None:
+    def note_refusal(self, request: member_rpc.JoinRequest | rpc.CreateJobRequest, error: SwitchsumError) -> None:
         """Keep why a job was not made, or a member not let in, for those who ask how things are."""
-        rank = request.rank if isinstance(request, rpc.JoinRequest) else -1
+        rank = request.rank if isinstance(request, member_rpc.JoinRequest) else -1
         self._refusals.note(request.job, rank, str(error), self._clock())
 
 

@@ -24,7 +24,7 @@ from switchsum.protocol.errors import (
     WorldSizeMismatch,
 )
 from switchsum.protocol.frame import MAX_WORKERS
-from switchsum.protocol.rpc import MOST_IN_FLIGHT
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation

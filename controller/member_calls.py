@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import member_rpc, reports
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
@@ -40,7 +40,7 @@ class MemberCalls(Upkeep):
         self._waiting = 0
         self._attending = 0
 
-    def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
+    def join(self, request: member_rpc.JoinRequest) -> member_rpc.JoinReply:
         """Add a member to a job; raises JoinRefused."""
         config = self._config
         if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
@@ -62,7 +62,7 @@ class MemberCalls(Upkeep):
             )
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
             growth_bytes = self._config.limits(self._fleet.limits).growth_bytes
-            return rpc.JoinReply(
+            return member_rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
                 epoch=job.gathering.epoch,
@@ -76,7 +76,7 @@ class MemberCalls(Upkeep):
                 heartbeat_s=_heartbeat_s(job),
             )
 
-    def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
+    def ready(self, request: member_rpc.ReadyRequest) -> member_rpc.ReadyReply:
         """Wait until the member's incarnation is admitted, at most as long as the request says."""
         with self._changed:
             for last in self._patience(request.wait_s):
@@ -85,7 +85,7 @@ class MemberCalls(Upkeep):
                     break
             return reply
 
-    def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
+    def reform(self, request: member_rpc.ReformRequest) -> member_rpc.ReformReply:
         """Shrink a job to the members that are not lost; wait until all of them have asked for that."""
         with self._changed:
             self._know_members(request.nonce)
@@ -94,10 +94,10 @@ class MemberCalls(Upkeep):
                 if rank is not None or last:
                     break
             if rank is None:
-                return rpc.ReformReply(missing=missing)
+                return member_rpc.ReformReply(missing=missing)
             log.info("job %s: goes on with %d members", job.name, job.workers)
             self._bring_up_to_date()
-            return rpc.ReformReply(rank=rank, world_size=job.workers)
+            return member_rpc.ReformReply(rank=rank, world_size=job.workers)
 
     def _patience(self, wait_s: float) -> Iterator[bool]:
         """Yield False now and after each change, and at last True: `wait_s` is over, or too many calls wait already."""
@@ -131,12 +131,12 @@ class MemberCalls(Upkeep):
         except SwitchLost as error:
             raise ControllerUnreachable(f"the controller has just been started: {error}") from error
 
-    def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> rpc.ReadyReply:
+    def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> member_rpc.ReadyReply:
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
         # Not before the switch has all entries: the member's first frame must find them.
         if incarnation is job.live and self._fleet.is_settled:
-            return rpc.ReadyReply(
+            return member_rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
                 first_slot=job.slots.first,
@@ -149,7 +149,7 @@ class MemberCalls(Upkeep):
                 link_jobs=[job.number, *job.link_numbers],
                 loads=self._settings.loads,
             )
-        return rpc.ReadyReply(
+        return member_rpc.ReadyReply(
             admitted=False,
             hello_seen=member.state is not MemberState.JOINED,
             hello_cut=member.state is MemberState.JOINED and member.hello_cut,
@@ -157,7 +157,7 @@ class MemberCalls(Upkeep):
             unseen=member.unseen,
         )
 
-    def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
+    def compare(self, request: member_rpc.CompareRequest) -> member_rpc.CompareReply:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
         with self._changed:
             _, incarnation, member = self._membership(request.job, request.nonce)
@@ -167,34 +167,34 @@ class MemberCalls(Upkeep):
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
                     break
-            return rpc.CompareReply(operations=[one.issued for one in incarnation.members])
+            return member_rpc.CompareReply(operations=[one.issued for one in incarnation.members])
 
-    def leave(self, request: rpc.MemberRequest) -> rpc.Empty:
+    def leave(self, request: member_rpc.MemberRequest) -> member_rpc.Empty:
         """End a membership."""
         with self._changed:
             if request.nonce in self._former:
-                return rpc.Empty()
+                return member_rpc.Empty()
             self._know_members(request.nonce)
             if (left := self._jobs.leave(request.nonce)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
             self._bring_up_to_date()
-        return rpc.Empty()
+        return member_rpc.Empty()
 
-    def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
+    def heartbeat(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
         """Note that a member is alive, and tell it about the others."""
         with self._changed:
             return self._news(request)
 
-    def _news(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
+    def _news(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
         job, incarnation, _ = self._membership(request.job, request.nonce)
-        return rpc.HeartbeatReply(
+        return member_rpc.HeartbeatReply(
             epoch=job.epoch_for(incarnation),
             lost=incarnation.ranks(MemberState.LOST),
             loads=self._settings.loads,
             down=sorted(incarnation.down),
         )
 
-    def link_down(self, request: reports.LinkReport) -> rpc.Empty:
+    def link_down(self, request: reports.LinkReport) -> member_rpc.Empty:
         """Have all members of a job do without a link that is dead at one of them."""
         with self._changed:
             job, incarnation, member = self._membership(request.job, request.nonce)
@@ -202,19 +202,19 @@ class MemberCalls(Upkeep):
                 reason = reports.printable(request.reason)
                 log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)
                 self._bring_up_to_date()
-        return rpc.Empty()
+        return member_rpc.Empty()
 
-    def report(self, request: reports.WorkerReport) -> rpc.Empty:
+    def report(self, request: reports.WorkerReport) -> member_rpc.Empty:
         """Keep what a member says of itself, in the place of what it said before; raises UsageError or NotAdmitted."""
         kept = views.bounded(request)
         with self._changed:
             member = self._jobs.member(request.nonce)[2]
             member.report, member.reported_s = kept, self._clock()
-        return rpc.Empty()
+        return member_rpc.Empty()
 
     def attend(
-        self, request: rpc.MemberRequest, call_at_end: Callable[[Callable[[], None]], bool]
-    ) -> Iterator[rpc.HeartbeatReply]:
+        self, request: member_rpc.MemberRequest, call_at_end: Callable[[Callable[[], None]], bool]
+    ) -> Iterator[member_rpc.HeartbeatReply]:
         """Yield news of the other members: at once, when something changes, and as heartbeats in between.
 
         The member counts as alive while this call is open.  `call_at_end` registers a function that is called when the

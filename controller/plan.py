@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.rpc import MOST_IN_FLIGHT
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 from .branch import ADMISSION, RESULT_ADDRESS, Branch

@@ -11,7 +11,7 @@ import grpc
 
 from switchsum.native import tls
 from switchsum.native.threads import Pool, stop_server
-from switchsum.protocol import errors, rpc, rpc_codec
+from switchsum.protocol import errors, member_rpc, rpc, rpc_codec
 
 from .daemon import Controller
 from .member_calls import MAX_ATTENDING, MAX_WAITING
@@ -46,7 +46,7 @@ class Service:
         )
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
         handlers["Attend"] = _attendance(controller)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
         try:
             port = tls.add_port(self._server, address, tls.HOSTS)
         except RuntimeError as error:
@@ -76,7 +76,9 @@ def _handler(controller: Controller, name: str) -> Any:
             request = _decode(request_type, data)
             return rpc_codec.encode(method(request))
         except Exception as error:
-            if isinstance(request, rpc.JoinRequest | rpc.CreateJobRequest) and isinstance(error, errors.SwitchsumError):
+            if isinstance(request, member_rpc.JoinRequest | rpc.CreateJobRequest) and isinstance(
+                error, errors.SwitchsumError
+            ):
                 controller.note_refusal(request, error)
             _refuse(context, name, error)
 

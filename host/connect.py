@@ -15,7 +15,7 @@ from switchsum.native.starting import ANSWER_S, start_limit
 from switchsum.native.trace import Trace
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
-from switchsum.protocol.rpc import MOST_IN_FLIGHT
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator

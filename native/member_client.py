@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 import grpc
 
-from switchsum.protocol import reports, rpc, rpc_codec
+from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import RemoteError, SwitchsumError
 
 from . import tls
@@ -62,26 +62,6 @@ class MemberClient:
         """Close the connection."""
         self._channel.close()
 
-    def join(self, request: rpc.JoinRequest) -> rpc.JoinReply:
-        """Ask to become a member."""
-        return self._call("Join", request, rpc.JoinReply)
-
-    def ready(self, request: rpc.ReadyRequest) -> rpc.ReadyReply:
-        """Wait for the admission of all members."""
-        return self._call("Ready", request, rpc.ReadyReply, wait_s=request.wait_s)
-
-    def reform(self, request: rpc.ReformRequest) -> rpc.ReformReply:
-        """Ask that the job continues without the members that are lost."""
-        return self._call("Reform", request, rpc.ReformReply, wait_s=request.wait_s)
-
-    def leave(self, request: rpc.MemberRequest) -> None:
-        """End a membership."""
-        self._call("Leave", request, rpc.Empty)
-
-    def heartbeat(self, request: rpc.MemberRequest) -> rpc.HeartbeatReply:
-        """Say that a member is alive."""
-        return self._call("Heartbeat", request, rpc.HeartbeatReply)
-
     def report(self, request: reports.WorkerReport, timeout_s: float) -> Any:
         """Begin to tell how a worker is; return the call, for which nobody has to wait."""
         return self._tell("Report", request, timeout_s)
@@ -91,12 +71,8 @@ class MemberClient:
         return self._tell("LinkDown", request, timeout_s)
 
     def _tell(self, method: str, request: reports.WorkerReport | reports.LinkReport, timeout_s: float) -> Any:
-        call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
+        call = self._channel.unary_unary(member_rpc.path(method), request_serializer=None, response_deserializer=None)
         return call.future(rpc_codec.encode(request), timeout=timeout_s)
-
-    def compare(self, request: rpc.CompareRequest) -> rpc.CompareReply:
-        """Tell the operation that a member has issued; return those of all members."""
-        return self._call("Compare", request, rpc.CompareReply, wait_s=request.wait_s)
 
     def call(
         self,
@@ -111,7 +87,7 @@ class MemberClient:
         A controller that is away is given `timeout_s` to come, one that is there `patience_s` to answer, if that is
         longer.  None: the client's.
         """
-        call = self._channel.unary_unary(rpc.path(method), request_serializer=None, response_deserializer=None)
+        call = self._channel.unary_unary(member_rpc.path(method), request_serializer=None, response_deserializer=None)
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             if patience_s > timeout_s:
@@ -126,7 +102,7 @@ class MemberClient:
 
     def stream(self, method: str, request: Any, reply: type[Reply], *, waits: bool) -> Replies[Reply]:
         """Begin a call with many replies; with `waits` when the controller is there, else it fails if there is none."""
-        call = self._channel.unary_stream(rpc.path(method), request_serializer=None, response_deserializer=None)
+        call = self._channel.unary_stream(member_rpc.path(method), request_serializer=None, response_deserializer=None)
         return Replies(self, method, call(rpc_codec.encode(request), wait_for_ready=waits), reply)
 
     def decode(self, method: str, reply: type[Reply], data: bytes) -> Reply:
@@ -145,9 +121,6 @@ class MemberClient:
         if error.code() in _AWAY:
             return nobody_there(self.address, method, details)
         return RemoteError(f"{method} failed at {self.address}: {error.code().name} {details}")
-
-    def _call(self, method: str, request: Any, reply: type[Reply], *, wait_s: float = 0.0) -> Reply:
-        return self.call(method, request, reply, self._timeout_s + wait_s)
 
     def _call_patiently(self, call: Any, method: str, data: bytes, timeout_s: float, patience_s: float) -> bytes:
         """Make a call, and give it up early if nobody is there."""

@@ -16,7 +16,7 @@ import numpy as np
 from switchsum.native.cache import say
 from switchsum.native.member_client import MemberClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import member_rpc, reports
 from switchsum.protocol.errors import (
     TIMEOUT_OPTIONS,
     CollectiveTimeout,
@@ -99,7 +99,7 @@ class Membership:
         self._reporting: Any = None
         self._report_at = 0.0
         self._stop = threading.Event()
-        request = rpc.JoinRequest(
+        request = member_rpc.JoinRequest(
             job=job,
             rank=rank,
             world_size=world_size,
@@ -109,20 +109,20 @@ class Membership:
             rates=list(rates),
         )
         try:
-            self.reply = self._client.call("Join", request, rpc.JoinReply, call_s, patience_s)
+            self.reply = self._client.call("Join", request, member_rpc.JoinReply, call_s, patience_s)
         except BaseException:
             self._client.close()
             raise
         self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
         """Where contributions go to and results come from."""
         keep_to_this_process(controller)
-        self._stream: Replies[rpc.HeartbeatReply] | None = None
+        self._stream: Replies[member_rpc.HeartbeatReply] | None = None
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"switchsum heartbeat {rank}", daemon=True)
         self._thread.start()
         self._has_news.wait(ATTEND_S)  # before the caller compiles, or does what else keeps Python busy
 
-    def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> rpc.ReadyReply:
+    def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> member_rpc.ReadyReply:
         """Show this member to the switch and wait until all members are admitted.
 
         Of several links, which have one frame store, each shows it.
@@ -144,9 +144,9 @@ class Membership:
                 sent += 1
             left = end - time.monotonic()
             wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
-            request = rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+            request = member_rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
             patience_s = wait_s + start_limit(ANSWER_S)  # it reads the slots from the switch for the last one
-            reply = self._client.call("Ready", request, rpc.ReadyReply, wait_s + CALL_S, patience_s)
+            reply = self._client.call("Ready", request, member_rpc.ReadyReply, wait_s + CALL_S, patience_s)
             if reply.admitted:
                 self.loads = max(self.loads, reply.loads)
                 return reply
@@ -185,7 +185,7 @@ class Membership:
             f"{length - ETHERNET_BYTES}` on both ends of each link, or a controller with fewer --lanes"
         )
 
-    def _not_complete(self, reply: rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
+    def _not_complete(self, reply: member_rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
         if not reply.hello_seen:
             return SwitchLost(self._no_hello(timeout_s, reply.unseen))
         ranks = ("rank " if len(reply.missing) == 1 else "ranks ") + ", ".join(map(str, reply.missing))
@@ -200,14 +200,14 @@ class Membership:
 
     def _attend(self) -> None:
         """Keep a connection to the controller, and hear on it about the others."""
-        request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        request = member_rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
         address = self._client.address
         while not self._stop.is_set():
             try:
                 # Where both may have ended for good, each look that finds no controller is one for the switch, too: a
                 # process that is about to end may still listen when its connections have been closed.
                 waits = not is_noted(address)
-                self._stream = self._client.stream("Attend", request, rpc.HeartbeatReply, waits=waits)
+                self._stream = self._client.stream("Attend", request, member_rpc.HeartbeatReply, waits=waits)
                 if self._stop.is_set():
                     return
                 for reply in self._stream:
@@ -227,7 +227,7 @@ class Membership:
                 return  # the channel was closed meanwhile
             self._stop.wait(min(RETRY_S, self.reply.heartbeat_s))
 
-    def _note(self, reply: rpc.HeartbeatReply) -> None:
+    def _note(self, reply: member_rpc.HeartbeatReply) -> None:
         self.loads = max(self.loads, reply.loads)
         self.links_down = frozenset(reply.down)
         for link in self._dead_links.keys() - self.links_down:
@@ -273,9 +273,11 @@ class Membership:
             return self.error or error
         if not isinstance(error, OperationMismatch):
             return error
-        request = rpc.CompareRequest(job=self.job, nonce=self.reply.nonce, operation=error.operation, wait_s=EXPLAIN_S)
+        request = member_rpc.CompareRequest(
+            job=self.job, nonce=self.reply.nonce, operation=error.operation, wait_s=EXPLAIN_S
+        )
         try:
-            reply = self._client.call("Compare", request, rpc.CompareReply, 2 * EXPLAIN_S)
+            reply = self._client.call("Compare", request, member_rpc.CompareReply, 2 * EXPLAIN_S)
         except (SwitchsumError, ValueError):
             return error
         text = _compared(reply.operations)
@@ -289,8 +291,8 @@ class Membership:
         end = time.monotonic() + timeout_s
         while True:
             wait_s = max(0.0, min(end - time.monotonic(), READY_S))
-            request = rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
-            reply = self._client.call("Reform", request, rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
+            request = member_rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+            reply = self._client.call("Reform", request, member_rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
             if reply.rank >= 0:
                 self._stop_beating()
                 return reply.rank, reply.world_size
@@ -307,10 +309,10 @@ class Membership:
         if self._stop.is_set():
             return
         self._stop.set()
-        request = rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        request = member_rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
         try:
             if not failed:
-                self._client.call("Leave", request, rpc.Empty, READY_S)
+                self._client.call("Leave", request, member_rpc.Empty, READY_S)
         except SwitchsumError:
             pass  # it will find out by silence
         self._stop_beating()

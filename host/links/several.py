@@ -25,7 +25,7 @@ from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.native.system import poll, watch
 from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES
-from switchsum.protocol.rpc import MOST_IN_FLIGHT
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 from ..engine.header import Frame, fill_checksum, get16, get32, put16, put32

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from switchsum.native.packetsocket import is_running
 from switchsum.native.trace import Trace
-from switchsum.protocol.rpc import ReadyReply
+from switchsum.protocol.member_rpc import ReadyReply
 
 from ..engine.events import Outcome
 from ..engine.operation import Operation

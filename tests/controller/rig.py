@@ -21,7 +21,7 @@ from switchsum.controller.service import Service
 from switchsum.controller.switch import Build
 from switchsum.launch.bmv2 import free_port
 from switchsum.native.controller_client import ControllerClient
-from switchsum.protocol import rpc, wire
+from switchsum.protocol import member_rpc, wire
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BYTES, Flag, Header, Kind, padding_bytes, payload_bytes
 from switchsum.protocol.wire import Address
 from switchsum.switch import daemon as embedded
@@ -238,6 +238,34 @@ def _make_frame_message() -> Any:
 FRAME_MESSAGE = _make_frame_message()
 
 
+class MemberCalls(ControllerClient):
+    """A client with members' calls by name."""
+
+    def join(self, request: member_rpc.JoinRequest) -> member_rpc.JoinReply:
+        """Ask to become a member."""
+        return self.call("Join", request, member_rpc.JoinReply)
+
+    def ready(self, request: member_rpc.ReadyRequest) -> member_rpc.ReadyReply:
+        """Wait for the admission of all members."""
+        return self.call("Ready", request, member_rpc.ReadyReply, LONG_S + request.wait_s)
+
+    def reform(self, request: member_rpc.ReformRequest) -> member_rpc.ReformReply:
+        """Ask that the job continues without the members that are lost."""
+        return self.call("Reform", request, member_rpc.ReformReply, LONG_S + request.wait_s)
+
+    def leave(self, request: member_rpc.MemberRequest) -> None:
+        """End a membership."""
+        self.call("Leave", request, member_rpc.Empty)
+
+    def heartbeat(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
+        """Say that a member is alive."""
+        return self.call("Heartbeat", request, member_rpc.HeartbeatReply)
+
+    def compare(self, request: member_rpc.CompareRequest) -> member_rpc.CompareReply:
+        """Tell the operation that a member has issued; return those of all members."""
+        return self.call("Compare", request, member_rpc.CompareReply, LONG_S + request.wait_s)
+
+
 class RunningController:
     """A controller on a thread, its service, and a client of it."""
 
@@ -248,7 +276,7 @@ class RunningController:
         self.connected = threading.Event()
         self._thread = threading.Thread(target=self.controller.run, args=(self.connected.set,))
         self._thread.start()
-        self.client = ControllerClient(self.service.address)
+        self.client = MemberCalls(self.service.address)
 
     def stop(self) -> None:
         """End everything; what is on the switch stays there."""
@@ -261,16 +289,14 @@ class RunningController:
 class Worker:
     """A member that is made of RPCs and frames."""
 
-    def __init__(
-        self, client: ControllerClient, switch: AnySwitch, rank: int, *, job: str = "a", size: int = 2
-    ) -> None:
+    def __init__(self, client: MemberCalls, switch: AnySwitch, rank: int, *, job: str = "a", size: int = 2) -> None:
         self.client = client
         self.switch = switch
         self.rank = rank
         self.port = rank + 1
         self.address = Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=40_000 + rank)
-        self.joined = client.join(rpc.JoinRequest(job=job, rank=rank, world_size=size))
-        self.request = rpc.MemberRequest(job=job, nonce=self.joined.nonce)
+        self.joined = client.join(member_rpc.JoinRequest(job=job, rank=rank, world_size=size))
+        self.request = member_rpc.MemberRequest(job=job, nonce=self.joined.nonce)
         self.first_slot = 0
 
     def frame(self, kind: Kind, payload: bytes = b"", **fields: int) -> bytes:
@@ -288,9 +314,11 @@ class Worker:
         payload, flags = (bytes(payload_bytes(LANES)), int(Flag.PAYLOAD)) if whole else (b"", 0)
         self.switch.send(self.port, self.frame(Kind.HELLO, payload, number=number, digest=digest, flags=flags))
 
-    def ready(self, wait_s: float = LONG_S) -> rpc.ReadyReply:
+    def ready(self, wait_s: float = LONG_S) -> member_rpc.ReadyReply:
         """Wait for admission."""
-        reply = self.client.ready(rpc.ReadyRequest(job=self.request.job, nonce=self.request.nonce, wait_s=wait_s))
+        reply = self.client.ready(
+            member_rpc.ReadyRequest(job=self.request.job, nonce=self.request.nonce, wait_s=wait_s)
+        )
         self.first_slot = reply.first_slot
         return reply
 
@@ -315,7 +343,7 @@ def answers(switch: AnySwitch, at_least: int = 0) -> list[wire.Packet]:
     return [packet for packet in packets if packet is not None]
 
 
-def admit(workers: list[Worker]) -> rpc.ReadyReply:
+def admit(workers: list[Worker]) -> member_rpc.ReadyReply:
     """Let workers say hello and wait for their admission; return what the last one is told."""
     for worker in workers:
         worker.hello()

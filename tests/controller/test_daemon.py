@@ -15,7 +15,7 @@ from switchsum.controller.config import Config
 from switchsum.controller.entries import SwitchState, Write
 from switchsum.controller.fabric import ONLY
 from switchsum.controller.switch import Build, Switch
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import member_rpc, reports, rpc
 from switchsum.protocol.errors import (
     ControllerUnreachable,
     NoCapacity,
@@ -107,7 +107,7 @@ def test_ready_answers_as_soon_as_the_last_hello_has_come(switch: AnySwitch, sta
     running = start()
     create(running)
     workers = join_all(running, switch)
-    found: list[rpc.ReadyReply] = []
+    found: list[member_rpc.ReadyReply] = []
     waiting = [threading.Thread(target=lambda w=worker: found.append(w.ready())) for worker in workers]
     for thread in waiting:
         thread.start()
@@ -129,7 +129,7 @@ def test_the_window_is_what_bmv2s_ports_hold(switch: AnySwitch, start: Start) ->
 def test_a_job_without_a_number_of_slots_keeps_as_many_as_its_members_want(switch: AnySwitch, start: Start) -> None:
     running = start(port_frames=2)
     made = running.client.create_job(rpc.CreateJobRequest(job="a", workers=2, timeout_s=LONG_S))
-    assert (made.slot_count, made.window_slots, made.fits_slots) == (rpc.MOST_IN_FLIGHT, 0, True)
+    assert (made.slot_count, made.window_slots, made.fits_slots) == (member_rpc.MOST_IN_FLIGHT, 0, True)
     assert admit(join_all(running, switch)).window_slots == 2
     shown = show(running)
     assert (shown.slot_count, shown.window_slots) == (2, 2)
@@ -161,13 +161,13 @@ def test_refusals_come_at_once_and_by_name(switch: AnySwitch, start: Start) -> N
     running.controller._config = replace(running.controller._config, package_version="1.2")
     for error, text, fields in refusals:
         with pytest.raises(error, match=text):
-            join(rpc.JoinRequest(**{"job": "a", "rank": 1, "world_size": 2, **fields}))
+            join(member_rpc.JoinRequest(**{"job": "a", "rank": 1, "world_size": 2, **fields}))
     with pytest.raises(UsageError, match="a job 'a' already"):
         create(running)
     with pytest.raises(NoCapacity, match="1020 are free"):
         running.client.create_job(rpc.CreateJobRequest(job="b", workers=2, slots=1021))
     with pytest.raises(NotAdmitted):
-        running.client.heartbeat(rpc.MemberRequest(job="a", nonce=1))
+        running.client.heartbeat(member_rpc.MemberRequest(job="a", nonce=1))
     assert time.monotonic() - started < patience(2)
 
 
@@ -318,7 +318,7 @@ def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Sta
 
     def compare(rank: int, wait_s: float = LONG_S) -> list[str]:
         nonce = workers[rank].request.nonce
-        request = rpc.CompareRequest(job="a", nonce=nonce, operation=f"sum {rank}", wait_s=wait_s)
+        request = member_rpc.CompareRequest(job="a", nonce=nonce, operation=f"sum {rank}", wait_s=wait_s)
         return running.client.compare(request).operations
 
     assert compare(0, wait_s=0.0) == ["sum 0", "", ""]
@@ -336,7 +336,9 @@ def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, st
     running.connected.clear()
     switch.restart()
     assert running.connected.wait(LONG_S)
-    assert running.client.heartbeat(workers[0].request) == rpc.HeartbeatReply(epoch=workers[0].joined.epoch, loads=2)
+    assert running.client.heartbeat(workers[0].request) == member_rpc.HeartbeatReply(
+        epoch=workers[0].joined.epoch, loads=2
+    )
     assert sum_of_round(workers, ready.first_number + 1) == [3, 3]
 
 
@@ -346,8 +348,8 @@ def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> N
     workers = join_all(running, switch, size=3)
     admit(workers)
 
-    def ask(worker: Worker) -> rpc.ReformReply:
-        request = rpc.ReformRequest(job="a", nonce=worker.request.nonce, wait_s=0.1)
+    def ask(worker: Worker) -> member_rpc.ReformReply:
+        request = member_rpc.ReformRequest(job="a", nonce=worker.request.nonce, wait_s=0.1)
         while (reply := running.client.reform(request)).rank < 0:
             assert set(reply.missing) <= {0, 1, 2}
         return reply
@@ -355,7 +357,7 @@ def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> N
     # Rank 1 says nothing any more, and after a while it is not waited for.
     with ThreadPoolExecutor(2) as pool:
         replies = list(pool.map(ask, [workers[0], workers[2]]))
-    assert replies == [rpc.ReformReply(rank=0, world_size=2), rpc.ReformReply(rank=1, world_size=2)]
+    assert replies == [member_rpc.ReformReply(rank=0, world_size=2), member_rpc.ReformReply(rank=1, world_size=2)]
     with pytest.raises(NotAdmitted):
         running.client.heartbeat(workers[0].request)
     again = join_all(running, switch)
@@ -480,7 +482,7 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
         ):
             with pytest.raises(SwitchLost, match="no switch at unix:"):
                 call()
-        member = rpc.MemberRequest(job="a", nonce=1)
+        member = member_rpc.MemberRequest(job="a", nonce=1)
         for tell in (running.client.heartbeat, running.client.leave):
             with pytest.raises(ControllerUnreachable, match="just been started"):
                 tell(member)
@@ -654,7 +656,7 @@ def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) ->
     report = reports.WorkerReport(
         job="a", nonce=workers[1].joined.nonce, host="h\x1b[2J" + "x" * 99, begun=7, waiting_s=2.5
     )
-    running.client.call("Report", report, rpc.Empty)
+    running.client.call("Report", report, member_rpc.Empty)
     first, second = running.client.workers(rpc.JobRequest(job="a")).workers
     assert first == reports.WorkerInfo(rank=0)
     assert (second.rank, second.begun, second.waiting_s) == (1, 7, 2.5)
@@ -662,10 +664,10 @@ def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) ->
     assert second.host == "h?[2J" + "x" * (reports.MOST_TEXT - 5)
     for wrong in (-1, 1 << 64):
         with pytest.raises(UsageError, match="begun"):
-            running.client.call("Report", replace(report, begun=wrong), rpc.Empty)
+            running.client.call("Report", replace(report, begun=wrong), member_rpc.Empty)
     with pytest.raises(UsageError, match="waiting_s"):
-        running.client.call("Report", replace(report, waiting_s=float("nan")), rpc.Empty)
+        running.client.call("Report", replace(report, waiting_s=float("nan")), member_rpc.Empty)
     with pytest.raises(NotAdmitted):
-        running.client.call("Report", replace(report, nonce=1), rpc.Empty)
+        running.client.call("Report", replace(report, nonce=1), member_rpc.Empty)
     with pytest.raises(UnknownJob):
         running.client.workers(rpc.JobRequest(job="b"))

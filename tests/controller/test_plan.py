@@ -33,8 +33,8 @@ from switchsum.controller.plan import (
 )
 from switchsum.controller.schema import Schema, decode_group, encode_group
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.p4runtime import parse_p4info
-from switchsum.protocol.rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
 HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)

@@ -11,10 +11,9 @@ import pytest
 from switchsum.controller.config import Config
 from switchsum.controller.daemon import Controller
 from switchsum.controller.service import STATUS_CODES, Service, method_name
-from switchsum.native.controller_client import ControllerClient
-from switchsum.protocol import errors, rpc
+from switchsum.protocol import errors, member_rpc, rpc
 
-from .rig import LONG_S, SWITCH, program
+from .rig import LONG_S, SWITCH, MemberCalls, program
 
 
 class StubController(Controller):
@@ -24,7 +23,7 @@ class StubController(Controller):
         super().__init__(Config(program=program(), switch_address="127.0.0.1:1", address=SWITCH))
         self.behaviour: Callable[[], rpc.JobList] = rpc.JobList
 
-    def list_jobs(self, _: rpc.Empty) -> rpc.JobList:
+    def list_jobs(self, _: member_rpc.Empty) -> rpc.JobList:
         return self.behaviour()
 
 
@@ -42,14 +41,14 @@ def service(controller: StubController) -> Iterator[Service]:
 
 def call(service: Service, method: str, data: bytes) -> bytes:
     with grpc.insecure_channel(service.address) as channel:
-        answer: bytes = channel.unary_unary(rpc.path(method), None, None)(data, timeout=LONG_S)
+        answer: bytes = channel.unary_unary(member_rpc.path(method), None, None)(data, timeout=LONG_S)
         return answer
 
 
 def test_every_method_of_the_protocol_is_served() -> None:
     for name in rpc.METHODS:
         assert callable(getattr(Controller, method_name(name)))
-        assert callable(getattr(ControllerClient, method_name(name)))
+        assert callable(getattr(MemberCalls, method_name(name)))
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"job": 1}', b'{"job": "a", "more": 1}'])
@@ -78,7 +77,7 @@ def test_errors_arrive_as_what_they_are(
     controller: StubController, service: Service, kind: type[errors.SwitchsumError]
 ) -> None:
     controller.behaviour = raising(kind("because: of this"))
-    with ControllerClient(service.address) as client, pytest.raises(kind, match="because: of this") as caught:
+    with MemberCalls(service.address) as client, pytest.raises(kind, match="because: of this") as caught:
         client.list_jobs()
     assert type(caught.value) is kind
 
@@ -87,7 +86,7 @@ def test_a_mistake_of_ours_is_logged_and_not_told(
     controller: StubController, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller.behaviour = raising(ZeroDivisionError("a secret"))
-    with ControllerClient(service.address) as client, pytest.raises(errors.RemoteError, match="see its log") as caught:
+    with MemberCalls(service.address) as client, pytest.raises(errors.RemoteError, match="see its log") as caught:
         client.list_jobs()
     assert "secret" not in str(caught.value)
     assert "a secret" in caplog.text
@@ -95,7 +94,7 @@ def test_a_mistake_of_ours_is_logged_and_not_told(
 
 def test_nobody_there_is_a_controller_unreachable() -> None:
     with (
-        ControllerClient("127.0.0.1:1") as client,
+        MemberCalls("127.0.0.1:1") as client,
         pytest.raises(errors.ControllerUnreachable, match=r"127\.0\.0\.1:1"),
     ):
         client.info()
@@ -110,7 +109,7 @@ def test_a_controller_that_is_busy_is_not_said_to_be_away(controller: StubContro
 
     controller.behaviour = behave
     with (
-        ControllerClient(service.address, timeout_s=0.5) as client,
+        MemberCalls(service.address, timeout_s=0.5) as client,
         pytest.raises(errors.ControllerUnreachable, match=r"is there, and has not answered ListJobs for 0.5 s"),
     ):
         client.list_jobs()
@@ -124,11 +123,11 @@ def test_a_server_of_another_kind_is_a_remote_error(tmp_path: Path) -> None:
     pool = ThreadPoolExecutor(1)
     server = grpc.server(pool)
     handlers = {"Info": grpc.unary_unary_rpc_method_handler(babble)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
     server.add_insecure_port(f"unix:{tmp_path}/other")
     server.start()
     try:
-        with ControllerClient(f"unix:{tmp_path}/other") as client:
+        with MemberCalls(f"unix:{tmp_path}/other") as client:
             with pytest.raises(errors.RemoteError, match="answers Info with nonsense"):
                 client.info()
             with pytest.raises(errors.RemoteError):
@@ -147,6 +146,6 @@ def test_port_0_is_a_free_one_and_sockets_have_paths(controller: StubController,
     for address in ("127.0.0.1:0", f"unix:{tmp_path}/controller"):
         service = Service(controller, address)
         assert service.address == address or not service.address.endswith(":0")
-        with ControllerClient(service.address) as client:
+        with MemberCalls(service.address) as client:
             assert client.list_jobs().jobs == []
         service.stop(grace_s=0)

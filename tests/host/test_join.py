@@ -15,7 +15,7 @@ from switchsum.host.api.join import Membership
 from switchsum.host.connect import connect
 from switchsum.native import starting
 from switchsum.native.member_client import MemberClient
-from switchsum.protocol import errors, reports, rpc, rpc_codec, wire
+from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
@@ -41,7 +41,7 @@ from switchsum.testing.local import LocalNetwork, LocalTransport
 from ..timing import patience
 
 NONCE = 0xFEDC_BA98_7654_3210
-JOINED = rpc.JoinReply(
+JOINED = member_rpc.JoinReply(
     nonce=NONCE,
     job_number=7,
     epoch=3,
@@ -52,7 +52,7 @@ JOINED = rpc.JoinReply(
     switch_ip=SWITCH_ADDRESS.ip,
     heartbeat_s=0.05,
 )
-ADMITTED = rpc.ReadyReply(admitted=True, hello_seen=True, slot_count=16, first_number=5, window_slots=8)
+ADMITTED = member_rpc.ReadyReply(admitted=True, hello_seen=True, slot_count=16, first_number=5, window_slots=8)
 
 
 class FakeController:
@@ -62,16 +62,16 @@ class FakeController:
         self.answers: dict[str, Callable[[Any], Any]] = {
             "Join": lambda _: JOINED,
             "Ready": lambda _: ADMITTED,
-            "Attend": lambda _: rpc.HeartbeatReply(epoch=3),
-            "Compare": lambda _: rpc.CompareReply(),
-            "Leave": lambda _: rpc.Empty(),
-            "Report": lambda _: rpc.Empty(),
+            "Attend": lambda _: member_rpc.HeartbeatReply(epoch=3),
+            "Compare": lambda _: member_rpc.CompareReply(),
+            "Leave": lambda _: member_rpc.Empty(),
+            "Report": lambda _: member_rpc.Empty(),
         }
         self.calls: list[tuple[str, Any]] = []
         self.server = grpc.server(ThreadPoolExecutor(4))
         handlers = {name: self._handler(name) for name in self.answers if name in rpc.METHODS}
         handlers["Attend"] = grpc.unary_stream_rpc_method_handler(self._attend)
-        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(rpc.SERVICE, handlers),))
+        self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
         self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
         self.server.start()
 
@@ -147,9 +147,9 @@ def test_a_membership_from_joining_to_leaving(
 ) -> None:
     replies = iter(
         [
-            rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1, 2]),
-            rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1, 2]),
-            rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2]),
+            member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1, 2]),
+            member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1, 2]),
+            member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2]),
             ADMITTED,
         ]
     )
@@ -254,7 +254,7 @@ def test_a_controller_that_talks_nonsense_is_reported(controller: FakeController
 def test_ranks_that_do_not_come_are_named(
     controller: FakeController, transport: LocalTransport, text: str, missing: tuple[int, ...]
 ) -> None:
-    reply = rpc.ReadyReply(admitted=False, hello_seen=True, missing=list(missing))
+    reply = member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=list(missing))
     controller.answers["Ready"] = lambda _: reply
     membership = join(controller)
     with pytest.raises(CollectiveTimeout, match=text) as caught:
@@ -270,7 +270,7 @@ def test_a_switch_that_hands_on_no_hello_is_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("switchsum.host.api.join.SILENT_S", 0.0)
-    controller.answers["Ready"] = lambda _: rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
+    controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
     membership = join(controller)
     with pytest.raises(SwitchLost, match="no hello of rank 1"):
         membership.admit(transport, 0.3)
@@ -282,7 +282,7 @@ def test_a_link_that_loses_long_frames_is_reported(
     controller: FakeController, switch: Recorder, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("switchsum.host.api.join.HELLO_S", 0.001)
-    controller.answers["Ready"] = lambda _: rpc.ReadyReply(
+    controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(
         admitted=False, hello_seen=False, hello_cut=min(map(len, switch.frames)) < 1114
     )
     membership = join(controller)
@@ -296,8 +296,8 @@ def test_a_link_that_loses_long_frames_is_reported(
 @pytest.mark.parametrize(
     ("reply", "error"),
     [
-        (rpc.HeartbeatReply(epoch=3, lost=[2]), WorkerLost),
-        (rpc.HeartbeatReply(epoch=4), NotAdmitted),
+        (member_rpc.HeartbeatReply(epoch=3, lost=[2]), WorkerLost),
+        (member_rpc.HeartbeatReply(epoch=4), NotAdmitted),
         (NotAdmitted("this member was declared lost"), NotAdmitted),
     ],
 )
@@ -318,7 +318,7 @@ def test_heartbeats_bring_bad_news(controller: FakeController, reply: Any, error
 
 def test_the_odd_rank_is_named_first_when_operations_differ(controller: FakeController) -> None:
     replies = iter([["sum", "sum", "max", "sum"], ["sum", "sum", "", "sum"], ["sum"] * 4])
-    controller.answers["Compare"] = lambda _: rpc.CompareReply(operations=next(replies))
+    controller.answers["Compare"] = lambda _: member_rpc.CompareReply(operations=next(replies))
     membership = join(controller)
     mismatch = OperationMismatch("another rank issued another operation", "sum")
     assert str(membership.explain(mismatch)) == "rank 2 issued max; rank 0, 1, 3 issued sum"
@@ -409,7 +409,7 @@ def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_lane_count_is_refused(controller: FakeController) -> None:
     fields = {name: getattr(JOINED, name) for name in JOINED.__dataclass_fields__} | {"lanes_per_frame": 100}
-    controller.answers["Join"] = lambda _: rpc.JoinReply(**fields)
+    controller.answers["Join"] = lambda _: member_rpc.JoinReply(**fields)
     with pytest.raises(VersionMismatch, match="100 lanes"):
         connect(controller=controller.address, job="x", rank=0, world_size=1, link="shm:x")
     assert controller.names()[-1] == "Leave"
@@ -418,9 +418,9 @@ def test_another_lane_count_is_refused(controller: FakeController) -> None:
 def test_heartbeats_bring_reports_and_wait_for_no_answer(controller: FakeController) -> None:
     release = threading.Event()
 
-    def answer(_: reports.WorkerReport) -> rpc.Empty:
+    def answer(_: reports.WorkerReport) -> member_rpc.Empty:
         release.wait(patience(10))
-        return rpc.Empty()
+        return member_rpc.Empty()
 
     controller.answers["Report"] = answer
     membership = join(controller)

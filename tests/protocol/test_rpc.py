@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from switchsum.protocol import errors, reports, rpc, rpc_codec, wire
+from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
 
 EXAMPLES = [
-    rpc.JoinRequest(job="digits", rank=0, world_size=4),
-    rpc.JoinReply(
+    member_rpc.JoinRequest(job="digits", rank=0, world_size=4),
+    member_rpc.JoinReply(
         nonce=1 << 63,
         job_number=1,
         epoch=2,
@@ -21,7 +21,7 @@ EXAMPLES = [
         switch_ip=2,
         timeout_s=3,
     ),
-    rpc.ReadyReply(admitted=False, hello_seen=True, missing=[1, 2]),
+    member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[1, 2]),
     rpc.JobList(
         jobs=[
             rpc.JobInfo(
@@ -40,7 +40,7 @@ EXAMPLES = [
     reports.WorkerList(
         workers=[reports.WorkerInfo(rank=0), reports.WorkerInfo(rank=1, age_s=0, host="h", repeats=1 << 40)]
     ),
-    rpc.Empty(),
+    member_rpc.Empty(),
 ]
 
 
@@ -64,7 +64,7 @@ def test_a_message_survives(message: object) -> None:
 )
 def test_what_is_no_message_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- the text depends on what is wrong
-        rpc_codec.decode(rpc.JoinRequest, data)
+        rpc_codec.decode(member_rpc.JoinRequest, data)
 
 
 def test_every_method_has_messages_that_can_be_decoded() -> None:

@@ -19,7 +19,7 @@ from switchsum.host.links.names import open_transport
 from switchsum.launch.children import Child, Children
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.launch.session import daemon
-from switchsum.protocol import rpc
+from switchsum.protocol import member_rpc
 from switchsum.protocol.errors import LocalError, TransportError
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.switch.ports.base import Batch, PortTable
@@ -161,7 +161,7 @@ def test_a_controller_that_can_start_no_thread_ends_with_one_line(
         command = ["controller", "--listen", f"unix:{tmp_path}/controller", "--switch", f"unix:{tmp_path}/p4runtime"]
         controller, facts = start_deaf(children, *command)
         with grpc.insecure_channel(facts["controller"]) as channel:
-            kept = channel.unary_unary(rpc.path("ListJobs"), None, None).future(b"{}", timeout=patience(50))
+            kept = channel.unary_unary(member_rpc.path("ListJobs"), None, None).future(b"{}", timeout=patience(50))
             assert controller.process.wait(patience(50)) == 1
             assert kept.exception() is not None
     assert lines_of("controller", capfd) == [f"[controller] {NO_THREAD}"]

@@ -20,7 +20,7 @@ import pytest
 
 from switchsum.launch.bmv2 import free_port
 from switchsum.native.controller_client import ControllerClient
-from switchsum.protocol import rpc
+from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UnknownJob
 
 from ..system.daemons import run_here
@@ -83,8 +83,9 @@ def begin(parts: Parts, web: str) -> Process:
     assert eventually(lambda: parts.show("lossy").state == "running", 90)
     port = next(one.ingress_port for one in parts.show("lossy").members if one.rank == 1)
     run_here("drop-probability", "0.05", "--port", str(port), "--controller", f"unix:{parts.scratch}/controller")
+    request = member_rpc.JoinRequest(job="forgotten", rank=0, world_size=2)
     with pytest.raises(UnknownJob):
-        parts.ask(lambda client: client.join(rpc.JoinRequest(job="forgotten", rank=0, world_size=2)))
+        parts.ask(lambda client: client.call("Join", request, member_rpc.JoinReply))
     return controller
 
 

@@ -11,7 +11,7 @@ import typer
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, connect_to_look, persist
 from switchsum.launch.builds import AUTO, SlotsOption, read_slots
-from switchsum.protocol import rpc
+from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
 
@@ -28,7 +28,7 @@ def create(
     slots: SlotsOption = AUTO,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that members wait for one another.")
-    ] = rpc.DEFAULT_TIMEOUT_S,
+    ] = member_rpc.DEFAULT_TIMEOUT_S,
     wait_s: Annotated[
         float,
         typer.Option("--wait", min=0.0, help="Seconds to wait for controller and switch."),

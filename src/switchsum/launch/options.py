@@ -14,7 +14,7 @@ from switchsum.launch.builds import AUTO, LanesOption, SlotsOption, read_lanes, 
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_LINKS, MOST_WORKERS
-from switchsum.protocol.rpc import DEFAULT_TIMEOUT_S
+from switchsum.protocol.member_rpc import DEFAULT_TIMEOUT_S
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}

@@ -18,7 +18,7 @@ from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
-from switchsum.protocol import rpc
+from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob
 from switchsum.torch import machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
@@ -154,7 +154,7 @@ def _make_job(place: Place, meeting: Meeting) -> None:
         return
     most, fewest = GROUP_SLOTS
     with _sharing:
-        jobs = _call(place, "ListJobs", rpc.Empty(), rpc.JobList).jobs
+        jobs = _call(place, "ListJobs", member_rpc.Empty(), rpc.JobList).jobs
         slots = max(fewest, min(most, (SWITCH_SLOTS - sum(job.slot_count for job in jobs)) // GROUP_SHARE))
         while True:
             try:
@@ -187,7 +187,7 @@ def await_leaving(place: Place) -> None:
 def remove_job(place: Place) -> None:
     """Remove a job, whoever is still in it, if there is one."""
     try:
-        _call(place, "RemoveJob", rpc.RemoveJobRequest(job=place.job, force=True), rpc.Empty)
+        _call(place, "RemoveJob", rpc.RemoveJobRequest(job=place.job, force=True), member_rpc.Empty)
     except UnknownJob:
         pass
 

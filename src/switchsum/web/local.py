@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import member_rpc, reports, rpc
 
 if TYPE_CHECKING:
     from switchsum.controller.daemon import Controller
@@ -18,11 +18,11 @@ class LocalSource:
 
     def info(self) -> rpc.ControllerInfo:
         """Describe the controller."""
-        return self._controller.info(rpc.Empty())
+        return self._controller.info(member_rpc.Empty())
 
     def list_jobs(self) -> rpc.JobList:
         """Describe all jobs."""
-        return self._controller.list_jobs(rpc.Empty())
+        return self._controller.list_jobs(member_rpc.Empty())
 
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         """Describe a job."""
@@ -34,7 +34,7 @@ class LocalSource:
 
     def statistics(self) -> rpc.Statistics:
         """Read the switch's counters."""
-        return self._controller.statistics(rpc.Empty())
+        return self._controller.statistics(member_rpc.Empty())
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
         """Read the cells of slots from the switch."""
@@ -42,4 +42,4 @@ class LocalSource:
 
     def ports(self) -> rpc.PortList:
         """Describe all ports of which something is known."""
-        return self._controller.ports(rpc.Empty())
+        return self._controller.ports(member_rpc.Empty())

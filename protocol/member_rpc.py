@@ -1,0 +1,181 @@
+"""What a member and its controller say to each other: gRPC methods whose messages are JSON.
+
+Messages are flat dataclasses of JSON types; grpc's generic calls carry them, so no code is generated.  `rpc_codec`
+writes and reads them; `rpc` has those of users as well, and the table of all methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
+
+SERVICE: Final = "switchsum.Controller"
+DEFAULT_TIMEOUT_S: Final = 1800.0
+"""How long members wait for one another unless the job says otherwise: as long as torch's do."""
+MOST_IN_FLIGHT: Final = 256
+"""Most slots that a member keeps in flight: with more, rings on the way overflow where who empties them is late."""
+
+
+def path(method: str) -> str:
+    """Return the gRPC path of a method."""
+    return f"/{SERVICE}/{method}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRequest:
+    """A worker asks to become a member."""
+
+    job: str
+    """Name of the job."""
+    rank: int
+    """0 to world_size - 1."""
+    world_size: int
+    """Must be the job's."""
+    wire_version: int = WIRE_VERSION
+    """The wire version that the worker speaks."""
+    wire_digest: str = WIRE_DIGEST
+    """`frame.WIRE_DIGEST` of the worker: two formats may claim one version."""
+    package_version: str = ""
+    """For the error text when wire versions differ."""
+    receive_bytes: int = 0
+    """What may wait for the worker on its link, as the kernel counts it; 0: more than a job can have in flight."""
+    window_bytes: int = 0
+    """Frames of so many bytes in all are worth having in flight on its link; 0: as many as there are."""
+    rates: list[float] = field(default_factory=list)
+    """Rate of each of several links in Mbit/s, 0 where it is not known; none: it has one link."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinReply:
+    """The worker may go on: show itself to the switch with a hello frame, then call Ready."""
+
+    nonce: int
+    """64 bits; goes into the hello frame and names the membership in later calls."""
+    job_number: int
+    """The header's `job`."""
+    epoch: int
+    """The header's `epoch`."""
+    cookie: int
+    """64 bits, which the header of each of this member's frames bears; nobody else is to know them."""
+    lanes_per_frame: int
+    """32-bit lanes in one packet of the switch's program."""
+    growth_bytes: int | None
+    """By how much the switch's frames may grow; None: no limit."""
+    switch_mac: int
+    switch_ip: int
+    switch_port: int = AGGREGATION_PORT
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    """How long members wait for one another."""
+    heartbeat_s: float = 1.0
+    """How often a member that attends is told how things are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyRequest:
+    """Wait until all members are admitted; the call returns after `wait_s` at the latest, to be repeated."""
+
+    job: str
+    nonce: int
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadyReply:
+    """How far the job's admission is."""
+
+    admitted: bool
+    """All members are admitted and the fields below are final."""
+    hello_seen: bool
+    """The switch has handed on this worker's hello; until then it repeats it."""
+    hello_cut: bool = False
+    """Only hellos without lanes have come: the longest frames get lost on the way."""
+    missing: list[int] = field(default_factory=list)
+    """Ranks that have not joined or not been seen yet."""
+    first_slot: int = 0
+    """The first of the job's slots on the switch, which the header numbers."""
+    slot_count: int = 0
+    """How many there are."""
+    first_number: int = 0
+    """Number of the first round in every slot."""
+    window_slots: int = 0
+    """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
+    places: list[int] = field(default_factory=list)
+    """The rank at each place of the bitmaps of the member's switch, -1 for another switch; none: places are ranks."""
+    trees: list[int] = field(default_factory=list)
+    """How many slots belong to each of the job's trees, in order; none: it has one."""
+    link_rates: list[float] = field(default_factory=list)
+    """In which proportion several links share the slots; none: there is one."""
+    link_jobs: list[int] = field(default_factory=list)
+    """The header's `job` on each of them."""
+    unseen: list[int] = field(default_factory=list)
+    """Of several links those whose hello the switch has not handed on, by number."""
+    loads: int = 0
+    """How often the switch has been given its program; a larger number later means that it was restarted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReformRequest:
+    """Go on without those that are lost; the call returns after `wait_s` at the latest, to be repeated."""
+
+    job: str
+    nonce: int
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReformReply:
+    """Whether all members that are not lost have asked for that; if so the membership is over, to be joined anew."""
+
+    rank: int = -1
+    """The member's rank from now on; -1: not yet."""
+    world_size: int = 0
+    """The job's size from now on."""
+    missing: list[int] = field(default_factory=list)
+    """Ranks that are neither lost nor have asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRequest:
+    """Leave, Heartbeat and Attend: names the membership."""
+
+    job: str
+    nonce: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatReply:
+    """What a member must know about its job."""
+
+    epoch: int
+    lost: list[int] = field(default_factory=list)
+    """Ranks that left without a word or were declared lost."""
+    loads: int = 0
+    """As in `ReadyReply`."""
+    down: list[int] = field(default_factory=list)
+    """Of several links those that no member uses any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareRequest:
+    """Ranks issued different operations: say which one this is; the call returns after `wait_s` at the latest."""
+
+    job: str
+    nonce: int
+    operation: str
+    """In words."""
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareReply:
+    """What all ranks have said, as soon as all have that are in the job."""
+
+    operations: list[str] = field(default_factory=list)
+    """By rank; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Empty:
+    """No fields."""
