@@ -260,3 +260,69 @@ def test_what_passes_an_operation_that_a_late_rank_has_not_begun_is_no_evidence_
             cluster.run(lambda: False, limit_s=0.003)
     cluster.run(lambda: not any(worker.engine.in_flight for worker in cluster.workers))
     assert [worker.engine.counts[Count.OVERTAKEN] for worker in cluster.workers] == [0, 0]
+
+
+def overtaken(
+    slots: int, now: float, *, consumed: int | None = None, held: int = 0, repeats: int = 0, **core: float
+) -> tuple[list[int], int]:
+    """Return which slots are repeated at `now` by an engine of which all wait, sent at 0 in the order of slots.
+
+    `core` has what the engine knows; the frame of slot `i` was the one of sequence `i + 1`.
+    """
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots))
+    engine = cluster.workers[0].engine
+    cluster.submit(0, np.ones(slots * cluster.config.lanes_per_frame, np.int32))
+    engine.sent(slots)
+    engine.consumed(slots if consumed is None else consumed)
+    of_slots, of_engine = np.asarray(engine._state.slots), np.asarray(engine._state.core)
+    of_slots["held"], of_slots["repeats"], of_slots["sent_at"] = held, repeats, 0.0
+    known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
+    for name, value in (known | core | {"moved_at": now}).items():
+        of_engine[name] = value
+    engine.poll(now)
+    repeated = [row // 2 for row in engine.outgoing()[0].tolist()]
+    assert engine.counts[Count.OVERTAKEN] == len(repeated)
+    assert engine.counts[Count.PROBES] == of_engine["credit"][0] == 0
+    return repeated, int(of_engine["searched"][0])
+
+
+@pytest.mark.parametrize(
+    ("facts", "repeated"),
+    [
+        ({}, 5),  # results of three later frames have come
+        ({"passed": 7, "overtaken": 7}, 4),
+        ({"consumed": 3}, 3),  # the transport still reads the others
+        ({"common": -1}, 0),  # a late rank has not begun the operation
+        ({"overtaken": 0}, 0),  # only results of a worker that is out of step have passed
+        ({"overtaken": 5}, 2),
+        ({"overtaken": 0, "credit": 1}, 1),
+        ({"overtaken": 0, "credit": 2}, 2),
+        ({"overtaken": 5, "credit": 1}, 3),
+        ({"overtaken": 0, "credit": 7}, 5),  # and what is left of it is forgotten
+    ],
+)
+def test_what_results_of_later_frames_have_passed_is_repeated(facts: dict[str, int], repeated: int) -> None:
+    assert overtaken(16, 1.0, **facts)[0] == list(range(repeated))
+
+
+@pytest.mark.parametrize(
+    ("repeats", "smoothed_s", "timeout_s", "pause_s"),
+    [(0, 0.25, 8.0, 0.25), (2, 0.25, 8.0, 1.0), (6, 0.25, 8.0, 16.0), (10, 0.25, 8.0, 16.0), (1, 0.0, 0.5, 1.0)],
+)
+def test_what_the_switch_holds_is_asked_for_less_and_less_often(
+    repeats: int, smoothed_s: float, timeout_s: float, pause_s: float
+) -> None:
+    facts = {"held": 1, "repeats": repeats, "smoothed_s": smoothed_s, "timeout_s": timeout_s}
+    assert overtaken(16, pause_s * 0.96875, **facts)[0] == []
+    assert overtaken(16, pause_s, **facts)[0] == list(range(5))
+    assert overtaken(16, pause_s * 0.96875, **facts | {"held": 0})[0] == list(range(5)), "nobody says that it waits"
+
+
+@pytest.mark.parametrize(
+    ("slots", "searched", "is_searched"), [(40, 104, False), (40, 103, True), (32, 108, True), (1, 108, True)]
+)
+def test_many_slots_are_searched_once_an_eighth_of_their_results_has_come(
+    slots: int, searched: int, is_searched: bool
+) -> None:
+    repeated, last = overtaken(slots, 1.0, passed=108, overtaken=108, arrived=108, searched=searched)
+    assert (repeated, last) == ((list(range(slots)), 108) if is_searched else ([], searched))
