@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -301,7 +303,7 @@ def overtaken(
         ({"overtaken": 0, "credit": 7}, 5),  # and what is left of it is forgotten
     ],
 )
-def test_what_results_of_later_frames_have_passed_is_repeated(facts: dict[str, int], repeated: int) -> None:
+def test_what_results_of_later_frames_have_passed_is_repeated(facts: dict[str, Any], repeated: int) -> None:
     assert overtaken(16, 1.0, **facts)[0] == list(range(repeated))
 
 
@@ -312,7 +314,7 @@ def test_what_results_of_later_frames_have_passed_is_repeated(facts: dict[str, i
 def test_what_the_switch_holds_is_asked_for_less_and_less_often(
     repeats: int, smoothed_s: float, timeout_s: float, pause_s: float
 ) -> None:
-    facts = {"held": 1, "repeats": repeats, "smoothed_s": smoothed_s, "timeout_s": timeout_s}
+    facts: dict[str, Any] = {"held": 1, "repeats": repeats, "smoothed_s": smoothed_s, "timeout_s": timeout_s}
     assert overtaken(16, pause_s * 0.96875, **facts)[0] == []
     assert overtaken(16, pause_s, **facts)[0] == list(range(5))
     assert overtaken(16, pause_s * 0.96875, **facts | {"held": 0})[0] == list(range(5)), "nobody says that it waits"
