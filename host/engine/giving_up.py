@@ -31,6 +31,20 @@ def refused(config: EngineConfig, state: State, operation: Operation) -> Switchs
     return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['reason'])}")
 
 
+def held_slots(config: EngineConfig, state: State) -> list[tuple[int, int, list[int]]]:
+    """Return each slot for which the switch has said that it waits, the round's number, and the ranks without a bit.
+
+    -1 stands for a place whose ranks are at other switches.
+    """
+    places = config.places or range(config.world_size)
+    found = []
+    for index, slot in enumerate(state.slots):
+        if slot["phase"] == Phase.WAITING and slot["held"]:
+            missing = [rank for place, rank in enumerate(places) if not int(slot["seen"]) >> place & 1]
+            found.append((config.first_slot + index, int(slot["number"]) & 0xFFFFFFFF, missing))
+    return found
+
+
 def timed_out(config: EngineConfig, state: State) -> SwitchsumError:
     """Say whom the slots wait for, as far as the switch has told."""
     slots = state.slots

@@ -222,6 +222,12 @@ class Engine:
         """Slots whose result is to come; any thread may ask."""
         return int(self._state.core["waiting"][0])
 
+    def held_slots(self) -> list[tuple[int, int, list[int]]]:
+        """Return slot, round's number and missing ranks of what the switch has said to wait for; any thread may ask."""
+        from .giving_up import held_slots  # noqa: PLC0415
+
+        return held_slots(self._config, self._state)
+
     def name_of(self, serial: int) -> str:
         """Return what an operation in flight is called; empty where it has not been taken note of."""
         known = self._operations.get(serial)

@@ -58,14 +58,18 @@ def shared_by_device(kind: Kind) -> Kind:
 def _shared(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def call(group: Any, *arguments: Any, **options: Any) -> Any:
-        if group.others:
-            tensor = _first_tensor((*arguments, *options.values()))
-            other = None if tensor is None else group.others.get(tensor.device.type)
-            if other is not None:
-                return getattr(other, name)(*arguments, **options)
+        other = other_of(group, (*arguments, *options.values()))
+        if other is not None:
+            return getattr(other, name)(*arguments, **options)
         return method(group, *arguments, **options)
 
     return call
+
+
+def other_of(group: Any, values: Iterable[Any]) -> Any:
+    """Return torch's own group for the device of a call's tensors; None: they are this group's."""
+    tensor = _first_tensor(values) if group.others else None
+    return None if tensor is None else group.others.get(tensor.device.type)
 
 
 def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:

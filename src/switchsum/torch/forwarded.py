@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -15,6 +15,9 @@ from switchsum.torch.detours import Detours
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import is_away
 from switchsum.torch.work import SwitchWork, keep_order
+
+if TYPE_CHECKING:
+    from switchsum.torch.flight_recorder import Watch
 
 Tensors = Sequence[torch.Tensor]
 
@@ -58,6 +61,8 @@ def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequ
 class Forwarded(dist.ProcessGroup):
     """What a group passes on to its gloo."""
 
+    flight: Watch | None = None
+    """Told of what a collective has failed with; of the group of all ranks, and so are its sub-groups'."""
     _gloo: Any
     _detours: Detours
     _passed: int

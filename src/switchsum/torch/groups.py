@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import SwitchsumError, UsageError
-from switchsum.torch import mixed
+from switchsum.torch import flight_recorder, mixed
+from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
@@ -40,6 +41,14 @@ class _Group(SwitchGroup):
     """A group that knows where its sub-groups meet."""
 
     base: Base
+    is_of_all = False
+    """Whether it is the group of all ranks."""
+
+
+@kept_out_of_graphs
+@flight_recorder.recorded
+class _RecordedGroup(_Group):
+    """A group whose collectives are kept for torchfrtrace."""
 
 
 def create(options: Any, backend_options: Any) -> SwitchGroup:
@@ -64,17 +73,20 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         base = Base(place, None)
     else:
         base = Base(*meet(meeting))
-    group = _Group(
+    kind = _RecordedGroup if flight_recorder.is_wanted() else _Group
+    group = kind(
         store,
         rank,
         size,
         timeout,
         lambda: open_job(meeting, base.place),
-        lambda: _close(meeting, base, others),
+        lambda: _close(meeting, base, others, group),
         gloo_address(base.place),
         others,
     )
     group.base = base
+    group.is_of_all = parent is None
+    group.flight = flight_recorder.watch(store, rank) if parent is None else parent.flight
     atexit.register(_close_at_exit, weakref.ref(group))
     if parent is None:
         try:
@@ -105,11 +117,15 @@ def _nothing() -> Communicator:
     raise UsageError("a group of one rank has no communicator")
 
 
-def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup]) -> None:
+def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup], group: _Group) -> None:
     """Remove the group's job, and end what was started for it; once."""
     if base.owner != os.getpid():
         return
     base.owner = 0
+    if group.is_of_all and group.flight is not None:
+        group.flight.stop()
+    if flight_recorder.recorder is not None:
+        flight_recorder.recorder.forget(group)
     mixed.close(others)
     services, base.services = base.services, None
     if services is not None:

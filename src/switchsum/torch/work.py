@@ -86,6 +86,7 @@ class SwitchWork(dist.Work):
         """Whether its collectives have ended; the completer's."""
         self._ended: Future[None] | None = None
         self._future: Future[list[torch.Tensor]] | None = None
+        self._at_end: Callable[[BaseException | None], object] | None = None
         self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
         """What `wait` does its waiting in."""
         self._told: threading.Event | None = None
@@ -148,6 +149,14 @@ class SwitchWork(dist.Work):
         except SwitchsumError as error:
             self._error = error
         self._done = True
+        if self._at_end is not None:
+            self._at_end(self._error)
+
+    def call_at_end(self, what: Callable[[BaseException | None], object]) -> None:
+        """Have `what` called, once or twice, with what the collectives failed with, or None; waits for no lock."""
+        self._at_end = what
+        if self._done:
+            what(self._error)
 
     def tell(self) -> None:
         """Let the future have its value, which runs the callbacks: the completer's, for it keeps their order.
