@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import EnumMeta
 from typing import Any, Final
@@ -194,7 +195,7 @@ def _compile(function: Callable[..., Any], signature: tuple[Any, Any]) -> tuple[
     made = CFunc(function, signature, locals={}, options={"error_model": "numpy"})._compile_uncached()  # type: ignore[attr-defined]
     made.library.finalize()
     symbol = made.fndesc.llvm_cfunc_wrapper_name
-    module = llvm.parse_assembly(made.library.get_llvm_str())
+    module = llvm.parse_assembly(_without_counting(made.library.get_llvm_str()))
     module.link_in(llvm.parse_assembly(_memory_functions()))
     for defined in module.functions:
         if not defined.is_declaration and defined.name != symbol:
@@ -206,6 +207,18 @@ def _compile(function: Callable[..., Any], signature: tuple[Any, Any]) -> tuple[
     passes.run(module, builder)
     given = tuple(used.name for used in module.functions if used.is_declaration and used.name.startswith("numba_"))
     return symbol, given, bytes(machine.emit_object(module))
+
+
+_COUNTS: Final = re.compile(r"^\s*(?:tail )?call void @NRT_(?:in|de)cref\(.*$", re.MULTILINE)
+_ALLOCATES: Final = re.compile(r"call .*@NRT_(?:Allocate|MemInfo_alloc)")
+
+
+def _without_counting(code: str) -> str:
+    """Leave out the counting of references to memory where nothing is allocated.
+
+    Arrays of callers come as addresses, so that there is nothing to count; numba tells at run time, at every call.
+    """
+    return code if _ALLOCATES.search(code) else _COUNTS.sub("", code)
 
 
 _HEADER_BYTES: Final = 64

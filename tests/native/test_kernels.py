@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from switchsum.host.links.warm import warm_up
 from switchsum.native import kernels, sources
 from switchsum.native.cache import CACHE_VARIABLE
 from switchsum.native.kernels import kernel, prepare
+from switchsum.native.plain import PLAIN
 
 SOURCES = Path(kernels.__file__).parent
 
@@ -256,6 +258,17 @@ def test_what_was_prepared_is_not_compiled_when_it_is_called() -> None:
     before = dict(entry.signatures)
     fill(numbers, 1)
     assert entry.signatures == before
+
+
+@pytest.mark.timeout(300)
+def test_the_engine_counts_no_references_to_memory() -> None:
+    store = kernels.kernel_store()
+    if PLAIN or store is None:
+        pytest.skip("no compiled code is kept")
+    warm_up()
+    kept = list(store.path.glob("host.engine.machine.submit.*.object"))
+    assert kept
+    assert not any(b"NRT_decref" in path.read_bytes() for path in kept)
 
 
 def test_an_array_with_gaps_is_taken_too() -> None:
