@@ -235,7 +235,9 @@ def test_groups_of_several_backends(launch: Launch, backend: str) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.skipif(not hasattr(torch._C._distributed_c10d, "FlightRecorderHook"), reason="torch before 2.15")
+@pytest.mark.skipif(
+    not hasattr(torch.distributed.distributed_c10d._world, "pg_flight_recorder_hooks"), reason="torch before 2.15"
+)
 def test_the_flight_recorder_is_attached_and_records_gloo_alone(launch: Launch) -> None:
     # Where it begins to record ours, docs/pytorch.md says too little.
     assert launch(2, SCRIPTS / "recorded.py", "gloo").check().count("entries 5") == 2
