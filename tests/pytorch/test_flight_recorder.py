@@ -86,3 +86,16 @@ def test_a_dump_is_written_when_the_pipe_has_a_word(tmp_path: Path, monkeypatch:
     finally:
         watch.stop()
     assert pickle.loads((tmp_path / f"{PREFIX}3").read_bytes())["version"] == flight_recorder.FORMAT
+
+
+def test_a_dump_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch.distributed", reason="PyTorch is not installed (make torch)")
+    from switchsum.protocol.errors import LocalError
+    from switchsum.torch import flight_recorder
+
+    monkeypatch.setattr(flight_recorder, "recorder", flight_recorder.FlightRecorder(1))
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    with pytest.raises(LocalError, match="cannot write"):
+        flight_recorder.dump_flight_recorder(taken)
+    assert list(tmp_path.iterdir()) == [taken]

@@ -337,8 +337,12 @@ def dump_flight_recorder(path: str | os.PathLike[str] | None = None) -> Path:
     try:
         to.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=to.parent, prefix=".", suffix=".part", delete=False) as file:
-            file.write(pickle.dumps(recorder.dump(), protocol=2))
-        Path(file.name).replace(to)
+            try:
+                file.write(pickle.dumps(recorder.dump(), protocol=2))
+                file.flush()
+                Path(file.name).replace(to)
+            finally:  # a full disk leaves no part behind
+                Path(file.name).unlink(missing_ok=True)
     except OSError as error:
         raise LocalError(f"cannot write the flight recorder's {to}: {error.strerror}") from error
     return to
