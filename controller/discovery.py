@@ -53,7 +53,7 @@ def read_fleet(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f'{path} is no {{"switches": {{NAME: {{"p4runtime": ADDRESS}}}}}}: {error}') from error
     return dict(given)
 
@@ -121,7 +121,7 @@ def load(path: Path, program: Build, **options: Any) -> fabric.Fabric:
     """
     try:
         is_undetermined = is_bare(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         is_undetermined = False  # `fabric.load` says what is wrong
     if not is_undetermined:
         return fabric.load(path, program.lanes_per_frame)

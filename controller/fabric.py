@@ -222,7 +222,7 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
     """Read a fabric from JSON; raises UsageError."""
     try:
         top = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"it is no JSON: {error}") from error
     given = top.get("switches") if isinstance(top, dict) else None
     if not isinstance(given, dict) or not given or not all(isinstance(one, dict) for one in given.values()):

@@ -318,7 +318,7 @@ def rebuild(state: SwitchState, jobs: Jobs, settings: Settings, now: float) -> l
                 _rebuild_loss(entry, settings)
             elif entry.table == RESULT_ADDRESS and entry.match["rank"] == RECORD_RANK:
                 jobs.adopt(_rebuild_job(entry, state, now))
-        except (ValueError, KeyError, TypeError, UsageError) as error:
+        except (ValueError, KeyError, TypeError, UsageError, RecursionError) as error:
             problems.append(f"an entry of {entry.table} that this controller did not write: {error!r}")
     return problems
 

@@ -85,7 +85,7 @@ class Hello:
         """Read a message; raises TransportError, which says what is wrong with it."""
         try:
             hello = cls(**json.loads(data))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise TransportError(f"not a hello: {error}") from None
         if hello.layout != LAYOUT_DIGEST:
             raise TransportError(
@@ -131,7 +131,7 @@ class Answer:
         """Read a message; raises TransportError."""
         try:
             return cls(**json.loads(data))
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise TransportError(f"the switch's answer makes no sense: {error}") from None
 
 

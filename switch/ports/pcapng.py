@@ -23,6 +23,9 @@ MAGIC: Final = b"switchsum"
 INBOUND: Final = 1
 OUTBOUND: Final = 2
 COMMENT: Final = 1
+MOST_COMMENT: Final = 0xFFFF
+"""Bytes of an option: its length has 16 bits."""
+CUT: Final = b" ..."
 NAME: Final = 2
 FLAGS: Final = 2
 
@@ -45,10 +48,10 @@ class PcapngFile:
         self._block(SECTION, struct.pack("<IHHq", BYTE_ORDER, 1, 0, -1))
 
     def frame(self, port: int, time_ns: int, frame: bytes, direction: int, comment: str = "") -> None:
-        """Write a frame."""
+        """Write a frame; of a comment that is too long for the format the end is left out."""
         length = len(frame)
         head = struct.pack("<IIIII", self._interface(port), time_ns >> 32, time_ns & 0xFFFF_FFFF, length, length)
-        options = _option(COMMENT, comment.encode()) if comment else b""
+        options = _option(COMMENT, _shortened(comment)) if comment else b""
         self._block(PACKET, head + _padded(frame) + options + _option(FLAGS, struct.pack("<I", direction)) + _option(0))
 
     def record(self, kind: bytes, data: bytes) -> None:
@@ -76,6 +79,13 @@ class PcapngFile:
     def _block(self, kind: int, body: bytes) -> None:
         length = struct.pack("<I", len(body) + 12)
         self._file.write(struct.pack("<I", kind) + length + body + length)
+
+
+def _shortened(comment: str) -> bytes:
+    text = comment.encode()
+    if len(text) <= MOST_COMMENT:
+        return text
+    return text[: MOST_COMMENT - len(CUT)].decode(errors="ignore").encode() + CUT  # no half of a character
 
 
 def _option(code: int, value: bytes = b"") -> bytes:

@@ -245,7 +245,7 @@ def test_a_bare_file_gets_the_lowest_tree_and_is_written_as_a_topology() -> None
     assert len(network.cables) == 6
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"switches": {"a": {}}}', '{"switches": {"a": {"p4runtime": 5}}}'])
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "[]", '{"switches": {"a": {}}}', '{"switches": {"a": {"p4runtime": 5}}}'])
 def test_a_file_that_names_no_addresses_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "fleet.json"
     path.write_text(text)

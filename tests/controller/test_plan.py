@@ -240,6 +240,7 @@ def test_the_least_record_is_a_job() -> None:
         b"\xff",
         b'"text"',
         b"null",
+        b"[" * 100_000,
         record(group=1),
         record(group=0x8000),
         record(timeout_s=0),

@@ -331,6 +331,7 @@ def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
     ("text", "reason"),
     [
         ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
         ("[]", "p4runtime"),
         ('{"switches": {}}', "p4runtime"),
         (json.dumps({"switches": {"a": {**ROOT, "above": "b"}}}), "no switch 'b' above"),

@@ -23,7 +23,9 @@ from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.wire import build_frame
 from switchsum.switch.daemon import Config, Switch
 from switchsum.switch.ports.base import PortGroup, PortTable
+from switchsum.switch.ports.capture import SETTINGS
 from switchsum.switch.ports.memory import MemoryPorts
+from switchsum.switch.ports.pcapng import INBOUND, PcapngFile
 from switchsum.testing.rig import SWITCH, Rig, worker
 
 from ..timing import eventually
@@ -221,6 +223,27 @@ def test_damaged_files_are_refused_or_replayed_never_raise_otherwise(recorded: P
             path.write_bytes(data)
             with suppress(LocalError):
                 list(recording.read(path))
+
+
+def test_settings_that_are_nested_without_end_are_damage(tmp_path: Path) -> None:
+    path = tmp_path / "deep.pcapng"
+    file = PcapngFile(path)
+    file.record(SETTINGS, b"[" * 100_000)
+    file.close()
+    with pytest.raises(LocalError, match="is damaged"):
+        list(recording.read(path))
+
+
+@pytest.mark.parametrize(("length", "is_cut"), [(0xFFFF, False), (0x1_0001, True), (500_000, True)])
+def test_a_comment_that_is_too_long_for_the_format_loses_its_end(tmp_path: Path, length: int, is_cut: bool) -> None:
+    path = tmp_path / "long.pcapng"
+    file = PcapngFile(path)
+    file.frame(1, 0, bytes(60), INBOUND, "a" + "\u00e9" * (length // 2))
+    file.close()
+    [comment] = comments(path)
+    assert comment.startswith("a\u00e9")
+    assert comment.endswith("\u00e9 ...") == is_cut
+    assert len(comment.encode()) <= 0xFFFF
 
 
 def test_the_command_says_what_came_out(recorded: Path, tmp_path: Path) -> None:

@@ -250,6 +250,7 @@ def ask(switch: Switch, hello: bytes) -> str:
 def test_hellos_are_refused_with_a_reason(switch: Switch) -> None:
     before = traces()
     assert "not a hello" in ask(switch, b"GET / HTTP/1.1")
+    assert "not a hello" in ask(switch, b"[" * 4000)
     assert "ring layout is 'other'" in ask(switch, GOOD.encode().replace(GOOD.layout.encode(), b"other"))
     assert "90 to 9216 bytes, not 9217" in ask(switch, Hello(rows=1, answer_rows=1, frame_bytes=9217).encode())
     assert "90 to 9216 bytes, not 89" in ask(switch, Hello(rows=1, answer_rows=1, frame_bytes=89).encode())

@@ -87,7 +87,7 @@ def _events(file: BinaryIO) -> Iterator[Any]:
             elif kind == CUSTOM and (record := _record(body)) is not None:
                 has_settings = has_settings or isinstance(record, Settings)
                 yield record
-        except (struct.error, LookupError, ValueError, TypeError, zlib.error, DecodeError):
+        except (struct.error, LookupError, ValueError, TypeError, RecursionError, zlib.error, DecodeError):
             raise _Broken(f"block of type {kind} is damaged") from None
         if not has_settings and kind != SECTION:
             raise _Broken("it was not written by `switchsum switch --pcap` or `switchsum run --pcap` of this version")
