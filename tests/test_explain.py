@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.cli.observe import contributors
 from switchsum.protocol import rpc
+from switchsum.protocol.frame import Flag
 from switchsum.protocol.reports import WorkerInfo
 from switchsum.view import explain as view
 from switchsum.view.explain import explain, explain_job, explain_links, lost_frames, unfinished
 from switchsum.view.facts import Facts
+from switchsum.view.rounds import newest_rounds
 
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:
@@ -49,6 +52,35 @@ def test_only_the_newest_round_of_a_slot_says_who_is_missing_across_the_end_of_n
     end = (1 << 32) - 1
     cells = [cell(0, end, 0b011), cell(0, 0, 0b111), cell(1, end, 0b111), cell(1, 0, 0b101), cell(2, 0, 0)]
     assert unfinished(replace(facts(*BUSY), slots=cells)) == ([1], [1])
+
+
+def in_tree() -> rpc.JobInfo:
+    """Four ranks, 0 and 2 at one leaf, 1 and 3 at the other one."""
+    at = ("left", "right", "left", "right")
+    members = [rpc.MemberInfo(rank=rank, state="admitted", switch=name) for rank, name in enumerate(at)]
+    tree = [["left", "root"], ["right", "root"]]
+    return replace(facts(members=("admitted",) * 4).job, members=members, tree=tree)
+
+
+def test_bits_of_cells_in_a_tree_are_places_at_each_switch() -> None:
+    def at(switch: str, seen: int, number: int = 5, slot: int = 0, flags: int = 0) -> rpc.SlotInfo:
+        return replace(cell(slot, number, seen), switch=switch, flags=flags)
+
+    job, done = in_tree(), Flag.FINAL
+    cells = [at("root", 0b01), at("left", 0b11), at("right", 0b01)]
+    cells += [at("root", 0b11, slot=1), at("left", 0b11, slot=1, flags=done), at("right", 0b11, slot=1)]
+    cells += [at("root", 0b11, 4, slot=2), at("left", 0b01, 5, slot=2), at("right", 0b11, 4, slot=2, flags=done)]
+    cells += [at("root", 0b11, slot=3), at("left", 0b11, slot=3), at("right", 0b11, slot=3)]  # sums have not come down
+    found = newest_rounds(job, cells)
+    assert [(one.missing, one.is_complete) for one in found] == [
+        ([3], False),
+        ([], True),
+        ([1, 2, 3], False),
+        ([], False),
+    ]
+    assert unfinished(replace(facts(*BUSY), job=job, slots=cells)) == ([0, 2, 3], [1, 2, 3])
+    assert [contributors(one, job) for one in cells[:3]] == ["1 switch below", "0, 2", "1"]
+    assert contributors(cell(0, 1, 0b1011)) == "0-1, 3"
 
 
 def test_repeats_that_are_answered_are_no_loss() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from switchsum.protocol import reports, rpc
@@ -72,3 +73,73 @@ class MadeUp:
 
     def ports(self) -> rpc.PortList:
         return rpc.PortList(ports=[rpc.PortInfo(port=1, members=["a/1"], ingress_loss=0.25)])
+
+    def links(self) -> reports.LinkList:
+        return reports.LinkList()
+
+    def switches(self) -> reports.SwitchList:
+        state = "away" if self.away else "settled"
+        return reports.SwitchList(switches=[reports.SwitchInfo(switch="", p4runtime="unix:s", state=state)])
+
+
+class Tree(MadeUp):
+    """Four ranks at two leaves below two roots; rank 3 is late, and a link is gone, is in no tree, or is down."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        at = ("left", "left", "right", "right")
+        members = [
+            rpc.MemberInfo(
+                rank=rank, state="admitted", ingress_port=rank, switch=name,
+                links=[f"10.0.0.{rank} port {rank}", f"10.0.1.{rank} port {rank + 10}"],
+            )
+            for rank, name in enumerate(at)
+        ]  # fmt: skip
+        tree = [["left", "one"], ["right", "one"], ["left", "two", "1"], ["right", "two", "1"]]
+        self.job = replace(
+            self.job, job="digits", workers=4, members=members, tree=tree, link_rates=[200.0, 100.0], links_down=[1]
+        )
+
+    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+        self.counted["contributions"] += 100
+        one = super().workers(request).workers[0]
+        late = replace(one, rank=3, host="late", begun=10, waiting_s=0.0, idle_s=7.0)
+        return reports.WorkerList(workers=[*(replace(one, rank=rank) for rank in range(3)), late])
+
+    def statistics(self) -> rpc.Statistics:
+        takes = {"one": 2, "two": 1, "left": 4, "right": 3}
+        switches = [
+            rpc.SwitchCounters(switch=name, contributions=self.counted["contributions"] * part)
+            for name, part in takes.items()
+        ]
+        return replace(super().statistics(), switches=switches)
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        seen = {"one": 0b01, "left": 0b11, "right": 0b01}
+        return rpc.SlotList(
+            slots=[
+                rpc.SlotInfo(slot=4, version=0, number=40, seen=bits, flags=0, block=0, next_block=0, switch=name)
+                for name, bits in seen.items()
+            ]
+        )
+
+    def links(self) -> reports.LinkList:
+        ends = [("one", 1, "left", 9), ("one", 2, "right", 9), ("left", 8, "two", 1), ("left", 7, "right", 7)]
+        links = [
+            reports.LinkInfo(
+                switch=near, port=port, far_switch=far, far_port=far_port, in_tree=near != "left" or port > 7
+            )
+            for near, port, far, far_port in ends
+        ]
+        return reports.LinkList(links=links, faults=["the link from right to two is gone, which the tree needs"])
+
+    def switches(self) -> reports.SwitchList:
+        names = ("one", "two", "left", "right")
+        states = [
+            reports.SwitchInfo(
+                switch=name, p4runtime=f"unix:{name}", state="away" if name == "two" else "settled",
+                trouble="no answer" if name == "two" else "",
+            )
+            for name in names
+        ]  # fmt: skip
+        return reports.SwitchList(switches=states)

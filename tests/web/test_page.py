@@ -22,10 +22,12 @@ from switchsum.launch.bmv2 import free_port
 from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UnknownJob
+from switchsum.web.server import WebServer
 
 from ..system.daemons import run_here
 from ..system.parts import Parts, Process
 from ..timing import eventually, patience
+from .made_up import Tree
 
 LACKING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
 pytestmark = [
@@ -124,6 +126,30 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
         assert eventually(lambda: "the controller was restarted" in text(browser, "#connection"), 60)
         problems = [one for one in browser.get_log("browser") if "net::ERR" not in one["message"]]
         assert problems == []
+
+
+def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) -> None:
+    server = WebServer(Tree(), "127.0.0.1:0", print)
+    try:
+        browser.get(server.url)
+        assert eventually(lambda: "one 0 contributions/s" not in text(browser, "#topology"), 30)
+        drawn = text(browser, "#topology")
+        assert re.search(r"one [1-9][\d,.]* contributions/s two away left [1-9]", drawn), drawn
+        assert "digits/2 <b>h</b> port 2, 12 (down), " in drawn
+        count = "return document.querySelectorAll(arguments[0]).length"
+        kinds = {"wire bad": 4 + 1 + 1, "wire": 3, "wire tree0": 2, "wire tree1": 1, "wire idle": 1}  # rank 3 is late
+        assert {kind: browser.execute_script(count, f'#topology line[class="{kind}"]') for kind in kinds} == kinds
+        assert text(browser, "#links").split("left (port ")[1:] == [
+            "9) to one (port 1): tree 0 right (port 9) to one (port 2): tree 0 ", "8) to two (port 1): tree 1 ",
+            "7) to right (port 7): in no tree of a job right to two: is gone, and a job's tree needs it",
+        ]  # fmt: skip
+        alerts = text(browser, "#alerts")
+        assert "Switch two (unix:two) is away: no answer." in alerts
+        assert "Links: the link from right to two is gone, which the tree needs." in alerts
+        assert "wait for rank 3" in alerts
+        assert browser.get_log("browser") == []
+    finally:
+        server.stop()
 
 
 def is_usable(browser: Any) -> None:

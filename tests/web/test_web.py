@@ -9,6 +9,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from switchsum.web.picture import Painter
 from switchsum.web.server import WebServer
 
 from ..timing import eventually, patience
-from .made_up import HOSTILE, MadeUp
+from .made_up import HOSTILE, MadeUp, Tree
 
 
 @pytest.fixture
@@ -92,6 +93,32 @@ def test_a_picture_has_states_of_slots_missing_members_sentences_and_rates() -> 
     assert later["refused"][0]["job"] == "other"
     assert "9 are free" in later["slots_text"]
     assert later["counters"][0]["packets_per_s"] == 0
+
+
+def test_a_picture_of_a_tree_has_its_switches_their_links_and_those_of_ranks() -> None:
+    painter, source = Painter(), Tree()
+    painter.paint(look_at(source, switch=True, slots=True), 0.0)
+    picture = painter.paint(look_at(source, switch=True, slots=True), 1.0)
+    assert {one["switch"]: (one["level"], one["per_s"]) for one in picture["switches"]} == {
+        "one": (0, 200.0), "two": (0, 100.0), "left": (1, 400.0), "right": (1, 300.0),
+    }  # fmt: skip
+    links = {tuple(one["ends"]): one for one in picture["links"]}
+    assert {ends: (one["trees"], one["gone"], one["per_s"]) for ends, one in links.items()} == {
+        ("left", "one"): ([0], False, 100.0), ("right", "one"): ([0], False, 100.0),
+        ("left", "two"): ([1], False, 50.0), ("right", "two"): ([1], True, 50.0), ("left", "right"): ([], False, 0.0),
+    }  # fmt: skip
+    assert links["left", "one"]["ports"] == [9, 1]
+    [job] = picture["jobs"]
+    assert job["ranks"][2]["switch"] == "right"
+    assert job["ranks"][2]["links"] == [
+        {"port": 2, "share": 1.0, "down": False}, {"port": 12, "share": 0.0, "down": True},
+    ]  # fmt: skip
+    assert [one["missing"] for one in job["waiting"]] == [[3]]
+    source.job = replace(
+        source.job, tree=[], state="waiting"
+    )  # no job runs: the links say what is near the first switch
+    levels = painter.paint(look_at(source, switch=True, slots=True), 2.0)["switches"]
+    assert [one["level"] for one in levels] == [0, 2, 1, 1]
 
 
 def test_the_page_is_small_and_of_this_origin_alone() -> None:

@@ -12,6 +12,8 @@ from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, connect_
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import NO_BLOCK, Flag
+from switchsum.view.explain import runs
+from switchsum.view.rounds import ranks_of, switches_in
 
 if TYPE_CHECKING:
     from switchsum.native.controller_client import ControllerClient
@@ -31,13 +33,15 @@ def slots(
 
 def _show_slots(client: ControllerClient, job: str | None, limit: int, *, as_json: bool) -> None:
     found = client.slots(rpc.SlotsRequest(job=job, limit=limit)).slots
+    jobs = {one.job: one for one in client.list_jobs().jobs} if any(cell.switch for cell in found) else {}
     rows = [
         {
+            **({"switch": cell.switch} if cell.switch else {}),
             "slot": cell.slot,
             "version": cell.version,
             "job": cell.job,
             "number": cell.number,
-            "contributed": ranks(cell.seen),
+            "contributed": contributors(cell, jobs.get(cell.job)),
             "flags": flag_names(cell.flags) or "-",
             "block": block(cell, cell.block),
             "next": block(cell, cell.next_block),
@@ -100,16 +104,13 @@ def drop_probability(
         _print_ports(client.set_loss(request), as_json=as_json)
 
 
-def ranks(bitmap: int) -> str:
-    """Return a bitmap of ranks as text, with runs as `0-3`."""
-    found = [rank for rank in range(bitmap.bit_length()) if bitmap >> rank & 1]
-    runs: list[list[int]] = []
-    for rank in found:
-        if runs and rank == runs[-1][-1] + 1:
-            runs[-1].append(rank)
-        else:
-            runs.append([rank])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+def contributors(cell: rpc.SlotInfo, job: rpc.JobInfo | None = None) -> str:
+    """Return who has contributed to a cell: ranks, with runs as `0-3`, and of a job over a tree switches below."""
+    if job is None:
+        return runs([rank for rank in range(cell.seen.bit_length()) if cell.seen >> rank & 1])
+    below = switches_in(job, cell)
+    switches = [f"{below} {'switch' if below == 1 else 'switches'} below"] if below else []
+    return ", ".join([text for text in (runs(ranks_of(job, cell)),) if text] + switches)
 
 
 def block(cell: rpc.SlotInfo, index: int) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from switchsum.protocol import reports, rpc
-from switchsum.protocol.serial import is_older
 from switchsum.view.facts import Facts
+from switchsum.view.rounds import newest_rounds
 
 WAITING_S: Final = 2.0
 """A job that waits for less than this is at work."""
@@ -149,17 +149,9 @@ def _silent(facts: Facts, silent: list[int]) -> Finding:
 
 def unfinished(facts: Facts) -> tuple[list[int], list[int]]:
     """Return the slots whose newest round is not complete, and the ranks that are missing in some of them."""
-    newest: dict[int, rpc.SlotInfo] = {}
-    for cell in facts.slots:
-        before = newest.get(cell.slot)
-        if cell.seen and (before is None or is_older(before.number, cell.number)):
-            newest[cell.slot] = cell
-    everyone = (1 << facts.job.workers) - 1
-    lacking = {slot: everyone & ~cell.seen for slot, cell in newest.items() if cell.seen != everyone}
-    together = 0
-    for bits in lacking.values():
-        together |= bits
-    return sorted(lacking), [rank for rank in range(facts.job.workers) if together >> rank & 1]
+    lacking = [one for one in newest_rounds(facts.job, facts.slots) if one.contributed and not one.is_complete]
+    missing = {rank for one in lacking for rank in one.missing}
+    return [one.slot for one in lacking], sorted(missing)
 
 
 def explain_links(facts: Facts) -> list[Finding]:

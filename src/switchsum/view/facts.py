@@ -39,6 +39,12 @@ class Source(Protocol):
     def ports(self) -> rpc.PortList:
         """Describe all ports of which something is known."""
 
+    def links(self) -> reports.LinkList:
+        """Describe the links between switches."""
+
+    def switches(self) -> reports.SwitchList:
+        """Describe the switches."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -60,9 +66,12 @@ class Overview:
     """When it was read, in seconds of the clock that `look_at` was given."""
     info: rpc.ControllerInfo
     jobs: list[Facts]
-    counters: list[rpc.CounterInfo] = field(default_factory=list)
-    """The switch's, by reason; empty: it was not asked, or is away."""
+    counted: rpc.Statistics = field(default_factory=rpc.Statistics)
+    """By the switches; empty: they were not asked, or one is away."""
     ports: rpc.PortList = field(default_factory=rpc.PortList)
+    links: reports.LinkList = field(default_factory=reports.LinkList)
+    """Between switches; nothing, as of `switches`, where the switch was not to be asked."""
+    switches: reports.SwitchList = field(default_factory=reports.SwitchList)
     trouble: str = ""
     """Why the switch does not answer; empty: it does, or was not asked."""
 
@@ -99,8 +108,10 @@ def look_at(source: Source, *, switch: bool, slots: bool, now: float | None = No
         at_s=time.time() if now is None else now,
         info=info,
         jobs=found,
-        counters=counted.counters,
+        counted=counted,
         ports=ports,
+        links=source.links() if switch else reports.LinkList(),
+        switches=source.switches() if switch else reports.SwitchList(),
         trouble=trouble,
     )
 

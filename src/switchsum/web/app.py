@@ -25,8 +25,8 @@ MOST_STREAMS: Final = 100
 SEND_S: Final = 20.0
 """A browser that takes nothing for so long is given up."""
 STATIC: Final = Path(__file__).with_name("static")
-FILES: Final = {"/": ("page.html", "text/html"), "/page.css": ("page.css", "text/css"),
-                "/page.js": ("page.js", "text/javascript")}  # fmt: skip
+TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+FILES: Final = {"/": "page.html"} | {f"/{name}": name for name in ("page.css", "page.js", "dom.js", "topology.js")}
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -51,13 +51,13 @@ def application(looks: Looks, own_host: str = "", *, most_streams: int = MOST_ST
         body, kind = exposition(seen, request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": kind})
 
-    def page(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    def page(name: str) -> Callable[[Request], Awaitable[Response]]:
         async def send(_: Request) -> Response:
-            return FileResponse(STATIC / name, media_type=kind)
+            return FileResponse(STATIC / name, media_type=TYPES[Path(name).suffix])
 
         return send
 
-    routes = [Route(path, page(*file), methods=["GET"]) for path, file in FILES.items()]
+    routes = [Route(path, page(file), methods=["GET"]) for path, file in FILES.items()]
     routes.append(Route("/metrics", metrics, methods=["GET"]))
     routes.append(Route("/events", Stream(looks, most_streams), methods=["GET"]))
     return Guard(Starlette(routes=routes), own_host)

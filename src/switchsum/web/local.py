@@ -43,3 +43,11 @@ class LocalSource:
     def ports(self) -> rpc.PortList:
         """Describe all ports of which something is known."""
         return self._controller.ports(member_rpc.Empty())
+
+    def links(self) -> reports.LinkList:
+        """Describe the links between switches."""
+        return self._controller.links(member_rpc.Empty())
+
+    def switches(self) -> reports.SwitchList:
+        """Describe the switches."""
+        return self._controller.switches(member_rpc.Empty())

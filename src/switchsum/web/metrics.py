@@ -87,7 +87,7 @@ def _switch(seen: Overview) -> Iterator[Metric]:
         "switchsum_switch_packets", "Packets that the switch treated specially.", labels=["reason"]
     )
     octets = CounterMetricFamily("switchsum_switch_bytes", "Bytes of these packets.", labels=["reason"])
-    for counter in seen.counters:
+    for counter in seen.counted.counters:
         packets.add_metric([counter.reason], counter.packets)
         octets.add_metric([counter.reason], counter.bytes)
     loss = GaugeMetricFamily(

@@ -7,11 +7,11 @@ import time
 from dataclasses import asdict
 from typing import Any, Final
 
-from switchsum.protocol import rpc
-from switchsum.protocol.serial import is_older
 from switchsum.view.explain import explain, headline, lost_frames, runs, slots_taken
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
+from switchsum.view.rounds import newest_rounds
+from switchsum.web.topology import link_rows, rank_links, switch_rows
 
 STALE_S: Final = 2.0
 """A round that lacks contributions and has not changed for so long waits for those who are missing."""
@@ -25,12 +25,13 @@ class Painter:
     def __init__(self) -> None:
         self._started = secrets.token_hex(4)
         self._ranks: Seen = {}
-        self._counters: dict[str, tuple[float, int]] = {}
+        self._counted: dict[tuple[str, str], tuple[float, int]] = {}
         self._cells: dict[tuple[str, int], tuple[int, int, float]] = {}
 
     def trouble(self, text: str) -> dict[str, Any]:
         """Return a picture of a controller that cannot say how things are."""
-        return {"started": self._started, "at": time.time(), "trouble": text, "jobs": [], "counters": [], "ports": []}
+        nothing: dict[str, Any] = {"jobs": [], "counters": [], "ports": [], "switches": [], "links": []}
+        return {"started": self._started, "at": time.time(), "trouble": text} | nothing
 
     def paint(self, seen: Overview, now: float) -> dict[str, Any]:
         """Return a picture; `now` is in seconds of a clock that never goes back."""
@@ -39,6 +40,7 @@ class Painter:
         for kept in (self._ranks, self._cells):  # what is known of jobs that are no more
             for key in [key for key in kept if key[0] not in names]:
                 del kept[key]
+        rates = {one.switch: self._rate("switch", one.switch, one.contributions, now) for one in seen.counted.switches}
         return {
             "started": self._started,
             "at": seen.at_s,
@@ -47,20 +49,29 @@ class Painter:
             "slots_text": slots_taken(jobs, seen.info.free_slots),
             "jobs": [self._job(facts, now) for facts in seen.jobs],
             "refused": [asdict(one) for one in seen.info.refused],
-            "counters": [self._counter(one, now) for one in seen.counters if one.packets],
+            "counters": [
+                asdict(one) | {"packets_per_s": self._rate("reason", one.reason, one.packets, now)}
+                for one in seen.counted.counters
+                if one.packets
+            ],
+            "switches": switch_rows(seen, rates),
+            "links": link_rows(seen, rates),
+            "faults": seen.links.faults,
             "ports": [asdict(one) for one in seen.ports.ports],
         }
 
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
         rows = rank_rows(facts.job, facts.workers, now, self._ranks)
-        ports = {one.rank: one.ingress_port for one in facts.job.members}
+        members = {one.rank: one for one in facts.job.members}
         workers = {one.rank: one for one in facts.workers}
         for row in rows:
             worker, counters = workers[row["rank"]], facts.counters.get(row["rank"])
             is_known = counters is not None and worker.age_s >= 0
             row["lost"] = sum(lost_frames(worker, counters)) if is_known and counters is not None else 0
             row["does"] = what_it_does(row)
-            row["port"] = ports.get(row["rank"], -1)
+            member = members.get(row["rank"])  # none: the job has been resized since
+            row["switch"] = member.switch if member else ""
+            row["links"] = rank_links(facts.job, member) if member else []
         return {
             "job": facts.job.job,
             "state": facts.job.state,
@@ -74,37 +85,30 @@ class Painter:
 
     def _slots(self, facts: Facts, now: float) -> dict[str, Any]:
         """Return a letter for each slot that was read (free, filling, complete, stale), and who is missing where."""
-        newest: dict[int, rpc.SlotInfo] = {}
-        for cell in facts.slots:
-            before = newest.get(cell.slot)
-            if before is None or (cell.seen and (not before.seen or is_older(before.number, cell.number))):
-                newest[cell.slot] = cell
-        everyone = (1 << facts.job.workers) - 1
         letters: list[str] = []
         waiting: list[dict[str, Any]] = []
-        for slot, cell in sorted(newest.items()):
-            if not cell.seen or cell.seen == everyone:
-                letters.append("c" if cell.seen else "f")
+        for one in newest_rounds(facts.job, facts.slots):
+            if one.is_complete or not one.contributed:
+                letters.append("c" if one.contributed else "f")
                 continue
-            key = facts.job.job, slot
+            key = facts.job.job, one.slot
             number, bits, since = self._cells.get(key, (-1, 0, now))
-            if (number, bits) != (cell.number, cell.seen):
+            if (number, bits) != (one.number, one.contributed):
                 since = now
-                self._cells[key] = cell.number, cell.seen, now
+                self._cells[key] = one.number, one.contributed, now
             waits_s = round(now - since, 1)
             letters.append("s" if waits_s >= STALE_S else "i")
-            missing = [rank for rank in range(facts.job.workers) if not cell.seen >> rank & 1]
-            same = [one for one in waiting if (one["missing"], one["number"]) == (missing, cell.number)]
+            same = [row for row in waiting if (row["missing"], row["number"]) == (one.missing, one.number)]
             if same:
-                same[0]["slots"].append(slot)
+                same[0]["slots"].append(one.slot)
                 same[0]["for_s"] = max(same[0]["for_s"], waits_s)
             elif len(waiting) < MOST_WAITING:
-                waiting.append({"slots": [slot], "number": cell.number, "missing": missing, "for_s": waits_s})
-        waiting = [one | {"slots": runs(one["slots"])} for one in waiting]
+                waiting.append({"slots": [one.slot], "number": one.number, "missing": one.missing, "for_s": waits_s})
+        waiting = [row | {"slots": runs(row["slots"])} for row in waiting]
         return {"first_slot": facts.job.first_slot, "slots": "".join(letters), "waiting": waiting}
 
-    def _counter(self, counter: rpc.CounterInfo, now: float) -> dict[str, Any]:
-        at, packets = self._counters.get(counter.reason, (now, counter.packets))
-        self._counters[counter.reason] = now, counter.packets
-        rate = (counter.packets - packets) / (now - at) if now > at and counter.packets >= packets else 0.0
-        return {**asdict(counter), "packets_per_s": round(rate, 1)}
+    def _rate(self, kind: str, name: str, count: int, now: float) -> float:
+        """Return by how much a counter has grown a second since it was last asked for."""
+        at, before = self._counted.get((kind, name), (now, count))
+        self._counted[kind, name] = now, count
+        return round((count - before) / (now - at), 1) if now > at and count >= before else 0.0

@@ -1,58 +1,21 @@
 // The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
+import { byId, draw, isBad, list, make, number, rows, sum, table } from "./dom.js";
+import { portsText, topology } from "./topology.js";
+
 const MINUTES = 5, MOST = MINUTES * 60;
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
-const byId = (id) => document.getElementById(id);
-const SVG = "http://www.w3.org/2000/svg";
 const history = new Map(); // job -> [[seconds, collectives a second, MB/s, repeats a second], ...]
 const isDark = matchMedia("(prefers-color-scheme: dark)");
 let started = null, lostSince = null, last = null;
 
-function make(tag, attributes = {}, ...children) {
-  const made = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
-  return made;
-}
-function draw(tag, attributes = {}, text = null) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  if (text !== null) made.textContent = text;
-  return made;
-}
-const english = new Intl.NumberFormat("en", { maximumFractionDigits: 1 }); // making one takes longer than many numbers
-const number = (value) => english.format(Number(value));
-const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
 const clock = () => new Date().toLocaleTimeString();
-
-function rows(body, records, cells) { // keeps what is there: a screen reader does not lose its place each second
-  while (body.rows.length > records.length) body.deleteRow(-1);
-  records.forEach((record, place) => {
-    const row = body.rows[place] ?? body.insertRow();
-    const { bad, values } = cells(record);
-    row.className = bad ? "bad" : "";
-    values.forEach(([text, kind], column) => {
-      let cell = row.cells[column];
-      if (!cell) { cell = column ? document.createElement("td") : make("th", { scope: "row" }); row.append(cell); }
-      cell.className = kind ?? "";
-      if (cell.textContent !== String(text)) cell.textContent = text;
-    });
-  });
-}
-function table(caption, columns) {
-  const head = make("tr", {}, ...columns.map(([name, kind]) => make("th", { scope: "col", class: kind ?? "" }, name)));
-  return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody"));
-}
-function list(target, items, fill) { // changes only what differs, for the sake of aria-live
-  const texts = items.map((item) => JSON.stringify(item));
-  if (target.dataset.shown === JSON.stringify(texts)) return;
-  target.dataset.shown = JSON.stringify(texts);
-  target.replaceChildren(...items.map(fill));
-}
-const isBad = (finding) => finding.kind !== "fine";
 
 function trouble(picture) {
   const found = [];
   if (picture.trouble) found.push({ text: `The switch: ${picture.trouble}`, advice: "" });
+  for (const one of picture.switches.filter((one) => one.state === "away"))
+    if (one.switch) found.push({ text: `Switch ${one.switch} (${one.p4runtime}) is away${one.trouble ? `: ${one.trouble}` : ""}.`, advice: "" });
+  for (const text of picture.faults ?? []) found.push({ text: `Links: ${text}.`, advice: "" });
   for (const one of picture.refused ?? []) {
     const who = one.rank >= 0 ? `Rank ${one.rank} of job “${one.job}” was not let in` : `Job “${one.job}” was not made`;
     const slots = picture.jobs.some((job) => job.job === one.job) ? "" : ` It has no slots; ${picture.slots_text}.`;
@@ -71,42 +34,6 @@ function finding(one) {
   const item = make("li", { class: one.fine || one.kind === "fine" ? "" : "bad" }, one.text);
   if (one.advice) item.append(make("span", { class: "advice" }, one.advice));
   return item;
-}
-
-function topology(picture) {
-  const ranks = picture.jobs.flatMap((job) => job.ranks.map((row) => ({
-    ...row, bad: job.findings.some((one) => isBad(one) && one.ranks.includes(row.rank)),
-  })));
-  const across = Math.max(1, Math.min(ranks.length, Math.max(2, Math.floor(byId("topology").clientWidth / 150))));
-  const lines = Math.ceil(ranks.length / across), width = across * 150, height = 90 + lines * 80;
-  const words = `Switch ${picture.controller?.switch ?? ""} with ${ranks.length} ranks`;
-  const target = byId("topology"), most = Math.max(1, ...ranks.map((row) => row.bytes_per_s));
-  const key = JSON.stringify([across, words, ...ranks.map((row) => [row.job, row.rank, row.host])]);
-  if (target.dataset.shown !== key) { // else only rates and states differ
-    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": words });
-    const middle = width / 2;
-    target.parts = ranks.map((row, place) => {
-      const x = (place % across) * 150 + 75, y = 100 + Math.floor(place / across) * 80;
-      const wire = draw("line", { x1: middle, y1: 40, x2: x, y2: y });
-      const text = draw("text", { x, y: y + 20, "text-anchor": "middle" }, `${row.job}/${row.rank}`.slice(0, 20));
-      const host = draw("text", { x, y: y + 36, "text-anchor": "middle", class: "soft" }, (row.host || "host not known").slice(0, 22));
-      const rate = draw("text", { x, y: y + 50, "text-anchor": "middle", class: "soft" });
-      return { wire, rate, box: [draw("rect", { x: x - 70, y, width: 140, height: 58, rx: 6 }), text, host, rate] };
-    });
-    svg.append(...target.parts.map((part) => part.wire), ...target.parts.flatMap((part) => part.box));
-    svg.append(draw("rect", { x: middle - 60, y: 8, width: 120, height: 40, rx: 6 }),
-      draw("text", { x: middle, y: 33, "text-anchor": "middle" }, "switch"));
-    target.replaceChildren(svg);
-    target.dataset.shown = key;
-  }
-  ranks.forEach((row, place) => {
-    const { wire, rate } = target.parts[place], load = row.bytes_per_s / most;
-    const look = `stroke-width: ${(1.5 + 8 * load).toFixed(1)}px; opacity: ${(0.35 + 0.65 * load).toFixed(2)}`;
-    const kind = row.bad ? "wire bad" : "wire", words = `port ${row.port}, ${number(row.bytes_per_s / 1e6)} MB/s`;
-    if (wire.dataset.look !== look) { wire.dataset.look = look; [wire.style.strokeWidth, wire.style.opacity] = look.match(/[\d.]+(px)?/g); }
-    if (wire.getAttribute("class") !== kind) wire.setAttribute("class", kind);
-    if (rate.textContent !== words) rate.textContent = words;
-  });
 }
 
 function newJob(name) {
@@ -143,12 +70,13 @@ function showJob(card, job) {
   rows(parts.ranks.tBodies[0], job.ranks, (row) => ({ bad: named.has(row.rank), values: [[row.rank], [row.host || "not known yet"],
     [row.does, "text"], [number(row.collective), "n"], [number(row.collectives_per_s), "n"], [number(row.bytes_per_s / 1e6), "n"],
     [number(row.repeats_per_s), "n"], [number(row.lost), "n"],
-    [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [row.port, "n"], [row.link]] }));
+    [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [where(row), "n"], [row.link]] }));
   grid(parts, job);
   parts.waiting.hidden = !job.waiting.length;
   rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slots], [one.number, "n"],
     [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
 }
+const where = (row) => (row.switch ? `${row.switch} ${portsText(row)}` : portsText(row));
 function grid(parts, job) {
   const counts = Object.fromEntries(Object.keys(STATES).map((letter) => [letter, 0]));
   for (const letter of job.slots) counts[letter] += 1;

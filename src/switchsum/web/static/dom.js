@@ -1,0 +1,48 @@
+// What all parts of the page make elements and texts with.  All texts are set as text, never as markup.
+const SVG = "http://www.w3.org/2000/svg";
+export const byId = (id) => document.getElementById(id);
+
+export function make(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children.map((child) => (child instanceof Node ? child : String(child))));
+  return made;
+}
+export function draw(tag, attributes = {}, text = null) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== null) made.textContent = text;
+  return made;
+}
+const english = new Intl.NumberFormat("en", { maximumFractionDigits: 1 }); // making one takes longer than many numbers
+export const number = (value) => english.format(Number(value));
+export const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
+export const isBad = (finding) => finding.kind !== "fine";
+
+export function setText(element, text) {
+  if (element.textContent !== text) element.textContent = text;
+}
+export function rows(body, records, cells) { // keeps what is there: a screen reader does not lose its place each second
+  while (body.rows.length > records.length) body.deleteRow(-1);
+  records.forEach((record, place) => {
+    const row = body.rows[place] ?? body.insertRow();
+    const { bad, values } = cells(record);
+    row.className = bad ? "bad" : "";
+    values.forEach(([text, kind], column) => {
+      let cell = row.cells[column];
+      if (!cell) { cell = column ? document.createElement("td") : make("th", { scope: "row" }); row.append(cell); }
+      cell.className = kind ?? "";
+      setText(cell, String(text));
+    });
+  });
+}
+export function table(caption, columns) {
+  const head = make("tr", {}, ...columns.map(([name, kind]) => make("th", { scope: "col", class: kind ?? "" }, name)));
+  return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody"));
+}
+export function list(target, items, fill) { // changes only what differs, for the sake of aria-live
+  const texts = items.map((item) => JSON.stringify(item));
+  if (target.dataset.shown === JSON.stringify(texts)) return;
+  target.dataset.shown = JSON.stringify(texts);
+  target.replaceChildren(...items.map(fill));
+}
