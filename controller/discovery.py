@@ -19,7 +19,7 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from . import fabric
 from .entries import Change, SwitchState, Write
 from .neighbours import FoundLink, Neighbours, is_bare, with_tree
-from .plan import lldp_entry
+from .plan import lldp_entry, station_ports
 from .switch import Build, Switch
 
 REPEAT_S: Final = 0.5
@@ -66,20 +66,23 @@ def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False
     heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
     faults: list[str] = []
     with ExitStack() as stack:
-        switches = {}
+        switches, hosts = {}, {}
         for name, one in given["switches"].items():
             on_lldp = partial(_note, heard, name)
             switch = Switch(program, one["p4runtime"], on_lldp=on_lldp, **options)
             try:
                 switch.connect(may_replace=may_load)
                 stack.callback(switch.close)
-                _open_way(switch)
+                state = _open_way(switch)
             except P4RuntimeError as error:
                 reason = error.message.rpartition(": ")[2] if error.code is Code.UNAVAILABLE else error.message
                 faults.append(f"{name} at {one['p4runtime']}: {reason}")
             else:
                 switches[name] = switch
-        links, wrong = _listen(switches, heard)
+                hosts[name] = station_ports(state) | set(one.get("stations", {}).values())
+        neighbours = Neighbours(list(switches), secrets.token_bytes(KEY_BYTES))
+        neighbours.hosts = hosts
+        links, wrong = _listen(neighbours, switches, heard)
     return Found(given=given, links=tuple(links), faults=(*faults, *wrong))
 
 
@@ -87,18 +90,18 @@ def _note(heard: queue.SimpleQueue[tuple[str, bytes]], name: str, payload: bytes
     heard.put((name, payload))
 
 
-def _open_way(switch: Switch) -> None:
-    """Give a switch the entry that brings LLDP frames to its controller, unless it has it."""
-    entry = lldp_entry()
-    if not SwitchState.of(switch.read_state().entries.values()).has(entry):
+def _open_way(switch: Switch) -> SwitchState:
+    """Give a switch the entry that brings LLDP frames to its controller, unless it has it; return what it had."""
+    entry, state = lldp_entry(), switch.read_state()
+    if not state.has(entry):
         switch.write([[Write(change=Change.INSERT, item=entry)]])
+    return state
 
 
 def _listen(
-    switches: Mapping[str, Switch], heard: queue.SimpleQueue[tuple[str, bytes]]
+    neighbours: Neighbours, switches: Mapping[str, Switch], heard: queue.SimpleQueue[tuple[str, bytes]]
 ) -> tuple[list[FoundLink], list[str]]:
     """Send from all ports until nothing new is heard for a while; return links and faults."""
-    neighbours = Neighbours(list(switches), secrets.token_bytes(KEY_BYTES))
     found, changed_s = neighbours.look(0.0), time.monotonic()
     while switches and (now := time.monotonic()) - changed_s < QUIET_S:
         if neighbours.is_due(now, REPEAT_S):

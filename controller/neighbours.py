@@ -2,13 +2,14 @@
 
 A switch says that it has heard the frame of a port, not by which of its own ports (`lldp`).  So a link between two
 switches is known when each has heard one port of the other, and these two ports are its ends.  What does not fit that
-is a fault, which is told in words and makes no link.  No clock here: callers pass the time.
+is a fault, which is told in words and makes no link.  A port where a host is known gets no frames and makes no link: a
+host at two switches could hand them on, and pass for a cable.  No clock here: callers pass the time.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ class Neighbours:
     def __init__(self, switches: Sequence[str], key: bytes) -> None:
         """`key` is known to nobody else: frames without it are not believed."""
         self._switches, self._key = list(switches), key
+        self.hosts: Mapping[str, Set[int]] = {}
+        """By switch, its ports where hosts are known."""
         self._heard: dict[End, dict[str, float]] = {}
         """By port that has sent, the switches that have heard it, and until when that counts."""
         self._sent_s: float | None = None
@@ -53,8 +56,9 @@ class Neighbours:
         return True
 
     def frames(self, switch: str) -> list[tuple[int, bytes]]:
-        """Return what is to leave each port of a switch."""
-        return [(port, lldp.build(End(switch=switch, port=port), TTL_S, self._key)) for port in PROBED_PORTS]
+        """Return what is to leave each port of a switch that may lead to another one."""
+        ports = [port for port in PROBED_PORTS if port not in self.hosts.get(switch, ())]
+        return [(port, lldp.build(End(switch=switch, port=port), TTL_S, self._key)) for port in ports]
 
     def hear(self, switch: str, payload: bytes, now: float) -> None:
         """Note a packet-in of a switch; what is no frame of this controller is ignored."""
@@ -71,7 +75,9 @@ class Neighbours:
         faults = []
         ways: dict[tuple[str, str], list[End]] = {}
         for end, switches in hearers.items():
-            if end.switch in switches:
+            if switches and end.port in self.hosts.get(end.switch, ()):
+                faults.append(f"{' and '.join(switches)} hears {end}, where a host is: it hands frames on")
+            elif end.switch in switches:
                 faults.append(f"{end} leads back to {end.switch} itself")
             elif len(switches) > 1:
                 faults.append(f"{' and '.join(switches)} both hear {end}: a cable has two ends")
@@ -84,7 +90,10 @@ class Neighbours:
                 if near < far:
                     links.append(FoundLink(ends=(there[0], back[0])))
             elif not back:
-                faults.append(f"{far} hears {_ports(there)}, and {near} hears no port of {far}: a link works one way")
+                faults.append(
+                    f"{far} hears {_ports(there)}, and {near} hears no port of {far}: a link works one way, or a host "
+                    "hands frames on"
+                )
             elif near < far:
                 faults.append(
                     f"{_ports(there)} lead to {far}, {_ports(back)} to {near}: a port has one peer, and which is whose "

@@ -213,6 +213,15 @@ def lldp_entry() -> Entry:
     return Entry(table=STATIONS, match={"mac": LLDP_MAC}, action=f"{FORWARDING}.forward", params={"port": CPU_PORT})
 
 
+def station_ports(state: SwitchState) -> set[int]:
+    """Return the ports of a switch to which its entries send the frames of stations: hosts are there."""
+    return {
+        entry.params["port"]
+        for entry in state.table(STATIONS)
+        if entry.action == f"{FORWARDING}.forward" and entry.match["mac"] != LLDP_MAC
+    }
+
+
 def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -> Iterator[Entry]:
     # An entry without loss is written only if a user has asked for 0 at this port; the tables' default is no loss.
     share = min(round(probability * LOSS_UNITS), LOSS_UNITS - 1)

@@ -38,7 +38,7 @@ from .job import Job
 from .jobs import Former, Jobs
 from .links import number_links
 from .neighbours import Neighbours
-from .plan import Identity, Settings, branches_of, merged, most_in_flight, plan_all, rebuild
+from .plan import Identity, Settings, branches_of, merged, most_in_flight, plan_all, rebuild, station_ports
 from .refusals import Refusals
 from .switch import Switch
 
@@ -252,11 +252,13 @@ class Upkeep:
         now = self._clock()
         if not self._fabric.is_discovered or not self._neighbours.is_due(now):
             return
+        up = {name: one for name, one in self._fleet.connections.items() if one.is_up}
+        hosts = {name: station_ports(one.current) for name, one in up.items()}
+        self._neighbours.hosts = {**self._neighbours.hosts, **hosts}
         for line in self._neighbours.news(now):
             log.warning("%s", line)
-        for name, connection in self._fleet.connections.items():
-            if connection.is_up:
-                connection.need().send_frames(self._neighbours.frames(name))
+        for name, connection in up.items():
+            connection.need().send_frames(self._neighbours.frames(name))
 
     # --- the switch, with the lock held -------------------------------------------------------------------------
 

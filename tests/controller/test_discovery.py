@@ -14,8 +14,19 @@ from typer.testing import CliRunner
 
 from switchsum.cli import app
 from switchsum.controller import discovery, lldp
+from switchsum.controller.entries import Change, Write
 from switchsum.controller.lldp import LOST_BYTES, End
-from switchsum.controller.neighbours import PERIOD_S, TTL_S, FoundLink, Neighbours, is_bare, to_yaml, with_tree
+from switchsum.controller.neighbours import (
+    PERIOD_S,
+    PROBED_PORTS,
+    TTL_S,
+    FoundLink,
+    Neighbours,
+    is_bare,
+    to_yaml,
+    with_tree,
+)
+from switchsum.controller.plan import lldp_entry
 from switchsum.controller.switch import Switch
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
@@ -27,6 +38,8 @@ from .rig import LANES, EmbeddedSwitch, RunningController, Worker, admit, eventu
 KEY = b"k" * 32
 NAMES = ("left", "middle", "right")
 CABLES = {("left", 4): ("middle", 1), ("middle", 2): ("right", 3)}
+HOST_PORTS = {"left": 3, "right": 4}
+"""Where a host is, which may hand frames on."""
 
 
 class Net:
@@ -106,6 +119,9 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
             (*("middle", 2, "right", 3), True),
         ]
         assert found.faults == []
+        neighbours = running.controller._neighbours
+        eventually(lambda: neighbours.hosts == {"left": {1}, "middle": set(), "right": {2}})
+        assert 1 not in dict(neighbours.frames("left"))
         at = ["--controller", f"unix:{tmp_path}/controller", "--json"]
         [tree] = json.loads(CliRunner().invoke(app, ["tree", "list", *at]).stdout)
         assert (tree["job"], tree["root"], tree["switches"], tree["ranks"]) == ("a", "middle", 3, 2)
@@ -131,6 +147,39 @@ def results(net: Net) -> dict[tuple[str, int], int]:
         for name, port, packet in packets
         if packet is not None and packet.header.kind == Kind.RESULT
     }
+
+
+@pytest.fixture
+def host(net: Net) -> Iterator[None]:
+    """A host at two switches that hands frames on both ways."""
+    left, right = HOST_PORTS.items()
+    net.cables |= {left: right, right: left}
+    yield
+    del net.cables[left], net.cables[right]
+
+
+@pytest.mark.usefixtures("host")
+def test_a_host_that_hands_frames_on_is_no_link_where_its_ports_are_known(net: Net) -> None:
+    assert len(discovery.discover(net.fleet, program()).links) == len(ROW) + 1  # it looks as a cable does
+    given = net.fleet
+    for name, port in HOST_PORTS.items():
+        given["switches"][name]["stations"] = {"02:00:00:00:00:01": port}  # type: ignore[assignment]
+    found = discovery.discover(given, program())
+    assert (found.links, found.faults) == (tuple(ROW), ())
+
+
+@pytest.mark.usefixtures("host")
+def test_hosts_that_have_entries_on_a_switch_are_known_without_being_told(net: Net) -> None:
+    for name, port in HOST_PORTS.items():
+        switch = Switch(program(), net.switches[name].address)
+        switch.connect()
+        entry = replace(lldp_entry(), match={"mac": 0x02_00_00_00_00_01}, params={"port": port})
+        switch.write([[Write(change=Change.INSERT, item=entry)]])
+        switch.close()
+    found = discovery.discover(net.fleet, program())
+    assert (found.links, found.faults) == (tuple(ROW), ())
+    for one in net.switches.values():
+        one.restart()
 
 
 def test_a_switch_that_runs_another_program_keeps_it_and_is_named(net: Net) -> None:
@@ -186,7 +235,7 @@ def test_a_link_goes_when_it_is_not_heard_any_more_and_comes_back() -> None:
     found.hear("b", lldp.build(End(switch="a", port=1), TTL_S, KEY)[LOST_BYTES:], 10.0)
     assert found.news(1.0 + TTL_S) == [
         "the link from port 1 of a to port 2 of b is gone",
-        "b hears port 1 of a, and a hears no port of b: a link works one way",
+        "b hears port 1 of a, and a hears no port of b: a link works one way, or a host hands frames on",
     ]
     assert found.news(2.0 + TTL_S) == []
 
@@ -208,6 +257,20 @@ def test_what_is_no_cable_with_two_ends_makes_no_link_and_is_told(
     found, faults = heard(cables).look(1.0)
     assert len(found) == links
     assert any(fault in line for line in faults), faults
+
+
+def test_a_port_where_a_host_is_seen_later_is_no_link_any_more() -> None:
+    found = heard(BOTH)
+    assert [port for port, _ in found.frames("a")] == list(PROBED_PORTS)
+    assert found.news(1.0) == []
+    found.hosts = {"a": {1}}
+    assert [port for port, _ in found.frames("a")] == [port for port in PROBED_PORTS if port != 1]
+    assert found.news(1.0) == [
+        "the link from port 1 of a to port 2 of b is gone",
+        "b hears port 1 of a, where a host is: it hands frames on",
+        "a hears port 2 of b, and b hears no port of a: a link works one way, or a host hands frames on",
+    ]
+    assert found.look(1.0 + TTL_S) == ([], [])
 
 
 def test_frames_that_this_controller_has_not_built_are_not_believed() -> None:
@@ -245,7 +308,9 @@ def test_a_bare_file_gets_the_lowest_tree_and_is_written_as_a_topology() -> None
     assert len(network.cables) == 6
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000, "[]", '{"switches": {"a": {}}}', '{"switches": {"a": {"p4runtime": 5}}}'])
+@pytest.mark.parametrize(
+    "text", ["{", "[" * 100_000, "[]", '{"switches": {"a": {}}}', '{"switches": {"a": {"p4runtime": 5}}}']
+)
 def test_a_file_that_names_no_addresses_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "fleet.json"
     path.write_text(text)
