@@ -16,7 +16,11 @@ class MadeUp:
 
     def __init__(self, *, away: bool = False) -> None:
         self.away = away
+        self.broken = False
+        self.jobs: list[rpc.JobInfo] | None = None
+        self.listed = 0
         self.asked = 0
+        """How often the switch was read."""
         states = [rpc.MemberInfo(rank=rank, state="admitted", ingress_port=rank) for rank in range(3)]
         self.job = rpc.JobInfo(
             job=HOSTILE, number=1, epoch=1, state="running", workers=3, first_slot=4, slot_count=4, members=states
@@ -24,7 +28,6 @@ class MadeUp:
         self.counted: dict[str, Any] = {"contributions": 900, "contribution_bytes": 9000, "results": 300}
 
     def info(self) -> rpc.ControllerInfo:
-        self.asked += 1
         refused = [rpc.RefusalInfo(job="other", rank=0, reason="there is no job 'other'", age_s=3.0, times=2)]
         return rpc.ControllerInfo(
             package_version="1", wire_version=3, program_digest="d", lanes_per_frame=256, switch="unix:s", free_slots=9,
@@ -32,7 +35,8 @@ class MadeUp:
         )  # fmt: skip
 
     def list_jobs(self) -> rpc.JobList:
-        return rpc.JobList(jobs=[self.job])
+        self.listed += 1
+        return rpc.JobList(jobs=[self.job] if self.jobs is None else self.jobs)
 
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         return self.job
@@ -49,6 +53,7 @@ class MadeUp:
         return reports.WorkerList(workers=[waits[0], idle, waits[1]])
 
     def statistics(self) -> rpc.Statistics:
+        self.asked += 1
         if self.away:
             raise SwitchLost("the switch is away")
         return rpc.Statistics(
@@ -72,6 +77,8 @@ class MadeUp:
         )
 
     def ports(self) -> rpc.PortList:
+        if self.broken:
+            raise ZeroDivisionError
         return rpc.PortList(ports=[rpc.PortInfo(port=1, members=["a/1"], ingress_loss=0.25)])
 
     def links(self) -> reports.LinkList:

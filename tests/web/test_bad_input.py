@@ -27,8 +27,13 @@ from .made_up import HOSTILE, MadeUp
 
 
 @pytest.fixture
-def server() -> Iterator[WebServer]:
-    made = WebServer(MadeUp(), "127.0.0.1:0", print)
+def source() -> MadeUp:
+    return MadeUp()
+
+
+@pytest.fixture
+def server(source: MadeUp) -> Iterator[WebServer]:
+    made = WebServer(source, "127.0.0.1:0", print)
     yield made
     made.stop()
 
@@ -53,11 +58,18 @@ class Page:
 
     def picture(self) -> dict[str, Any]:
         """Return the next picture."""
-        while b"\n\n" not in self._data.partition(b"data: ")[2]:
+        return self._event(b"\r\ndata: ")  # a chunk of HTTP begins with it
+
+    def history(self) -> dict[str, Any]:
+        """Return the minutes before the page was opened; only before the first picture."""
+        return self._event(b"\r\nevent: history\ndata: ")
+
+    def _event(self, begin: bytes) -> dict[str, Any]:
+        while b"\n\n" not in self._data.partition(begin)[2]:
             received = self.link.recv(65536)
             assert received
             self._data += received
-        line, _, self._data = self._data.partition(b"data: ")[2].partition(b"\n\n")
+        line, _, self._data = self._data.partition(begin)[2].partition(b"\n\n")
         found: dict[str, Any] = json.loads(line)
         return found
 
@@ -137,6 +149,68 @@ def test_a_controller_that_is_restarted_is_another_one_to_an_open_page(server: W
         second.link.close()
     finally:
         again.stop()
+
+
+def test_a_page_that_is_loaded_again_has_the_minutes_before_it_was_opened() -> None:
+    source = MadeUp()
+    server = WebServer(source, "127.0.0.1:0", print)
+
+    def history() -> dict[str, Any]:
+        page = Page(server)
+        try:
+            return page.history()
+        finally:
+            page.link.close()
+
+    try:
+        assert eventually(lambda: len(history().get(HOSTILE, [])) >= 2)
+        [*_, before, last] = history()[HOSTILE]
+        assert before[0] > last[0] >= 0
+        assert last[1:] == [0.0, 0.0, 0.0]
+        page = Page(server)
+        assert page.picture()["jobs"][0]["rates"] == [0.0, 0.0, 0.0]
+        page.link.close()
+        source.jobs = []
+        assert eventually(lambda: not history())
+    finally:
+        server.stop()
+
+
+def test_without_a_page_the_history_is_kept_and_the_switch_is_not_read(server: WebServer, source: MadeUp) -> None:
+    assert eventually(lambda: source.listed >= 3)
+    assert source.asked == 0
+
+
+def test_a_server_that_is_stopped_under_an_open_page_ends_it_well(
+    server: WebServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = Page(server)
+    page.picture()
+    server.stop()
+    assert eventually(page.has_ended)
+    page.link.close()
+    assert not caplog.records
+
+
+def test_rates_are_kept_for_five_minutes() -> None:
+    painter, source = Painter(), MadeUp()
+    seen = look_at(source, switch=False, slots=False)
+    for now in range(400):
+        painter.note(seen, float(now))
+    ages = [point[0] for point in painter.history(399.0)[HOSTILE]]
+    assert (ages[0], ages[-1], len(ages)) == (300.0, 0.0, 301)
+    assert len(painter.history(500.0)[HOSTILE]) == 200
+
+
+def test_a_mistake_of_ours_is_on_the_page_and_is_over_when_it_is(server: WebServer, source: MadeUp) -> None:
+    page = Page(server)
+    assert page.picture()["trouble"] == ""
+    source.broken = True
+    assert eventually(lambda: "ZeroDivisionError" in page.picture()["trouble"])
+    source.broken = False
+    assert eventually(lambda: page.picture()["trouble"] == "")
+    assert page.picture()["jobs"]
+    page.link.close()
 
 
 def test_nothing_can_be_changed_so_that_no_token_is_asked_for(server: WebServer) -> None:

@@ -147,6 +147,11 @@ def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) ->
         assert "Switch two (unix:two) is away: no answer." in alerts
         assert "Links: the link from right to two is gone, which the tree needs." in alerts
         assert "wait for rank 3" in alerts
+        points = "return document.querySelector('.curve')?.getAttribute('points')?.split(' ').length ?? 0"
+        assert eventually(lambda: browser.execute_script(points) >= 4, 30)
+        browser.refresh()
+        assert eventually(lambda: browser.execute_script(points), 30)
+        assert browser.execute_script(points) >= 4  # the server has them
         assert browser.get_log("browser") == []
     finally:
         server.stop()

@@ -176,9 +176,9 @@ def test_streams_go_to_as_many_pages_as_stated_and_looks_end_with_the_last(serve
     again = stream(server)
     assert eventually(lambda: source.asked > asked)
     data = b""
-    while b"\n\n" not in data.partition(b"data: ")[2]:
+    while b"\n\n" not in data.partition(b"\r\ndata: ")[2]:
         data += again.recv(65536)
-    assert json.loads(data.partition(b"data: ")[2].splitlines()[0].removesuffix(b"\r"))["jobs"][0]["job"] == HOSTILE
+    assert json.loads(data.partition(b"\r\ndata: ")[2].splitlines()[0].removesuffix(b"\r"))["jobs"][0]["job"] == HOSTILE
     again.close()
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.errors import LocalError, SwitchsumError
 from switchsum.web.looks import Looks
 from switchsum.web.metrics import exposition
 
@@ -140,12 +140,18 @@ class Stream:
     async def _send(self, send: Send) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b"retry: 1000\n\n", "more_body": True})
-        number = self._looks.painted  # not the picture of a page that was open an hour ago
-        while True:
-            number, picture = await self._looks.next_picture(number)
-            event = {"type": "http.response.body", "body": b"data: " + picture + b"\n\n", "more_body": True}
-            await asyncio.wait_for(send(event), SEND_S)
+        await send(_event(b"retry: 1000"))
+        with contextlib.suppress(LocalError):  # the server ends
+            await send(_event(b"event: history\ndata: " + await self._looks.history()))
+            number = self._looks.painted  # not the picture of a page that was open an hour ago
+            while True:
+                number, picture = await self._looks.next_picture(number)
+                await asyncio.wait_for(send(_event(b"data: " + picture)), SEND_S)
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _event(text: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": text + b"\n\n", "more_body": True}
 
 
 async def _gone(receive: Receive) -> None:

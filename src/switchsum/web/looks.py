@@ -1,12 +1,17 @@
-"""Looks at a controller for all pages and scrapers together: one thread, one look at a time, one a second at most."""
+"""Looks at a controller for all pages and scrapers together: one thread, one look at a time, one a second at most.
+
+While no page is open it reads what workers report, for the history, and nothing from the switch.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from switchsum.protocol.errors import LocalError, SwitchsumError
@@ -17,6 +22,7 @@ Result = TypeVar("Result")
 
 EVERY_S: Final = 1.0
 """Workers report once a second."""
+_log = logging.getLogger(__name__)
 
 
 class Looks:
@@ -30,8 +36,13 @@ class Looks:
         self._changed = asyncio.Condition()
         self._scraped: tuple[float, Overview] | None = None
         self._painter = Painter()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
+        self._opened = asyncio.Event()
+        """Set when a page has been opened, which is not to wait for the next second."""
+        self._is_painting = False
         self._is_closed = False
+        self._failure = ""
         self.watching = 0
         """Pages that are open now."""
         self.painted = 0
@@ -42,7 +53,7 @@ class Looks:
     @property
     def is_resting(self) -> bool:
         """Whether no page is open, and no look under way for one."""
-        return self._task is None or self._task.done()
+        return not self.watching and not self._is_painting
 
     async def scrape(self) -> Overview:
         """Return an overview without slots that is a second old at most; raises SwitchsumError."""
@@ -53,25 +64,50 @@ class Looks:
             return self._scraped[1]
 
     async def next_picture(self, after: int) -> tuple[int, bytes]:
-        """Wait until there is a picture beyond number `after`; return its number and itself."""
-        if self.is_resting:
-            self._task = asyncio.create_task(self._look())
+        """Wait until there is a picture beyond number `after`; return its number and itself.
+
+        Raises LocalError once the server ends.
+        """
+        self.begin()
+        self._opened.set()
         async with self._changed:
-            await self._changed.wait_for(lambda: self.painted > after)
+            await self._changed.wait_for(lambda: self.painted > after or self._is_closed)
+            if self._is_closed:
+                raise LocalError("the controller is being stopped")
             return self.painted, self.picture
 
+    async def history(self) -> bytes:
+        """Return the last minutes of each job, as JSON; raises LocalError once the server ends."""
+        return _json(await self._on_thread(lambda: self._painter.history(self._clock())))
+
+    def begin(self) -> None:
+        """Look from now on; the running loop is the one that serves."""
+        if self._task is None or self._task.done():
+            self._loop = asyncio.get_running_loop()
+            self._task = self._loop.create_task(self._look())
+
     async def _look(self) -> None:
-        """Make pictures while pages are open."""
-        while self.watching:
-            began = self._clock()
+        """Make pictures while pages are open, and keep the history."""
+        while True:
+            began, self._is_painting = self._clock(), bool(self.watching)
             try:
-                data = await self._on_thread(self._paint)
+                data = await self._on_thread(self._paint if self._is_painting else self._note)
             except LocalError:  # the server ends, and the streams with it
                 return
-            async with self._changed:
-                self.picture, self.painted = json.dumps(data, separators=(",", ":")).encode(), self.painted + 1
-                self._changed.notify_all()
-            await asyncio.sleep(max(0.05, EVERY_S - (self._clock() - began)))
+            finally:
+                self._is_painting = False
+            if data is not None:
+                async with self._changed:
+                    self.picture, self.painted = _json(data), self.painted + 1
+                    self._changed.notify_all()
+            rest_s = max(0.05, EVERY_S - (self._clock() - began))
+            if data is not None:
+                await asyncio.sleep(rest_s)
+                continue
+            self._opened.clear()
+            if not self.watching:  # else a page has been opened meanwhile
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._opened.wait(), rest_s)
 
     async def _on_thread(self, look: Callable[[], Result]) -> Result:
         """Return what `look` returns; raises LocalError once the server ends."""
@@ -88,8 +124,35 @@ class Looks:
             return self._painter.paint(look_at(self._source, switch=True, slots=True), self._clock())
         except SwitchsumError as error:
             return self._painter.trouble(str(error))
+        except Exception as error:  # a mistake of ours: pages say so, and go on when it is over
+            self._tell(error)
+            return self._painter.trouble(f"the controller cannot say how things are: {error!r}; its log has more")
+
+    def _note(self) -> None:
+        try:
+            self._painter.note(look_at(self._source, switch=False, slots=False), self._clock())
+        except SwitchsumError:
+            pass
+        except Exception as error:
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        """Log a mistake, once for each text."""
+        if repr(error) != self._failure:
+            self._failure = repr(error)
+            _log.error("a look at the controller has failed", exc_info=error)
 
     def close(self) -> None:
-        """Begin no further look."""
+        """Begin no further look, and end waiting for one; any thread may call it."""
         self._is_closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)
+        if self._loop is not None and self._loop.is_running():
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop)
+
+    async def _end(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+def _json(data: object) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections import deque
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -15,6 +16,10 @@ from switchsum.web.topology import link_rows, rank_links, switch_rows
 
 STALE_S: Final = 2.0
 """A round that lacks contributions and has not changed for so long waits for those who are missing."""
+HISTORY_S: Final = 300.0
+"""What a page shows of the past."""
+POINT_S: Final = 0.9
+"""Least time between two points: pictures are a second apart, or a little less."""
 MOST_WAITING: Final = 32
 """Lines of slots of a job that are listed with who is missing; the heat map shows all."""
 
@@ -27,6 +32,7 @@ class Painter:
         self._ranks: Seen = {}
         self._counted: dict[tuple[str, str], tuple[float, int]] = {}
         self._cells: dict[tuple[str, int], tuple[int, int, float]] = {}
+        self._history: dict[str, deque[tuple[float, list[float]]]] = {}
 
     def trouble(self, text: str) -> dict[str, Any]:
         """Return a picture of a controller that cannot say how things are."""
@@ -35,11 +41,8 @@ class Painter:
 
     def paint(self, seen: Overview, now: float) -> dict[str, Any]:
         """Return a picture; `now` is in seconds of a clock that never goes back."""
+        self._forget(seen)
         jobs = [one.job for one in seen.jobs]
-        names = {job.job for job in jobs}
-        for kept in (self._ranks, self._cells):  # what is known of jobs that are no more
-            for key in [key for key in kept if key[0] not in names]:
-                del kept[key]
         rates = {one.switch: self._rate("switch", one.switch, one.contributions, now) for one in seen.counted.switches}
         return {
             "started": self._started,
@@ -60,6 +63,38 @@ class Painter:
             "ports": [asdict(one) for one in seen.ports.ports],
         }
 
+    def note(self, seen: Overview, now: float) -> None:
+        """Keep an overview for the history alone."""
+        self._forget(seen)
+        for facts in seen.jobs:
+            self._point(facts.job.job, rank_rows(facts.job, facts.workers, now, self._ranks), now)
+
+    def history(self, now: float) -> dict[str, list[list[float]]]:
+        """Return, for each job, how many seconds ago it had which rates: collectives, bytes sent, repeats a second."""
+        return {
+            job: [[round(now - at, 1), *rates] for at, rates in points if now - at <= HISTORY_S]
+            for job, points in self._history.items()
+        }
+
+    def _point(self, job: str, rows: list[dict[str, Any]], now: float) -> list[float]:
+        """Return the rates of a job, and keep them."""
+        keys = ("bytes_per_s", "repeats_per_s")
+        rates = [max((row["collectives_per_s"] for row in rows), default=0.0)]
+        rates += [round(sum(row[key] for row in rows), 1) for key in keys]
+        points = self._history.setdefault(job, deque(maxlen=int(HISTORY_S / POINT_S)))
+        if not points or now - points[-1][0] >= POINT_S:  # pages that are opened make further pictures
+            points.append((now, rates))
+        return rates
+
+    def _forget(self, seen: Overview) -> None:
+        """Forget what is known of jobs that are no more."""
+        names = {one.job.job for one in seen.jobs}
+        for kept in (self._ranks, self._cells):
+            for key in [key for key in kept if key[0] not in names]:
+                del kept[key]
+        for job in self._history.keys() - names:
+            del self._history[job]
+
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
         rows = rank_rows(facts.job, facts.workers, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
@@ -79,6 +114,7 @@ class Painter:
             "headline": headline(facts),
             "findings": [asdict(one) for one in explain(facts)],
             "ranks": rows,
+            "rates": self._point(facts.job.job, rows, now),
             "collectives": min((one.finished for one in facts.workers if one.age_s >= 0), default=0),
             **self._slots(facts, now),
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -71,10 +72,14 @@ class WebServer:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, args=([bound],), name="web", daemon=True)
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(bound)), name="web", daemon=True)
         threads.start(self._thread, exhausted)
         if not (host in ("localhost", "[::1]") or host.startswith("127.")):
             _log.warning("%s: everybody who can reach this address may see jobs, hosts and addresses", self.url)
+
+    async def _serve(self, bound: socket.socket) -> None:
+        self._looks.begin()
+        await self._server.serve(sockets=[bound])
 
     @property
     def watching(self) -> int:
@@ -88,6 +93,6 @@ class WebServer:
 
     def stop(self) -> None:
         """Stop serving, and end streams that are open."""
-        self._server.should_exit = True
         self._looks.close()
+        self._server.should_exit = True
         self._thread.join(STOP_S)

@@ -4,7 +4,7 @@ import { portsText, topology } from "./topology.js";
 
 const MINUTES = 5, MOST = MINUTES * 60;
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
-const history = new Map(); // job -> [[seconds, collectives a second, MB/s, repeats a second], ...]
+const history = new Map(); // job -> [[seconds, collectives, bytes, repeats a second], ...]
 const isDark = matchMedia("(prefers-color-scheme: dark)");
 let started = null, lostSince = null, last = null;
 
@@ -59,10 +59,10 @@ function showJob(card, job) {
   if (parts.title.textContent !== job.headline) parts.title.textContent = job.headline;
   list(parts.findings, job.findings, finding);
   const frames = sum(job.ranks, "frames_sent"), lost = sum(job.ranks, "lost");
-  const rate = Math.max(0, ...job.ranks.map((row) => row.collectives_per_s));
+  const [rate, bytes, repeats] = job.rates;
   const density = job.ranks.find((row) => row.density !== null && row.density !== undefined)?.density;
   list(parts.figures, [["collectives finished", number(job.collectives)], ["collectives a second", number(rate)],
-    ["sent, MB/s", number(sum(job.ranks, "bytes_per_s") / 1e6)], ["repeats a second", number(sum(job.ranks, "repeats_per_s"))],
+    ["sent, MB/s", number(bytes / 1e6)], ["repeats a second", number(repeats)],
     ["lost", frames ? `${number(lost)} of ${number(frames)}` : "–"],
     ["density of sparse sums", density === undefined ? "–" : `${number(100 * density)} %`]],
     ([term, value]) => make("div", {}, make("dt", {}, term), make("dd", {}, value)));
@@ -98,7 +98,7 @@ function grid(parts, job) {
   });
 }
 function curve(target, points, label) {
-  const width = 600, height = 90, end = Date.now() / 1000, top = Math.max(1, ...points.map((one) => one[2]), 0);
+  const width = 600, height = 90, end = Date.now() / 1000, top = Math.max(1e6, ...points.map((one) => one[2]), 0);
   const repeats = Math.max(1, ...points.map((one) => one[3]), 0);
   const place = (column, most) => points.map((one) =>
     `${(width * (1 - (end - one[0]) / (MINUTES * 60))).toFixed(1)},${(height - 5 - (height - 25) * (one[column] / most)).toFixed(1)}`).join(" ");
@@ -130,11 +130,11 @@ function show(picture) {
     if (!card) { card = newJob(job.job); cards.append(card); }
     showJob(card, job);
     const points = history.get(job.job) ?? [];
-    points.push([now, Math.max(0, ...job.ranks.map((row) => row.collectives_per_s)), sum(job.ranks, "bytes_per_s") / 1e6, sum(job.ranks, "repeats_per_s")]);
+    points.push([now, ...job.rates]);
     while (points.length > MOST || (points.length && points[0][0] < now - MINUTES * 60)) points.shift();
     history.set(job.job, points);
     const [, , rate, repeats] = points.at(-1);
-    curve(card.parts.curve, points, `sent ${number(rate)} MB/s, in blue; repeats ${number(repeats)} a second, in red`);
+    curve(card.parts.curve, points, `sent ${number(rate / 1e6)} MB/s, in blue; repeats ${number(repeats)} a second, in red`);
   }
   const order = [...picture.counters].sort((one, other) => other.packets - one.packets);
   rows(byId("counters").tBodies[0], order, (one) => ({ bad: false, values: [[one.reason.replaceAll("_", " ")],
@@ -155,6 +155,13 @@ function open() {
     [started, lostSince] = [picture.started, null];
     show(picture);
   };
+  events.addEventListener("history", (message) => { // the server's minutes; of before it was started what is known here
+    const now = Date.now() / 1000;
+    for (const [job, points] of Object.entries(JSON.parse(message.data))) {
+      const first = now - (points[0]?.[0] ?? 0), before = (history.get(job) ?? []).filter(([at]) => at < first);
+      history.set(job, [...before, ...points.map(([age, ...rates]) => [now - age, ...rates])]);
+    }
+  });
   events.onerror = () => {
     lostSince ??= clock();
     say(`No controller since ${lostSince}, trying again; what is shown is of before.`, true);
