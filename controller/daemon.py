@@ -39,6 +39,7 @@ class Controller(MemberCalls):
                 self._jobs.remove(job.name)
                 self._bring_up_to_date()
                 raise
+            self._refusals.forget(job.name, -1)
             return self._describe(job)
 
     def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:

@@ -60,6 +60,7 @@ class MemberCalls(Upkeep):
                 window_bytes=request.window_bytes,
                 rates=request.rates,
             )
+            self._refusals.forget(job.name, member.rank)
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
             growth_bytes = self._config.limits(self._fleet.limits).growth_bytes
             return member_rpc.JoinReply(

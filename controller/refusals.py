@@ -31,6 +31,12 @@ class Refusals:
             while len(self._latest) > MOST_JOBS:
                 self._latest.popitem(last=False)
 
+    def forget(self, job: str, rank: int) -> None:
+        """Drop a refusal that has been made good: that rank has joined, or the job was made (-1)."""
+        with self._lock:
+            if self._latest.get(job := printable(job, MOST_TEXT), (None,))[0] == rank:
+                del self._latest[job]
+
     def latest(self, now: float) -> list[rpc.RefusalInfo]:
         """Describe them, the latest first."""
         with self._lock:

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from switchsum.protocol import rpc
+from switchsum.protocol import member_rpc, rpc
+from switchsum.protocol.errors import NoCapacity, UnknownJob
 
 from ..timing import eventually
 from .daemons import run_here
@@ -25,6 +26,12 @@ def explain(parts: Parts) -> dict[str, dict[str, Any]]:
     done = run_here("explain", JOB, "--json", "--controller", f"unix:{parts.scratch}/controller")
     assert done.returncode == 0, done.stderr
     return {one["kind"]: one for one in json.loads(done.stdout)["findings"]}
+
+
+def top_in_words(parts: Parts, *arguments: str) -> str:
+    """Return what `switchsum top --once` prints, without line breaks."""
+    done = run_here("top", *arguments, "--once", "--controller", f"unix:{parts.scratch}/controller")
+    return " ".join((done.stdout + done.stderr).split())
 
 
 def top(parts: Parts) -> list[dict[str, Any]]:
@@ -74,6 +81,7 @@ def test_a_straggler_is_named_with_host_link_slots_and_operation(tmp_path: Path,
         done = run_here(*command, "--controller", f"unix:{parts.scratch}/controller")
         assert done.returncode == 0, done.stderr
         assert "1" in done.stdout
+    assert f"Job {JOB}: ranks 0, 2 wait for rank 1 (host" in top_in_words(parts)
     waiting = {row["rank"]: row for row in top(parts) if row["waiting_s"] >= 1}
     assert waiting.keys() == {0, 2}
     assert "float32" in waiting[0]["operation"]
@@ -88,7 +96,8 @@ def test_a_link_that_loses_is_named(tmp_path: Path, stack: ExitStack) -> None:
     members = {one.rank: one.ingress_port for one in parts.show().members}
     assert "link" not in explain(parts)
     assert eventually(lambda: all(row["collectives_per_s"] > 0 < row["bytes_per_s"] for row in top(parts)), 60)
-    table = run_here("top", "--once", "--controller", f"unix:{parts.scratch}/controller").stdout
+    table = top_in_words(parts, JOB)
+    assert "Job" not in table
     assert "collectives" in table
     assert "MB/s" in table
     port = str(members[2])
@@ -104,6 +113,16 @@ def test_a_link_that_loses_is_named(tmp_path: Path, stack: ExitStack) -> None:
     assert "on the way to the switch" in found["text"]
     assert f"drop simulator of port {port}" in found["text"]
     assert "switchsum drop-probability 0" in found["advice"]
+    shown = ""
+
+    def is_shown() -> bool:
+        nonlocal shown
+        shown = top_in_words(parts)
+        return f"Job {JOB}: The link of rank 2 (host" in shown
+
+    assert eventually(is_shown, 60), shown
+    lost = {row["rank"]: row["lost"] for row in top(parts)}
+    assert lost[2] > max(lost[0], lost[1])
 
 
 def test_ranks_that_have_not_come_and_a_job_without_slots(tmp_path: Path, stack: ExitStack) -> None:
@@ -117,4 +136,23 @@ def test_ranks_that_have_not_come_and_a_job_without_slots(tmp_path: Path, stack:
     free = parts.ask(lambda client: client.info()).free_slots
     done = run_here("explain", "other", "--controller", f"unix:{parts.scratch}/controller")
     assert done.returncode == 1
-    assert f"there is no job 'other': it has no slots; {free} are free, and job 'a' has 64" in done.stderr
+    has_no_slots = f"it has no slots; {free} are free, and job 'a' has 64"
+    assert f"there is no job 'other': {has_no_slots}" in done.stderr
+    assert f"there is no job 'other': {has_no_slots}" in top_in_words(parts, "other")
+    join = member_rpc.JoinRequest(job="other", rank=0, world_size=2)
+    with pytest.raises(UnknownJob):
+        parts.ask(lambda client: client.call("Join", join, member_rpc.JoinReply))
+    with pytest.raises(NoCapacity):
+        parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job="large", workers=2, slots=free + 1)))
+    shown = top_in_words(parts)
+    assert f"Job {JOB}: rank 0 waits for rank 1, which has not joined" in shown
+    assert "Rank 0 of job 'other' was not let in: there is no job 'other'" in shown
+    assert f"{has_no_slots[0].upper()}{has_no_slots[1:]}" in shown
+    assert "Job 'large' was not made: " in shown
+    # What has been made good is no news any more.
+    parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job="other", workers=2, slots=4)))
+    parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job="large", workers=2, slots=4)))
+    parts.ask(lambda client: client.call("Join", join, member_rpc.JoinReply))
+    shown = top_in_words(parts)
+    assert "Job other: rank 0 waits for rank 1, which has not joined" in shown
+    assert "was not" not in shown

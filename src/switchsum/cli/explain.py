@@ -37,12 +37,17 @@ def _only_job(client: ControllerClient) -> str:
     return names[0]
 
 
+def no_such_job(client: ControllerClient, job: str) -> UnknownJob:
+    """Return the error of a job that is not there, with who has the switch's slots."""
+    taken = view.slots_taken(client.list_jobs().jobs, client.info().free_slots)
+    return UnknownJob(f"there is no job {job!r}: it has no slots; {taken}")
+
+
 def _explain(client: ControllerClient, job: str, *, as_json: bool) -> None:
     try:
         facts = gather(client, job)
     except UnknownJob as error:
-        taken = view.slots_taken(client.list_jobs().jobs, client.info().free_slots)
-        raise UnknownJob(f"there is no job {job!r}: it has no slots; {taken}") from error
+        raise no_such_job(client, job) from error
     findings = view.explain(facts)
     if as_json:
         print_json({"job": job, "state": facts.job.state, "findings": [asdict(one) for one in findings]})

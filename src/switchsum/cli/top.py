@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from rich.console import Console, Group
+from rich.markup import escape
 
-from switchsum.cli.output import JsonOption, print_json, print_records, records_table
+from switchsum.cli.explain import no_such_job
+from switchsum.cli.output import JsonOption, print_json, records_table
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import UnknownJob
+from switchsum.view.explain import lost_of, warnings
+from switchsum.view.facts import look_at
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
 
 if TYPE_CHECKING:
@@ -29,18 +32,18 @@ def top(
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what every rank of every job does, live; --once or --json for scripts."""
+    """Show what every rank of every job does, live, and what is wrong; --once or --json for scripts."""
     interval = max(LEAST_INTERVAL_S, interval)
     with connect_to_look(controller) as client:
         before: Seen = {}
-        rows = look(client, job, before)
+        rows, wrong = look(client, job, before)
         if once or as_json:
             time.sleep(max(interval, 1.0))  # a report later, so that there are rates
-            rows = look(client, job, before)
+            rows, wrong = look(client, job, before)
             if as_json:
                 print_json(rows)
             else:
-                print_records("ranks", [for_people(row) for row in rows], as_json=False)
+                Console().print(shown("ranks", rows, wrong))
             return
         _watch(client, job, before, interval)
 
@@ -50,22 +53,29 @@ def _watch(client: ControllerClient, job: str | None, before: Seen, interval: fl
 
     with Live(auto_refresh=False, screen=False) as live:
         while True:
-            rows = look(client, job, before)
-            live.update(records_table("ranks; Ctrl-C ends", [for_people(row) for row in rows]), refresh=True)
+            rows, wrong = look(client, job, before)
+            live.update(shown("ranks; Ctrl-C ends", rows, wrong), refresh=True)
             time.sleep(interval)
 
 
-def look(client: ControllerClient, only: str | None, before: Seen) -> list[dict[str, Any]]:
-    """Return a record for each rank, with rates since the report that is kept in `before`; keep the new ones there."""
-    jobs = client.list_jobs().jobs if only is None else [client.show_job(rpc.JobRequest(job=only))]
+def look(client: ControllerClient, only: str | None, before: Seen) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return a record for each rank, and sentences about what is wrong.
+
+    Rates are those since the reports that are kept in `before`, where the new ones are kept.  Raises UnknownJob.
+    """
+    seen = look_at(client, switch=True, slots=True, only=only)
+    if only is not None and not seen.jobs:
+        raise no_such_job(client, only)
     rows = []
-    for job in jobs:
-        try:
-            workers = client.workers(rpc.JobRequest(job=job.job)).workers
-        except UnknownJob:  # removed since
-            continue
-        rows += rank_rows(job, workers, time.monotonic(), before)
-    return rows
+    for facts in seen.jobs:
+        for row in rank_rows(facts.job, facts.workers, time.monotonic(), before):
+            rows.append({**row, "lost": lost_of(facts, row["rank"])})
+    return rows, warnings(seen, only)
+
+
+def shown(title: str, rows: list[dict[str, Any]], wrong: list[str]) -> Group:
+    """Return what is shown: a table, and below it what is wrong."""
+    return Group(records_table(title, [for_people(row) for row in rows]), *(escape(text) for text in wrong))
 
 
 def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,4 +89,5 @@ def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
         "a second": row["collectives_per_s"],
         "MB/s": round(row["bytes_per_s"] / MEGA, 1),
         "repeats/s": row["repeats_per_s"],
+        "lost": row["lost"],
     }

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from switchsum.protocol import reports, rpc
-from switchsum.view.facts import Facts
+from switchsum.view.facts import Facts, Overview
 from switchsum.view.rounds import newest_rounds
 
 WAITING_S: Final = 2.0
@@ -43,6 +43,20 @@ class Finding:
 def explain(facts: Facts) -> list[Finding]:
     """Say all that is worth saying of a job."""
     return [*explain_job(facts), *explain_links(facts)]
+
+
+def warnings(seen: Overview, only: str | None = None) -> list[str]:
+    """Say what is wrong with all jobs, or with `only` one, and whom the controller has refused, a line for each."""
+    jobs = [one.job for one in seen.jobs]
+    found = [f"The switch does not answer: {seen.trouble}."] if seen.trouble else []
+    for one in (one for one in seen.info.refused if only in (None, one.job)):
+        who = f"Rank {one.rank} of job {one.job!r} was not let in" if one.rank >= 0 else f"Job {one.job!r} was not made"
+        slots = f" It has no slots; {slots_taken(jobs, seen.info.free_slots)}."
+        known = any(job.job == one.job for job in jobs)
+        found.append(f"{who}{f', {one.times} times' * (one.times > 1)}: {one.reason}.{'' if known else slots}")
+    return found + [
+        f"Job {facts.job.job}: {one.text}" for facts in seen.jobs for one in explain(facts) if one.kind != "fine"
+    ]
 
 
 def slots_taken(jobs: list[rpc.JobInfo], free_slots: int) -> str:
@@ -173,6 +187,13 @@ def explain_links(facts: Facts) -> list[Finding]:
         text += simulated(facts, one.rank)
         found.append(Finding(kind="link", text=text, advice=_mend(facts, one), ranks=[one.rank]))
     return found
+
+
+def lost_of(facts: Facts, rank: int) -> int:
+    """Return about how many frames a rank's link has lost; 0: nothing is known of it."""
+    worker = next((one for one in facts.workers if one.rank == rank and one.age_s >= 0), None)
+    counters = facts.counters.get(rank)
+    return 0 if worker is None or counters is None else sum(lost_frames(worker, counters))
 
 
 def lost_frames(worker: reports.WorkerInfo, counters: rpc.MemberCounters) -> tuple[int, int]:

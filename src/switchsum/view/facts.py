@@ -83,8 +83,10 @@ def gather(source: Source, job: str) -> Facts:
     return _facts(source, shown, counted, source.ports(), with_slots=True)
 
 
-def look_at(source: Source, *, switch: bool, slots: bool, now: float | None = None) -> Overview:
-    """Ask the controller for all that it knows of all jobs; with `switch` and `slots` the switch too.
+def look_at(
+    source: Source, *, switch: bool, slots: bool, now: float | None = None, only: str | None = None
+) -> Overview:
+    """Ask the controller for all that it knows of all jobs, or of `only` one; with `switch` and `slots` the switch too.
 
     What needs the switch is left out while that is away, and `trouble` says why.
     """
@@ -97,6 +99,8 @@ def look_at(source: Source, *, switch: bool, slots: bool, now: float | None = No
             trouble = str(error)
     found = []
     for job in jobs:
+        if only not in (None, job.job):
+            continue
         try:
             found.append(_facts(source, job, counted, ports, with_slots=slots and not trouble))
         except UnknownJob:  # removed since
