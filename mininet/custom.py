@@ -134,11 +134,11 @@ class Survey:
 
     def write_fleet(self, path: Path) -> None:
         """Write what the controller must know of the switches."""
-        reached = [self.root, *self.parents]
         self.nodes[self.root].planned = self.plan(path.parent)
-        p4runtime = {name: self.nodes[name].p4runtime for name in reached}
-        stations = {name: self.stations(name) for name in reached}
-        trees.write_fleet(path, self.trees, p4runtime, self.port, stations)
+        reached = [self.nodes[name] for name in (self.root, *self.parents)]
+        switches = {one.name: {"p4runtime": one.p4runtime, "stations": self.stations(one.name)} for one in reached}
+        planned = [(tree.above, tree.share) for tree in self.trees]
+        topologies.write_fleet(path, switches, planned, trees.ports_between(self.trees, self.port))
 
     def plan(self, folder: Path) -> list[Any]:
         """Return the trees of the job of all hosts."""

@@ -43,6 +43,11 @@ class Tree:
     share: float = 1.0
     """Of a job's slots, beside those of other trees."""
 
+    @property
+    def above(self) -> dict[str, str]:
+        """The switch above each other one."""
+        return {name: above for name, (above, _) in self.parents.items()}
+
     def adding(self, leaves: Iterable[str]) -> list[str]:
         """Return the switches that add for hosts at these leaves, the topmost, where all ways meet, first."""
         ways = []
@@ -107,26 +112,13 @@ def plan(command: Path, folder: Path, topology: Any, hosts: Sequence[str], singl
     ] or [single]
 
 
-def write_fleet(
-    path: Path,
-    planned: Sequence[Tree],
-    p4runtime: Mapping[str, str],
-    port_of: Callable[[int, str], int],
-    stations: Mapping[str, Mapping[str, int]],
-) -> None:
-    """Write the file of `switchsum controller --fleet`; `port_of` gives the number of a link's port at a switch."""
-    switches: dict[str, dict[str, Any]] = {
-        name: {"p4runtime": p4runtime[name], "ports": {}, "stations": stations[name]} for name in p4runtime
-    }
+def ports_between(planned: Iterable[Tree], port_of: Callable[[int, str], int]) -> dict[tuple[str, str], int]:
+    """Return the port of each switch towards each one beside it in a tree; `port_of` gives a link's at a switch."""
+    found = {}
     for tree in planned:
         for name, (above, link) in tree.parents.items():
-            switches[name]["ports"][above] = port_of(link, name)
-            switches[above]["ports"][name] = port_of(link, above)
-    content: dict[str, Any] = {"switches": switches}
-    if len(switches) > 1:
-        all_above = [{name: far for name, (far, _) in tree.parents.items()} for tree in planned]
-        content["trees"] = [{"above": one, "share": tree.share} for one, tree in zip(all_above, planned, strict=True)]
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            found[name, above], found[above, name] = port_of(link, name), port_of(link, above)
+    return found
 
 
 def contributions(command: Path, controller: str, job: str) -> dict[str, int]:

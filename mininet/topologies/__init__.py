@@ -5,6 +5,7 @@ Standard library and relative imports only: `mininet/custom.py` runs under the s
 
 from __future__ import annotations
 
+from .fleet import write_fleet
 from .leftovers import Leftovers, find_leftovers
 from .paths import Route, center, routes, spanning_tree
 from .shapes import SHAPES, Link, Topology, fat_tree, leaf_spine, star, two_spines
@@ -23,4 +24,5 @@ __all__ = [
     "spanning_tree",
     "star",
     "two_spines",
+    "write_fleet",
 ]

@@ -151,7 +151,14 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
         (["--slots", "few"], "a number or auto"),
         (["--links", "veth", "--rate", "fast"], "not a rate"),
         (["--switch", "/no/such/switch"], "--links veth"),
-        (["--topology", "star,4", "--links", "veth"], "--links shm or udp"),
+        (
+            ["-n", "5", "--topology", "star,4", "--links", "veth"],
+            "one worker on each host, and the topology has 4 hosts",
+        ),
+        (["-n", "254", "--topology", "fat-tree,12", "--links", "veth"], "addresses for 253 workers, not 254"),
+        (["--topology", "star,4", "--links", "veth@20,veth@10"], "has one link"),
+        (["--topology", "star,4", "--links", "udp@20"], "has a rate if it is veth"),
+        (["--topology", "star,4", "--switch", "/no/such/switch"], "--links veth"),
         (["--topology", "star,4", "--pcap", "x"], "leave it or --topology out"),
     ],
 )

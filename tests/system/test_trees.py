@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from switchsum.cli.topology import read
+from switchsum.controller.fabric import load
+from switchsum.launch import tree as trees
 from switchsum.launch.bmv2 import free_port
+from switchsum.launch.children import Children
+from switchsum.launch.options import RunOptions
+from switchsum.launch.tree import TreePlan
 from switchsum.protocol import rpc
+from switchsum.protocol.errors import UsageError
 
 from ..timing import eventually
+from .conftest import BMV2, TREE, VETH, WORKERS, Run
 from .parts import JOB, SWITCHSUM, Parts, Process
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), *TREE.marks]
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
 
 LEAVES = ("left", "right")
 ROOTS = ("root", "other")
@@ -100,3 +111,74 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed(tree:
     assert [worker.poll() for worker in workers] == [None] * len(LEAVES)
     assert (tree.show().state, tree.show().epoch) == ("running", epoch)
     tree.end_well(workers)
+
+
+def planned(source: str | Path, workers: int, *, has_wires: bool = False, mbit: float = 1000.0) -> TreePlan:
+    from switchsum.launch import planning  # needs the extra `trees`
+
+    return planning.plan(read(str(source), mbit), workers, has_wires=has_wires)
+
+
+def test_a_run_has_all_trees_of_the_plan_and_the_links_that_they_need() -> None:
+    plan = planned("two-spines,2,100,40", 4, mbit=140)
+    assert plan.switches == ("s1", "s3", "s4", "s2")
+    assert [above for above, _ in plan.trees] == [{"s3": "s1", "s4": "s1"}, {"s3": "s2", "s4": "s2"}]
+    assert [share for _, share in plan.trees] == pytest.approx([100, 40])
+    assert plan.leaves == ("s3", "s3", "s4", "s4")
+    assert plan.rates_mbit == (140.0,) * 4
+    assert plan.trunks_mbit == {("s1", "s3"): 100, ("s1", "s4"): 100, ("s2", "s3"): 40, ("s2", "s4"): 40}
+
+
+def test_what_others_have_reserved_of_a_link_is_no_part_of_its_wire() -> None:
+    plan = planned(EXAMPLES / "two-racks.yaml", 4, has_wires=True)
+    assert {pair: mbit for pair, mbit in plan.trunks_mbit.items() if "spine2" in pair} == {
+        ("leaf1", "spine2"): 400,
+        ("leaf2", "spine2"): 200,
+    }
+
+
+def test_a_worker_is_at_one_switch_so_that_trees_which_have_its_host_elsewhere_are_left_out() -> None:
+    plan = planned(EXAMPLES / "sharded.yaml", 4)
+    assert (plan.trees, len({*plan.leaves})) == ((({}, plan.trees[0][1]),), 1)
+
+
+def test_a_wire_is_a_hosts_and_two_workers_have_no_host_together() -> None:
+    with pytest.raises(UsageError, match="one worker on each host, and the topology has 4 hosts for 5 workers"):
+        planned("star,4", 5, has_wires=True)
+    assert planned("star,4", 5).leaves == ("s1",) * 5
+
+
+@pytest.mark.parametrize("source", ["two-spines,2,100,40", "star,3"])
+def test_the_controller_reads_what_is_written_of_switches_that_use_udp(source: str, tmp_path: Path) -> None:
+    options = RunOptions(command=["true"], workers=3, topology=source, links="udp")
+    with Children() as children:
+        layout = trees.lay_out(children, options, planned(source, 3), tmp_path, ())
+    layout.write_fleet(tmp_path / "fleet.json")
+    fabric = load(tmp_path / "fleet.json", 256)
+    assert list(fabric.switches) == list(layout.sites)
+    assert [fabric.parents, *fabric.others] == [above for above, _ in layout.planned.trees]
+    assert layout.sites["s1"].command(options)[3:] == ["--udp", layout.sites["s1"].udp]
+
+
+@pytest.mark.parametrize(
+    ("switch", "options"),
+    [
+        pytest.param("embedded", (), id="shm"),
+        pytest.param("embedded", ("--links", "veth@70"), id="veth", marks=VETH.marks),
+        pytest.param("bmv2", ("--links", "veth@70"), id="bmv2", marks=BMV2.marks),
+    ],
+)
+def test_a_run_adds_at_the_switches_of_both_trees_and_its_workers_reach_one_another(
+    run: Run, tmp_path: Path, switch: str, options: tuple[str, ...]
+) -> None:
+    program = str(WORKERS / "over_trees.py")
+    topology = ("--topology", "two-spines,2,50,20", "--switch", switch, *options)
+    done = run("-n", "3", "--lanes", "256", *topology, command=[sys.executable, program])
+    assert done.returncode == 0, done.stdout + done.stderr
+    took = json.loads((tmp_path / "result").read_text())
+    assert sorted(took) == ["s1", "s2", "s3", "s4"]
+    one_each = pytest.approx(took["s4"], rel=0.05)  # a barrier's frames may be on their way
+    assert (took["s3"] / 2, (took["s1"] + took["s2"]) / 2) == (one_each, one_each), (
+        "two workers' leaf sends up one frame"
+    )
+    assert took["s1"] > took["s2"] > 0, "the faster spine's tree has more of the slots"

@@ -5,15 +5,12 @@ from __future__ import annotations
 import typer
 
 from switchsum.cli.fields import takes
-from switchsum.launch.options import RunOptions
-
-RATE_MBIT = 1000.0
-"""Of links of a topology by name: what matters is that they are equal."""
+from switchsum.launch.options import Links, RunOptions
 
 
 @takes(RunOptions)
 def run(options: RunOptions) -> None:
-    """Start a switch or a tree of them, a controller and N workers; end all of them when one fails."""
+    """Start a switch or trees of them, a controller and N workers; end all of them when one fails."""
     from switchsum.launch import session
 
     planned = None
@@ -21,5 +18,6 @@ def run(options: RunOptions) -> None:
         from switchsum.cli.topology import read
         from switchsum.launch import planning
 
-        planned = planning.plan(read(options.topology, RATE_MBIT), options.workers)
+        network = read(options.topology, options.link_mbit)
+        planned = planning.plan(network, options.workers, has_wires=options.link_kind is Links.VETH)
     raise typer.Exit(session.run(options, planned))

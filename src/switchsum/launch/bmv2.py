@@ -21,7 +21,7 @@ from typing import Final
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.waiting import waiting_for
-from switchsum.launch.wires import Wire
+from switchsum.launch.wires import End
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
 
@@ -103,22 +103,22 @@ def _ask(path: str, option: str) -> str:
     return done.stdout
 
 
-def start(children: Children, path: str, wires: Sequence[Wire], p4runtime: str) -> Running:
-    """Start the BMv2 at `path` on the wires, without a program; raises LocalError.
+def start(children: Children, path: str, ends: Sequence[End], p4runtime: str, name: str = "bmv2") -> Running:
+    """Start the BMv2 at `path` on ends of wires, without a program; raises LocalError.
 
     The wires' offloads must be off.  It serves P4Runtime at the Unix socket `p4runtime`, and Thrift, which it can serve
     by TCP only, in this network namespace.
     """
     address, thrift_port = f"unix:{p4runtime}", free_port()
     command = [path, "--no-p4", "--device-id", "0"]
-    for wire in wires:
-        command += ["-i", f"{wire.port}@{wire.interface}"]
+    for end in ends:
+        command += ["-i", str(end)]
     command += ["--thrift-port", str(thrift_port), "--log-level", "off"]
     command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
-    child = children.start("bmv2", [*_before_workers(), *AS_STARTED, *command], prefix=True, quiet=True)
+    child = children.start(name, [*_before_workers(), *AS_STARTED, *command], prefix=True, quiet=True)
     with waiting_for(f"{path} to listen at {p4runtime}"):
         _await(child, path, p4runtime)
-    return Running(p4runtime=address, port_frames=_lengthen_queues(thrift_port, wires))
+    return Running(p4runtime=address, port_frames=_lengthen_queues(thrift_port, ends))
 
 
 def _before_workers() -> tuple[str, ...]:
@@ -135,13 +135,13 @@ def _before_workers() -> tuple[str, ...]:
     return ("nice", "-n", str(-PRECEDENCE))
 
 
-def _lengthen_queues(thrift_port: int, wires: Sequence[Wire]) -> int:
+def _lengthen_queues(thrift_port: int, ends: Sequence[End]) -> int:
     """Make BMv2's egress queues longer than its receive rings; return how many frames a port then holds.
 
     libpcap has 2 MiB for each port.  With offloads off it divides them into frames of the MTU's size, otherwise into 32
     frames of 64 KiB.
     """
-    rings = ring_frames([wire.interface for wire in wires])
+    rings = ring_frames([end.interface for end in ends])
     if not rings:
         return PORT_FRAMES
     try:

@@ -24,6 +24,10 @@ MTU = 1500
 """MTU of links of our own making: that of ordinary networks, so that what is measured over them holds there."""
 JUMBO_MTU = 9000
 """MTU of links whose frames do not fit into 1,500 bytes."""
+RATE_MBIT = 1000.0
+"""Of links of a topology, where nothing gives them a rate: what matters is that they are equal."""
+MOST_WIRES = 253
+"""Most workers with wires of our own making below several switches: the next address is the switches'."""
 
 
 class Links(StrEnum):
@@ -75,7 +79,7 @@ class RunOptions:
     workers: Annotated[int, Option("-n", "--workers", help="World size.")] = 4
     switch: Annotated[str, Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded"
     topology: Annotated[
-        str | None, Option(help="Switches that add in a tree: leaf-spine,4,2,4 or a YAML file; else one switch.")
+        str | None, Option(help="Switches that add in trees: leaf-spine,4,2,4 or a YAML file; else one switch.")
     ] = None
     links: Annotated[
         str, Option(help="shm: shared memory; udp: loopback; veth: namespaces; veth@200,veth@100: two, with Mbit/s.")
@@ -132,12 +136,10 @@ class RunOptions:
             raise UsageError("links have their rates in --links or in --rate, not in both")
         if self.topology is None:
             return
-        if self.link_rates:
-            raise UsageError("workers of a --topology have one link each")
-        if not self.is_embedded:
-            raise UsageError("--topology starts embedded switches; Mininet has BMv2 in trees (docs/mininet.md)")
-        if self.link_kind is Links.VETH:
-            raise UsageError("switches of a --topology are connected by UDP: --links shm or udp, for the workers")
+        if self.link_count > 1 or (self.link_rates and self.link_kind is not Links.VETH):
+            raise UsageError("a worker of a --topology has one link, which has a rate if it is veth: --links veth@200")
+        if self.link_kind is Links.VETH and self.workers > MOST_WIRES:
+            raise UsageError(f"--links veth has addresses for {MOST_WIRES} workers, not {self.workers}: --links shm")
         if self.pcap is not None:
             raise UsageError("--pcap is of one switch: leave it or --topology out")
 
@@ -169,6 +171,13 @@ class RunOptions:
     def rate_of(self, link: int) -> str | None:
         """Return the rate of a link of our own making, as tc writes it."""
         return f"{self.link_rates[link]:g}mbit" if any(self.link_rates) else self.rate
+
+    @property
+    def link_mbit(self) -> float:
+        """Rate in Mbit/s of the links of a topology that say none."""
+        if any(self.link_rates):
+            return self.link_rates[0]
+        return RATE_MBIT if self.rate is None else rate_bits(self.rate) / 1e6
 
     @property
     def effective_lanes_per_frame(self) -> int:

@@ -1,4 +1,4 @@
-"""The tree of a `switchsum run --topology`: which switches of a network add, and where the workers stand.
+"""The trees of a `switchsum run --topology`: which switches of a network add, and where the workers stand.
 
 Workers stand where the network has hosts: one a host, in order, or, if there are more of them, equally many on
 each.  It needs what comes with the extra `trees`, so that nothing imports it that has one switch.
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from switchsum.controller import trees
-from switchsum.controller.forest import switches_of
+from switchsum.controller import trees as packing
+from switchsum.controller.fabric import MOST_TREES
+from switchsum.controller.forest import AggregationTree, switches_of
 from switchsum.controller.topology import Network
 from switchsum.launch.tree import TreePlan
 from switchsum.native.messages import receive_bytes
@@ -18,20 +19,50 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
 
-def plan(network: Network, workers: int) -> TreePlan:
-    """Plan the tree of a job; raises LocalError, which says why, if the network has none for it."""
+def plan(network: Network, workers: int, *, has_wires: bool = False) -> TreePlan:
+    """Plan the trees of a job; raises LocalError, which says why, if the network has none for it.
+
+    With `has_wires` each worker has a host to itself, for a host's link is then a wire with the host's rate.
+    """
+    if has_wires and workers > len(network.hosts):
+        raise UsageError(
+            f"--links veth has one worker on each host, and the topology has {len(network.hosts)} hosts for "
+            f"{workers} workers: --links shm or udp, or a --topology with more hosts"
+        )
     standing = places(network.hosts, workers)
     hosts = tuple(dict.fromkeys(standing))
-    link_bytes = receive_bytes()
     if len(hosts) == 1:
         near = [end for cable in network.cables if hosts[0] in cable.ends for end in cable.ends if end != hosts[0]]
-        check_room((near[0],) * workers, {})
-        return TreePlan(parents={}, root=near[0], leaves=(near[0],) * workers, link_bytes=link_bytes)
-    best = max(trees.plan(network, hosts).trees, key=lambda tree: tree.rate_mbit)
-    above = {name: best.parents[name] for name in switches_of(best)[1:]}
-    leaves = tuple(best.parents[host] for host in standing)
-    check_room(leaves, above)
-    return TreePlan(parents=above, root=best.root, leaves=leaves, link_bytes=link_bytes)
+        leaf_of, chosen = {hosts[0]: near[0]}, [_alone(near[0], hosts[0])]
+    else:
+        best, *others = packing.plan(network, hosts).trees
+        leaf_of = {host: best.parents[host] for host in hosts}
+        # A worker is at one switch: a tree that has its host at another one does not serve it.
+        chosen = [best, *(tree for tree in others if all(tree.parents[host] == leaf_of[host] for host in hosts))]
+        chosen = chosen[:MOST_TREES]
+    trees = tuple(({name: one.parents[name] for name in switches_of(one)[1:]}, one.rate_mbit) for one in chosen)
+    leaves = tuple(leaf_of[host] for host in standing)
+    for above, _ in trees:
+        check_room(leaves, above)
+    pairs = dict.fromkeys(tuple(sorted(pair)) for above, _ in trees for pair in above.items())
+    return TreePlan(
+        switches=tuple(dict.fromkeys(name for tree in chosen for name in switches_of(tree))),
+        trees=trees,
+        leaves=leaves,
+        rates_mbit=tuple(_free_mbit(network, host, leaf_of[host]) for host in standing),
+        trunks_mbit={(one, far): _free_mbit(network, one, far) for one, far in pairs},
+        link_bytes=receive_bytes(),
+    )
+
+
+def _alone(switch: str, host: str) -> AggregationTree:
+    """Return the tree of a single host, over which nothing has to be packed."""
+    return AggregationTree(root=switch, rate_mbit=1.0, slots=1, levels=1, parents={host: switch})
+
+
+def _free_mbit(network: Network, one: str, far: str) -> float:
+    """Return what is free between two nodes, of all links that they have."""
+    return sum(cable.free_mbit for cable in network.cables if {*cable.ends} == {one, far})
 
 
 def check_room(leaves: Sequence[str], above: Mapping[str, str]) -> None:

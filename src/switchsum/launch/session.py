@@ -46,7 +46,9 @@ class Switch:
     limited: bmv2.Running | None = None
     """The limits of a BMv2; None: it is the embedded switch."""
     links: tuple[str, ...] = ()
-    """Link of each rank, where switches are a tree; then `p4runtime` is the file of the fleet."""
+    """Link of each rank, where there are several switches."""
+    has_fleet: bool = False
+    """Whether `p4runtime` is the file of several switches."""
 
     def link_of(self, rank: int, rates: Sequence[float] = ()) -> str:
         """Return a worker's link, or its several ones with their rates."""
@@ -101,13 +103,13 @@ def check_writable(path: Path) -> None:
 def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None) -> int:
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
     with Children(scratch) as children:
-        laid = []
-        if options.link_kind is Links.VETH:
-            off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
-            laid = _lay_wires(children, options, off)
+        off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
+        laid: Sequence[wires.Wire]
         if planned is not None:
-            switch = _start_tree(children, options, planned, Path(scratch))
+            layout = tree.lay_out(children, options, planned, Path(scratch), off)
+            switch, laid = _start_tree(children, options, layout, path, Path(scratch)), layout.laid
         else:
+            laid = _lay_wires(children, options, off) if options.link_kind is Links.VETH else []
             switch = _start_switch(children, options, laid, path, Path(scratch))
         controller = _start_controller(children, options, switch, laid, Path(scratch))
         with ControllerClient(controller, timeout_s=start_limit(ANSWER_S)) as client:
@@ -176,7 +178,7 @@ def _start_switch(
     """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`."""
     if path:
         compile_for_workers(children, options.link_kind)
-        running = bmv2.start(children, path, laid, f"{scratch}/p4runtime")
+        running = bmv2.start(children, path, [wire.end for wire in laid], f"{scratch}/p4runtime")
         return Switch(p4runtime=running.p4runtime, link=None, limited=running)
     # Paths, and not names with this process's number: a process of another container may have the same number.
     places = {Links.SHM: f"{scratch}/links", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
@@ -185,7 +187,7 @@ def _start_switch(
     if place is not None:
         command += [f"--{options.link_kind}", place]
     for wire in laid:
-        command += ["--interface", f"{wire.port}@{wire.interface}"]
+        command += ["--interface", str(wire.end)]
     if options.pcap is not None:
         command += ["--pcap", options.pcap]
     if options.verbose:
@@ -194,15 +196,23 @@ def _start_switch(
     return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.link_kind}:{place}")
 
 
-def _start_tree(children: Children, options: RunOptions, planned: tree.TreePlan, scratch: Path) -> Switch:
-    """Start the switches of a tree, the first one alone: what it compiles the others find in the cache."""
-    sites = tree.lay_out(planned, options.link_kind, scratch)
-    tree.write_fleet(scratch / "fleet.json", planned, sites)
+def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, path: str, scratch: Path) -> Switch:
+    """Start the switches of trees, the first one alone: what it compiles the others find in the cache."""
+    fleet = scratch / "fleet.json"
+    layout.write_fleet(fleet)
     compile_for_workers(children, options.link_kind)
-    for name, site in sites.items():
-        daemon(children, f"switch {name}", site.command(options))
+    limited: list[bmv2.Running] = []
+    for name, site in layout.sites.items():
+        if path:
+            limited.append(bmv2.start(children, path, site.ends, site.p4runtime, f"switch {name}"))
+        else:
+            daemon(children, f"switch {name}", site.command(options))
     return Switch(
-        p4runtime=f"{scratch}/fleet.json", link=None, links=tuple(sites[leaf].link for leaf in planned.leaves)
+        p4runtime=str(fleet),
+        link=None,
+        limited=min(limited, key=lambda one: one.port_frames, default=None),
+        links=tuple(layout.sites[leaf].link for leaf in layout.planned.leaves),
+        has_fleet=True,
     )
 
 
@@ -210,11 +220,12 @@ def _start_controller(
     children: Children, options: RunOptions, switch: Switch, laid: Sequence[wires.Wire], scratch: Path
 ) -> str:
     command = ["controller", "--listen", f"unix:{scratch}/controller"]
-    command += ["--fleet" if switch.links else "--switch", switch.p4runtime]
+    command += ["--fleet" if switch.has_fleet else "--switch", switch.p4runtime]
     command += ["--lanes", str(options.effective_lanes_per_frame)]
     if switch.limited is not None:
         command += ["--growth-bytes", str(bmv2.GROWTH_BYTES), "--port-frames", str(switch.limited.port_frames)]
-    for wire in laid:  # workers exchange frames before they join, for example in PyTorch's rendezvous
+    # Workers exchange frames before they join, for example in PyTorch's rendezvous; a fleet's file has their addresses.
+    for wire in () if switch.has_fleet else laid:
         command += ["--station", f"{format_mac(wire.address.mac)}@{wire.port}", "--flood-port", str(wire.port)]
     if options.web is not None:
         command += ["--web", options.web]

@@ -1,70 +1,130 @@
-"""The switches of `switchsum run --topology`: a process for each that adds, connected by UDP on the loopback.
+"""The switches of `switchsum run --topology`: a process for each that adds, and what connects them.
 
-Only the switches of the tree are started; `planning.py` says which ones these are, and where the workers stand.
+Only the switches of the job's trees are started; `planning.py` says which ones these are, and where the workers stand.
+They reach one another by UDP on the loopback, or over veth pairs with the topology's rates, whose ends all lie in the
+launcher's namespace.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from switchsum.launch import wires
 from switchsum.launch.bmv2 import free_port
+from switchsum.launch.children import Children
 from switchsum.launch.options import Links, RunOptions
+from switchsum.protocol.wire import format_mac
+from switchsum.topologies import write_fleet
 
 LOOPBACK = "127.0.0.1"
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreePlan:
-    """Which switch is above which, and where each worker stands."""
+    """The trees of a job, and where each worker stands."""
 
-    parents: dict[str, str]
-    """The switch above each switch but the root."""
-    root: str
+    switches: tuple[str, ...]
+    """The names of all switches, the root of the first tree first."""
+    trees: tuple[tuple[Mapping[str, str], float], ...]
+    """The switch above each one but the root, and the tree's share of the job's slots."""
     leaves: tuple[str, ...]
     """The switch of each rank."""
+    rates_mbit: tuple[float, ...]
+    """Of the link of each rank."""
+    trunks_mbit: Mapping[Pair, float]
+    """Of the links between switches."""
     link_bytes: int
-    """Bytes that may wait at a switch for all that come from other switches, as the kernel counts."""
-
-    @property
-    def switches(self) -> list[str]:
-        """The names of all switches, the root first."""
-        return [self.root, *self.parents]
+    """Bytes that may wait at a switch for all that come from other switches by UDP, as the kernel counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where one switch of the tree listens."""
+    """Where one switch listens, and which interfaces it has."""
 
-    name: str
     p4runtime: str
-    udp: str
-    link: str
-    """Link of its workers, in the form of `switchsum.connect`."""
+    """Path of its P4Runtime server's socket."""
+    udp: str | None = None
+    shm: str | None = None
+    ends: list[wires.End] = field(default_factory=list)
 
     def command(self, options: RunOptions) -> list[str]:
-        """Return the `switchsum` command that starts it."""
-        command = ["switch", "--listen", self.p4runtime, "--udp", self.udp]
-        if options.link_kind is Links.SHM:
-            command += ["--shm", self.link.removeprefix("shm:")]
+        """Return the `switchsum` command that starts an embedded one."""
+        command = ["switch", "--listen", f"unix:{self.p4runtime}"]
+        for name in ("udp", "shm"):
+            command += [f"--{name}", place] if (place := getattr(self, name)) is not None else []
+        command += [word for end in self.ends for word in ("--interface", str(end))]
         return command + ["--verbose"] * options.verbose
 
+    @property
+    def link(self) -> str:
+        """Link of its workers, in the form of `switchsum.connect`."""
+        if self.ends:
+            return f"packet:{wires.WORKER_INTERFACE}"
+        return f"udp:{self.udp}" if self.shm is None else f"shm:{self.shm}"
 
-def lay_out(tree: TreePlan, links: Links, scratch: Path) -> dict[str, Site]:
-    """Choose addresses for all switches, with sockets in the folder `scratch`."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """The switches of a plan with their addresses, and what connects them."""
+
+    planned: TreePlan
+    sites: Mapping[str, Site]
+    ports: Mapping[Pair, int] = field(default_factory=dict)
+    """The port of a switch towards another one, by both names; nothing where they use UDP."""
+    laid: Sequence[wires.Wire] = ()
+    """The wires of the workers, by rank; nothing where they use shared memory or UDP."""
+
+    def write_fleet(self, path: Path) -> None:
+        """Write the file of `switchsum controller --fleet`."""
+        stations = self._stations()
+        switches = {
+            name: {"p4runtime": f"unix:{site.p4runtime}"}
+            | ({"udp": site.udp} if site.udp else {"stations": stations[name]})
+            for name, site in self.sites.items()
+        }
+        link_bytes = 0 if self.ports else self.planned.link_bytes
+        write_fleet(path, switches, self.planned.trees, self.ports, link_bytes)
+
+    def _stations(self) -> dict[str, dict[str, int]]:
+        """Return the ports of each switch to all workers, along the first tree: ordinary frames go that way."""
+        above = self.planned.trees[0][0]
+        found: dict[str, dict[str, int]] = {name: {} for name in self.sites}
+        for wire, leaf in zip(self.laid, self.planned.leaves, strict=False):
+            mac, at = format_mac(wire.address.mac), leaf
+            for name, far in above.items():
+                found[name][mac] = self.ports[name, far]
+            found[leaf][mac] = wire.end.port
+            while at in above:
+                found[above[at]][mac] = self.ports[above[at], at]
+                at = above[at]
+        return found
+
+
+def lay_out(children: Children, options: RunOptions, planned: TreePlan, scratch: Path, off: Sequence[str]) -> Layout:
+    """Choose addresses for all switches, with sockets in the folder `scratch`, and lay wires; raises LocalError."""
     sites = {}
-    for number, name in enumerate(tree.switches):
-        udp = f"{LOOPBACK}:{free_port()}"
-        link = f"udp:{udp}" if links is Links.UDP else f"shm:{scratch}/links{number}"
-        sites[name] = Site(name=name, p4runtime=f"unix:{scratch}/p4runtime{number}", udp=udp, link=link)
-    return sites
+    for number, name in enumerate(planned.switches):
+        udp = None if options.link_kind is Links.VETH else f"{LOOPBACK}:{free_port()}"
+        shm = f"{scratch}/links{number}" if options.link_kind is Links.SHM else None
+        sites[name] = Site(p4runtime=f"{scratch}/p4runtime{number}", udp=udp, shm=shm)
+    if options.link_kind is not Links.VETH:
+        return Layout(planned=planned, sites=sites)
 
+    def new_end(switch: str) -> wires.End:
+        ends = sites[switch].ends
+        ends.append(wires.End(len(ends) + 1, f"sw{planned.switches.index(switch) + 1}-{len(ends) + 1}"))
+        return ends[-1]
 
-def write_fleet(path: Path, tree: TreePlan, sites: dict[str, Site]) -> None:
-    """Write the file of `switchsum controller --fleet`."""
-    switches = {
-        name: {"p4runtime": site.p4runtime, "udp": site.udp, "above": tree.parents.get(name)}
-        for name, site in sites.items()
-    }
-    path.write_text(json.dumps({"switches": switches, "link_bytes": tree.link_bytes}, indent=1), encoding="utf-8")
+    mtu, laid = options.link_mtu, []
+    for rank, (leaf, rate_mbit) in enumerate(zip(planned.leaves, planned.rates_mbit, strict=True)):
+        rate = f"{rate_mbit:g}mbit"
+        laid.append(wires.lay(children, rank, mtu=mtu, rate=rate, off=off, end=new_end(leaf)))
+    ports = {}
+    for (one, far), rate_mbit in planned.trunks_mbit.items():
+        ends = new_end(one), new_end(far)
+        wires.lay_trunk(ends, mtu=mtu, rate=f"{rate_mbit:g}mbit", off=off)
+        ports[one, far], ports[far, one] = ends[0].port, ends[1].port
+    return Layout(planned=planned, sites=sites, ports=ports, laid=laid)

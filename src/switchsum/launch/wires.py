@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.native.sockets import RUNTIME_VARIABLE, runtime_directory
@@ -40,19 +41,39 @@ TCP_OFFLOADS = ("tso", "gro")
 """Offloads that are turned off for the embedded switch: it can divide super-frames of UDP, but not of TCP."""
 
 
+class End(NamedTuple):
+    """A switch's end of a wire."""
+
+    port: int
+    """Number of the switch's port."""
+    interface: str
+
+    def __str__(self) -> str:
+        """As switches take it: PORT@INTERFACE."""
+        return f"{self.port}@{self.interface}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
     """A veth pair between a switch port and a worker."""
 
     rank: int
-    port: int
-    """Number of the switch's port: rank + 1, and 32 more for each further wire of a worker."""
-    interface: str
-    """The switch's end."""
+    end: End
+    """The switch's end; at a single switch its port is rank + 1, and 32 more for each further wire of a worker."""
     address: Address
     """The worker's end."""
     holder: Child
     """The process that keeps the worker's namespace open."""
+
+    @property
+    def port(self) -> int:
+        """Number of the switch's port."""
+        return self.end.port
+
+    @property
+    def interface(self) -> str:
+        """The interface at the switch's end."""
+        return self.end.interface
 
     def inside(self, command: Sequence[str]) -> list[str]:
         """Return the command that runs `command` in the worker's namespace."""
@@ -93,32 +114,44 @@ def lay(
     off: Sequence[str] = (),
     link: int = 0,
     holder: Child | None = None,
+    end: End | None = None,
 ) -> Wire:
     """Make a wire of one worker, and turn off the offloads in `off`; raises LocalError.
 
-    `link` is its number among the worker's, `holder` keeps the namespace of the first one.
+    `link` is its number among the worker's, `holder` keeps the namespace of the first one.  `end` is the switch's; as
+    a rule it is named after the worker.
     """
     if holder is None:
         holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
         _await_namespace(holder)
-    port, inner = rank + 1 + MAX_WORKERS * link, inner_name(link)
-    address = Address(mac=0x02_00_00_00_01_00 + port, ip=0x0A_00_00_01 + (link << 8) + rank, port=WORKER_PORT)
-    wire = Wire(rank=rank, port=port, interface=f"port{port}", address=address, holder=holder)
+    number, inner = rank + 1 + MAX_WORKERS * link, inner_name(link)
+    address = Address(mac=0x02_00_00_00_01_00 + number, ip=0x0A_00_00_01 + (link << 8) + rank, port=WORKER_PORT)
+    wire = Wire(rank=rank, end=end or End(number, f"port{number}"), address=address, holder=holder)
     run(["ip", "link", "add", wire.interface, "mtu", str(mtu), "type", "veth", "peer", "name", inner,
          "mtu", str(mtu), "address", format_mac(address.mac), "netns", str(holder.process.pid)])  # fmt: skip
-    run(["ip", "link", "set", wire.interface, "up"])
     run(wire.inside(["ip", "link", "set", "lo", "up"]))
     run(wire.inside(["ip", "address", "add", f"{format_ip(address.ip)}/24", "dev", inner]))
-    run(wire.inside(["ip", "link", "set", inner, "up"]))
+    _prepare(wire.interface, (), rate, off)
+    _prepare(inner, wire.inside(()), rate, off)
+    return wire
+
+
+def lay_trunk(ends: tuple[End, End], *, mtu: int, rate: str | None, off: Sequence[str] = ()) -> None:
+    """Make a wire between two switches of this namespace, and turn off the offloads in `off`; raises LocalError."""
+    one, other = (end.interface for end in ends)
+    run(["ip", "link", "add", one, "mtu", str(mtu), "type", "veth", "peer", "name", other, "mtu", str(mtu)])
+    for name in (one, other):
+        _prepare(name, (), rate, off)
+
+
+def _prepare(name: str, within: Sequence[str], rate: str | None, off: Sequence[str]) -> None:
+    """Set an interface up, without some offloads, and with the rate at which it sends; `within` leads to it."""
+    run([*within, "ip", "link", "set", name, "up"])
     if off:
-        words = [word for name in off for word in (name, "off")]
-        run(["ethtool", "-K", wire.interface, *words])
-        run(wire.inside(["ethtool", "-K", inner, *words]))
+        run([*within, "ethtool", "-K", name, *(word for offload in off for word in (offload, "off"))])
     if rate is not None:
         shape = ["rate", rate, "burst", str(BURST_BYTES), "latency", "100ms"]
-        run(["tc", "qdisc", "replace", "dev", wire.interface, "root", "tbf", *shape])
-        run(wire.inside(["tc", "qdisc", "replace", "dev", inner, "root", "tbf", *shape]))
-    return wire
+        run([*within, "tc", "qdisc", "replace", "dev", name, "root", "tbf", *shape])
 
 
 def inner_name(link: int) -> str:
