@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchsum.protocol import member_rpc, reports, rpc
+from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import RemoteError, SwitchsumError, UsageError
 from switchsum.protocol.frame import WIRE_VERSION
 
@@ -71,7 +71,7 @@ class Controller(MemberCalls):
             self._need_jobs()
             return self._describe(self._jobs.find(request.job))
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         """Tell what each member of a job last said of itself."""
         with self._changed:
             self._need_jobs()
@@ -106,12 +106,12 @@ class Controller(MemberCalls):
             self._need_jobs()
             return views.port_list(self._jobs, self._settings)
 
-    def links(self, _: member_rpc.Empty) -> reports.LinkList:
+    def links(self, _: member_rpc.Empty) -> rpc.LinkList:
         """Describe the links between switches: those that are found now, else those of the fleet's file."""
         with self._changed:
             return views.link_list(self._fabric, self._neighbours.look(self._clock()))
 
-    def switches(self, _: member_rpc.Empty) -> reports.SwitchList:
+    def switches(self, _: member_rpc.Empty) -> rpc.SwitchList:
         """Describe the switches, also those that are away."""
         with self._changed:
             return views.switch_list(self._fleet.connections)

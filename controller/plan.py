@@ -1,12 +1,7 @@
-"""The plan: from the jobs to the table entries and groups of the switch; and back, after the controller was restarted.
+"""The plan: from the jobs to the table entries and groups of the switch; `rebuild.py` has the way back.
 
 `plan` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It makes
 the plan of all jobs, compares it with what the switch has (`entries.diff`), and writes the difference.
-
-`rebuild` is its inverse, as far as admitted members go: a controller that starts beside a switch with running jobs
-reads its entries, rebuilds the jobs and finds nothing to write.  So the controller can be killed at any time, and keeps
-no file. What does not follow from keys and parameters of entries (the name of a job, a nonce, a time-out) is kept in
-the entries' metadata, as JSON: the switch stores metadata and does not look at it.
 
 A job has a range of slots from its creation on, and admitted members have entries::
 
@@ -29,24 +24,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from switchsum.protocol.errors import UsageError
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 
-from .branch import ADMISSION, RESULT_ADDRESS, Branch
+from .branch import RESULT_ADDRESS, Branch
 from .entries import Entry, Group, Replica, SwitchState
 from .fabric import ONLY, Fabric, fabric_of_one
 from .forest import Seat
-from .job import Job, new_incarnation
+from .job import Job
 from .jobs import Jobs
 from .link_branches import with_links
 from .lldp import LLDP_MAC
-from .machines import Door, Incarnation, IncarnationState, Member, MemberState
-from .slots import SlotRange
+from .machines import Incarnation, Member, MemberState
 
 IDENTITY: Final = "SwitchIngress.identity"
 FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
@@ -298,147 +291,6 @@ def _seat(job: Job, live: Incarnation, member: Member) -> Seat:
             **where,
         ),
     )
-
-
-def merged(states: Mapping[str, SwitchState], home: str) -> SwitchState:
-    """Return what `rebuild` needs of several switches: all that the home has, and the members of the others."""
-    state = SwitchState(dict(states[home].entries), dict(states[home].groups))
-    for name, other in states.items():
-        if name != home:
-            for entry in (*other.table(ADMISSION), *other.table(RESULT_ADDRESS)):
-                if entry.match["rank"] != RECORD_RANK:
-                    state.put(entry)
-    return state
-
-
-def rebuild(state: SwitchState, jobs: Jobs, settings: Settings, now: float) -> list[str]:
-    """Restore jobs and drop simulator from the entries of the switch; return the entries that made no sense.
-
-    If entries of some members of an incarnation are missing, the controller was stopped while it wrote or removed them.
-    The members were never told that they are admitted, or have left.  So that incarnation is dropped, and the job waits
-    for its next one.
-    """
-    problems = []
-    for entry in state.entries.values():
-        try:
-            if entry.table == IDENTITY:
-                _rebuild_switch(entry, jobs, settings)
-            elif entry.table.startswith((INGRESS_LOSS, EGRESS_LOSS)):
-                _rebuild_loss(entry, settings)
-            elif entry.table == RESULT_ADDRESS and entry.match["rank"] == RECORD_RANK:
-                jobs.adopt(_rebuild_job(entry, state, now))
-        except (ValueError, KeyError, TypeError, UsageError, RecursionError) as error:
-            problems.append(f"an entry of {entry.table} that this controller did not write: {error!r}")
-    return problems
-
-
-def _rebuild_switch(entry: Entry, jobs: Jobs, settings: Settings) -> None:
-    if entry.metadata:  # without any, the entry is the program's own default
-        record = json.loads(entry.metadata)
-        jobs.last_number = int(record["last_number"])
-        settings.loads = int(record["loads"])
-        settings.loss = Loss(ingress=float(record["loss"][0]), egress=float(record["loss"][1]))
-
-
-def _rebuild_loss(entry: Entry, settings: Settings) -> None:
-    record = json.loads(entry.metadata)
-    if record["explicit"]:
-        port = _exact(entry, "port")
-        loss, probability = settings.port_loss.get(port, Loss()), float(record["probability"])
-        settings.port_loss[port] = (
-            Loss(ingress=probability, egress=loss.egress)
-            if entry.table.startswith(INGRESS_LOSS)
-            else Loss(ingress=loss.ingress, egress=probability)
-        )
-
-
-def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
-    record = json.loads(entry.metadata)
-    job = Job(
-        name=str(record["job"]),
-        number=_exact(entry, "job"),
-        workers=int(record["workers"]),
-        slots=SlotRange(first=int(record["first_slot"]), count=int(record["slot_count"])),
-        fits_slots=bool(record.get("fits_slots", False)),
-        group=int(record["group"]),
-        timeout_s=float(record["timeout_s"]),
-        ephemeral=bool(record.get("ephemeral", False)),
-        gathering=new_incarnation(int(record["epoch"]) + 1, int(record["workers"])),
-        link_numbers=[int(number) for number in record.get("link_numbers", [])],
-    )
-    if record["live"]:
-        job.live = _rebuild_live(job, record, state, now)
-    return job
-
-
-def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: float) -> Incarnation | None:
-    """Return the incarnation that a job's record names, if the switch has the entries of all its members."""
-    addresses = {
-        entry.match["rank"]: entry.params["mac"]
-        for entry in state.table(RESULT_ADDRESS)
-        if entry.match["job"] == job.number and entry.match["rank"] != RECORD_RANK
-    }
-    members = {}
-    for entry in state.table(ADMISSION):
-        # Only entries of the recorded epoch count: others were about to be deleted, or just written.
-        rank = _exact(entry, "rank")
-        # Ranks beyond the workers' are those of switches.
-        if rank >= job.workers or rank not in addresses:
-            continue
-        if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]):
-            gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
-            known = json.loads(entry.metadata)
-            members[rank] = Member(
-                rank=rank,
-                state=gone or MemberState.ADMITTED,
-                nonce=int(known["nonce"]),
-                cookie=entry.params["cookie"],
-                receive_bytes=int(known["receive_bytes"]),
-                window_bytes=int(known["window_bytes"]),
-                address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
-                ingress_port=_exact(entry, "ingress_port"),
-                switch=str(known.get("switch", "")),
-                rates=[float(rate) for rate in known.get("rates", [])],
-                heard_s=now,
-            )
-    for link, number in enumerate(job.link_numbers, 1):
-        _rebuild_doors(job, record, link, number, state, members)
-    if any(member.unseen for member in members.values()):
-        return None
-    if sorted(members) != list(range(job.workers)):
-        return None
-    live = Incarnation(
-        epoch=int(record["epoch"]),
-        members=[members[rank] for rank in range(job.workers)],
-        state=IncarnationState.DRAINING if record["left"] or record["lost"] else IncarnationState.RUNNING,
-        first_number=int(record["first_number"]),
-        down={int(link) for link in record.get("down", [])},
-    )
-    return live if live.ranks(MemberState.ADMITTED) else None
-
-
-def _rebuild_doors(
-    job: Job, record: dict[str, Any], link: int, number: int, state: SwitchState, members: Mapping[int, Member]
-) -> None:
-    """Find where the members' links with a job number of their own come in."""
-    macs = {
-        entry.match["rank"]: entry.params["mac"]
-        for entry in state.table(RESULT_ADDRESS)
-        if entry.match["job"] == number
-    }
-    for entry in state.table(ADMISSION):
-        rank = _exact(entry, "rank")
-        if (entry.match["job"], entry.match["epoch"]) == (number, record["epoch"]) and rank in members and rank in macs:
-            address = Address(mac=macs[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port"))
-            member = members[rank]
-            member.doors[link] = Door(address=address, ingress_port=_exact(entry, "ingress_port"), switch=member.switch)
-
-
-def _exact(entry: Entry, name: str) -> int:
-    value = entry.match[name]
-    if not isinstance(value, int):
-        raise UsageError(f"{name} is {value}")
-    return value
 
 
 def _pack(**record: object) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from switchsum.native import tls
+from switchsum.native import serving, tls
 from switchsum.native.threads import Pool, stop_server
 from switchsum.protocol import errors, member_rpc, rpc, rpc_codec
 
@@ -42,19 +42,19 @@ class Service:
         """Listen at `host:port` (port 0: any) or `unix:path`; raises UsageError or TransportError."""
         self._server = grpc.server(
             Pool(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, "controller", controller.fail),
-            options=tls.SERVER_OPTIONS,
+            options=serving.SERVER_OPTIONS,
         )
         handlers = {name: _handler(controller, name) for name in rpc.METHODS}
         handlers["Attend"] = _attendance(controller)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
         try:
-            port = tls.add_port(self._server, address, tls.HOSTS)
+            port = serving.add_port(self._server, address, tls.HOSTS)
         except RuntimeError as error:
             raise errors.UsageError(f"cannot listen at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
         """Address at which it listens, with the actual port."""
         self._server.start()
-        tls.warn_of(self.address)
+        serving.warn_of(self.address)
 
     def stop(self, grace_s: float = 1.0) -> None:
         """Stop listening, and end calls that still run after `grace_s` seconds."""

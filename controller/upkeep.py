@@ -38,7 +38,8 @@ from .job import Job
 from .jobs import Former, Jobs
 from .links import number_links
 from .neighbours import Neighbours
-from .plan import Identity, Settings, branches_of, merged, most_in_flight, plan_all, rebuild, station_ports
+from .plan import Identity, Settings, branches_of, most_in_flight, plan_all, station_ports
+from .rebuild import merged, rebuild
 from .refusals import Refusals
 from .switch import Switch
 

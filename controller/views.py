@@ -78,18 +78,18 @@ def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
     return reports.WorkerReport(**values)
 
 
-def worker_list(job: Job, now: float) -> reports.WorkerList:
+def worker_list(job: Job, now: float) -> rpc.WorkerList:
     """Describe a job's members by what they last said of themselves."""
     found = []
     for member in (job.live or job.gathering).members:
         if member.report is None:
-            found.append(reports.WorkerInfo(rank=member.rank))
+            found.append(rpc.WorkerInfo(rank=member.rank))
             continue
         values = asdict(member.report)
         del values["job"], values["nonce"]
         age_s = round(max(0.0, now - member.reported_s), 3)
-        found.append(reports.WorkerInfo(rank=member.rank, age_s=age_s, **values))
-    return reports.WorkerList(workers=found)
+        found.append(rpc.WorkerInfo(rank=member.rank, age_s=age_s, **values))
+    return rpc.WorkerList(workers=found)
 
 
 def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs) -> rpc.SlotList:
@@ -171,7 +171,7 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
     return rpc.PortList(ports=infos, ingress_loss=settings.loss.ingress, egress_loss=settings.loss.egress)
 
 
-def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> reports.LinkList:
+def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> rpc.LinkList:
     """Describe the links that were found, and which of them the fleet's trees use; else those of its trees."""
     used = {
         frozenset((End(switch=name, port=near.ports[far]), End(switch=far, port=fabric.switches[far].ports[name])))
@@ -181,9 +181,9 @@ def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> repor
     links, faults = found if fabric.is_discovered else ([FoundLink(ends=_pair(ends)) for ends in used], [])
     missing = used - {frozenset(link.ends) for link in links}
     lost = [f"the link from {FoundLink(ends=_pair(ends))} is gone, which the tree needs" for ends in missing]
-    return reports.LinkList(
+    return rpc.LinkList(
         links=[
-            reports.LinkInfo(
+            rpc.LinkInfo(
                 switch=link.ends[0].switch,
                 port=link.ends[0].port,
                 far_switch=link.ends[1].switch,
@@ -196,11 +196,11 @@ def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> repor
     )
 
 
-def switch_list(connections: Mapping[str, SwitchConnection]) -> reports.SwitchList:
+def switch_list(connections: Mapping[str, SwitchConnection]) -> rpc.SwitchList:
     """Describe switches, and what is on them."""
-    return reports.SwitchList(
+    return rpc.SwitchList(
         switches=[
-            reports.SwitchInfo(
+            rpc.SwitchInfo(
                 switch=name,
                 p4runtime=one.address,
                 state="away" if not one.is_up else "settled" if one.is_settled else "unsettled",

@@ -8,11 +8,11 @@ import os
 import socket
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from switchsum.native.sockets import controller_address
 from switchsum.native.starting import ANSWER_S, start_limit
-from switchsum.native.trace import Trace
+from switchsum.native.trace_files import PROFILE_VARIABLE
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
@@ -25,7 +25,10 @@ from .engine.worker import Engine, EngineConfig
 from .links.base import Transport
 from .links.driver import Driver
 from .links.names import check_link, is_several, open_transport
-from .links.warm import warm_up, warm_up_on
+from .links.warm import warm_up
+
+if TYPE_CHECKING:
+    from switchsum.native.trace import Trace
 
 _log: Final = logging.getLogger(__name__)
 
@@ -141,7 +144,6 @@ def _join(settings: _Settings) -> Communicator:
     transport = None
     try:
         transport = _open(link, membership)
-        warm_up_on(transport)
         timeout_s = membership.reply.timeout_s if settings.timeout_s is None else settings.timeout_s
         wanted_s = SWITCH_TIMEOUT_S if settings.switch_timeout_s is None else settings.switch_timeout_s
         settings = replace(settings, timeout_s=timeout_s, switch_timeout_s=min(wanted_s, timeout_s))
@@ -152,7 +154,7 @@ def _join(settings: _Settings) -> Communicator:
         membership.leave()
         raise
     communicator = Communicator(
-        (several.drive if several else _drive)(engine, transport, membership, Trace.wanted(f"rank {rank}")),
+        (several.drive if several else _drive)(engine, transport, membership, _trace(rank)),
         membership,
         rank=rank,
         world_size=world_size,
@@ -187,6 +189,15 @@ def _several(link: str) -> Any:
     from .links import watching  # noqa: PLC0415
 
     return watching
+
+
+def _trace(rank: int) -> Trace | None:
+    """Return a trace if the environment asks for one."""
+    if not os.environ.get(PROFILE_VARIABLE):
+        return None
+    from switchsum.native.trace import Trace  # noqa: PLC0415
+
+    return Trace.wanted(f"rank {rank}")
 
 
 def _drive(engine: Engine, transport: Transport, _: Membership, trace: Trace | None) -> Driver:

@@ -22,8 +22,9 @@ from numba.core.registry import cpu_target
 from numba.extending import models, register_model, typeof_impl
 from numba.np.numpy_support import from_dtype
 
-from .kernels import BOOLEAN, FLOAT, INTEGER, NOTHING, Deferred, Kernel, Made, Outlined, Tag
+from .kernels import Deferred, Kernel, Outlined, Tag
 from .machinecode import target_machine
+from .natives import BOOLEAN, FLOAT, INTEGER, NOTHING, Made
 
 types: Any = _types
 OPTIMISATION: Final = 3
@@ -76,7 +77,7 @@ def outlined(kernel: Outlined) -> tuple[Made, bytes]:
     signature = tuple(_NUMBERS[tag] for tag in kernel.tags), _NUMBERS[kernel.result]
     with _hurried():
         symbol, given, code = _compile(kernel.py_func, signature)
-    return Made(symbol=symbol, result=kernel.result, given=given), code
+    return Made(symbol=symbol, result=kernel.result, arguments=kernel.tags, given=given), code
 
 
 def entry(kernel: Kernel, tags: Sequence[Tag]) -> tuple[Made, bytes]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchsum.protocol import member_rpc, reports, rpc
+from switchsum.protocol import member_rpc, rpc
 
 from .member_client import MemberClient
 
@@ -10,9 +10,9 @@ from .member_client import MemberClient
 class ControllerClient(MemberClient):
     """A connection to a controller, usable in a `with` block, for users."""
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         """Tell what each member of a job last said of itself."""
-        return self.call("Workers", request, reports.WorkerList)
+        return self.call("Workers", request, rpc.WorkerList)
 
     def create_job(self, request: rpc.CreateJobRequest) -> rpc.JobInfo:
         """Reserve slots for a new job."""
@@ -46,13 +46,13 @@ class ControllerClient(MemberClient):
         """Describe all ports of which something is known."""
         return self.call("Ports", member_rpc.Empty(), rpc.PortList)
 
-    def links(self) -> reports.LinkList:
+    def links(self) -> rpc.LinkList:
         """Describe the links between the controller's switches."""
-        return self.call("Links", member_rpc.Empty(), reports.LinkList)
+        return self.call("Links", member_rpc.Empty(), rpc.LinkList)
 
-    def switches(self) -> reports.SwitchList:
+    def switches(self) -> rpc.SwitchList:
         """Describe the controller's switches."""
-        return self.call("Switches", member_rpc.Empty(), reports.SwitchList)
+        return self.call("Switches", member_rpc.Empty(), rpc.SwitchList)
 
     def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
         """Set the drop simulator."""

@@ -10,30 +10,32 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from functools import cache, cached_property
-from hashlib import sha256
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from functools import cached_property
+from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
 from . import plain
-from .cache import Store, open_store
-from .compiling import compiling
-from .machinecode import Library, fingerprint
-from .plain import PLAIN
-from .sources import source_digest
+from .cache import Store
+from .natives import (
+    BOOLEAN,
+    C_TYPES,
+    FLOAT,
+    INTEGER,
+    NOTHING,
+    PLAIN,
+    Made,
+    Native,
+    address_of,
+    kernel_store,
+    load,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-INTEGER: Final = "int"
-FLOAT: Final = "float"
-BOOLEAN: Final = "bool"
-NOTHING: Final = "None"
 Tag = Any
 """What code depends on of an argument: INTEGER, FLOAT, BOOLEAN, NOTHING (None), `(dtype, dimensions)` of an array, or a
 tuple's class (`tuple` itself, or a NamedTuple) and the tags of its items."""
@@ -95,20 +97,6 @@ carray: Any = plain.array_at if PLAIN else Deferred(_carray)
 """numba's: an array at an address."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What comes with the code of an entry."""
-
-    symbol: str
-    """The function: of the arguments' words (see `_flatten`) and of the address of the results."""
-    result: str
-    """INTEGER, FLOAT, BOOLEAN or NOTHING; where there is no tuple."""
-    results: tuple[str, ...] = ()
-    """INTEGER or BOOLEAN each, of a tuple."""
-    given: tuple[str, ...] = ()
-    """What it uses of numba's where a kernel raises an exception, which none does."""
-
-
 class Kernel(Deferred):
     """A function that Python and other kernels call, compiled for each combination of types that it is called with."""
 
@@ -166,7 +154,7 @@ class Kernel(Deferred):
 
             return compiler.entry(self, tags)
 
-        made, address = _load(self, repr(tags), compile_it)
+        made, address = load(self, repr(tags), compile_it)
         return _caller(made, address, [kind for tag in tags for kind in _words_of(tag)])
 
 
@@ -198,51 +186,35 @@ def prepare(function: Callable[_P, object], *arguments: _P.args, **_none: _P.kwa
         function.prepare(arguments)
 
 
-class Outlined:
+class Outlined(Native):
     """A kernel of ints and floats that returns an int, and that other kernels call by its address.
 
     Linked in, as kernels are, a callee is optimised anew at every level of callers.
     """
 
-    def __init__(self, function: Callable[..., int]) -> None:
-        self.py_func = plain.wrapping(function)
-        self.store = _find
-        self.__module__, self.__qualname__ = function.__module__, function.__qualname__
+    def __init__(self, function: Callable[..., float]) -> None:
+        super().__init__(function.__module__, function.__qualname__, _find)
+        self.py_func: Any = plain.wrapping(function)
         kinds = {"int": INTEGER, "float": FLOAT}
         arguments = dict(function.__annotations__)
         self.result = kinds[arguments.pop("return")]
         self.tags = tuple(kinds[kind] for kind in arguments.values())
 
+    def written(self) -> Outlined:
+        """Return this kernel."""
+        return self
+
     @cached_property
     def address(self) -> int:
         """Compile the function, or load it, unless that was done before, and return its address."""
         if PLAIN:
-            return plain.callback(self.py_func, _C_TYPES[self.result], [_C_TYPES[tag] for tag in self.tags])
-
-        def compile_it() -> tuple[Made, bytes]:
-            from . import compiler  # noqa: PLC0415
-
-            return compiler.outlined(self)
-
-        return _load(self, repr(self.tags), compile_it)[1]
+            return plain.callback(self.py_func, C_TYPES[self.result], [C_TYPES[tag] for tag in self.tags])
+        return self._code[1]
 
     @cached_property
     def function(self) -> Callable[..., int]:
         """The compiled function for Python, which calls it without the GIL."""
-        if PLAIN:
-            return self.py_func
-        kinds = [_C_TYPES[tag] for tag in self.tags]
-        return ctypes.CFUNCTYPE(_C_TYPES[self.result], *kinds)(self.address)
-
-    def __call__(self, *arguments: float) -> int:
-        """Call the compiled function."""
-        return self.function(*arguments)
-
-
-@cache
-def kernel_store() -> Store | None:
-    """Return where this version's compiled kernels are kept; None when nothing can be."""
-    return open_store("kernels", source_digest())
+        return self.py_func if PLAIN else super().function
 
 
 @contextmanager
@@ -257,64 +229,6 @@ def kept_in(find: Callable[[], Store | None]) -> Iterator[None]:
 
 
 _find: Callable[[], Store | None] = kernel_store
-
-
-_C_TYPES: Final[dict[str, Any]] = {INTEGER: ctypes.c_int64, FLOAT: ctypes.c_double, BOOLEAN: ctypes.c_int64}
-_FROM_BUFFER: Final = ctypes.c_char.from_buffer
-
-_libraries: list[Library] = []
-"""Code stays loaded: who knows an address of it."""
-
-
-def name_of(entry: Kernel | Outlined) -> str:
-    """Return how the names begin under which what was compiled is stored."""
-    return f"{entry.__module__.removeprefix('switchsum.')}.{entry.__qualname__}"
-
-
-def _load(entry: Kernel | Outlined, types: str, compile_it: Callable[[], tuple[Made, bytes]]) -> tuple[Made, int]:
-    """Return what was made for an entry, from the store or compiled now, and its address."""
-    name = name_of(entry)
-    digest = sha256("\n".join((fingerprint(), name, types)).encode()).hexdigest()[:16]
-    store, file = entry.store(), f"{name}.{digest}.object"
-    loaded = _from_store(store, file)
-    if loaded is not None:
-        return loaded
-    with compiling(store, name):
-        loaded = _from_store(store, file)  # others may have compiled it meanwhile
-        if loaded is not None:
-            return loaded
-        made, code = compile_it()
-        if store is not None:
-            store.store(file, json.dumps(asdict(made)).encode() + b"\n" + code)
-        return made, _link(made, code)
-
-
-def _from_store(store: Store | None, file: str) -> tuple[Made, int] | None:
-    content = None if store is None else store.load(file)
-    if content is None:
-        return None
-    head, _, code = content.partition(b"\n")
-    made = Made(**json.loads(head))
-    try:
-        return made, _link(made, code)
-    except RuntimeError:  # it uses what this process does not have
-        return None
-
-
-def _link(made: Made, code: bytes) -> int:
-    given = dict.fromkeys(made.given, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value or 0)
-    library = Library(code, (made.symbol,), given)
-    _libraries.append(library)
-    return library.address(made.symbol)
-
-
-def address_of(array: np.ndarray[Any, Any]) -> int:
-    """Return the address of an array's first byte."""
-    try:
-        return ctypes.addressof(_FROM_BUFFER(array.data))
-    except (ValueError, TypeError, BufferError):  # empty, read-only, or of a dtype that a buffer does not have
-        address: int = array.__array_interface__["data"][0]
-        return address
 
 
 def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
@@ -359,8 +273,8 @@ def _words_of(tag: Tag) -> list[str]:
 
 def _caller(made: Made, address: int, words: list[str]) -> Callable[[list[Any]], Any]:
     """Return what calls an entry with the words of its arguments."""
-    result = _C_TYPES.get(made.result, ctypes.c_int64)
-    function = ctypes.CFUNCTYPE(result, *(_C_TYPES[word] for word in words), ctypes.c_void_p)(address)
+    result = C_TYPES.get(made.result, ctypes.c_int64)
+    function = ctypes.CFUNCTYPE(result, *(C_TYPES[word] for word in words), ctypes.c_void_p)(address)
     if made.results:
         kinds, buffer = [bool if kind == BOOLEAN else int for kind in made.results], ctypes.c_int64 * len(made.results)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .kernels import address_of, carray, cgutils, inner, intrinsic, ir, types
+from .kernels import carray, cgutils, inner, intrinsic, ir, types
 from .plain import call_at
 
 Scalar = Any
@@ -113,7 +113,6 @@ def prefetch(address: int) -> None:
 
 __all__ = [
     "Scalar",
-    "address_of",
     "bytes_at",
     "call",
     "carray",

@@ -9,7 +9,6 @@ and wrap around when they are written; elements of arrays are numpy's scalars, a
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -17,12 +16,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+from .natives import PLAIN
 
-VARIABLE: Final = "NUMBA_DISABLE_JIT"
-"""Environment variable, which numba has, too."""
-PLAIN: Final = os.environ.get(VARIABLE, "0") not in ("", "0")
-"""Whether kernels are Python in this process."""
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 _INTEGERS: Final[dict[str, Any]] = {
     **{"i1": ctypes.c_int8, "i2": ctypes.c_int16, "i4": ctypes.c_int32, "i8": ctypes.c_int64},
@@ -137,8 +133,3 @@ def _array_field(kind: np.dtype[Any], offset: int) -> property:
         return np.ndarray(shape, base, memory, offset)
 
     return property(view)
-
-
-def table(array: npt.NDArray[Any]) -> Any:
-    """Return a structured array as kernels take it in this process."""
-    return array.view(Entries) if PLAIN else array

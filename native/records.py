@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, overl
 import numpy as np
 import numpy.typing as npt
 
+from .natives import PLAIN
+
 Int64 = Annotated[int, "i8"]
 UInt32 = Annotated[int, "u4"]
 UInt8 = Annotated[int, "u1"]
@@ -60,3 +62,12 @@ def dtype_of(record: type[Record]) -> np.dtype[Any]:
         kind, *shape = _KNOWN.get(text) or eval(text, scope).__metadata__
         fields.append((name, kind, tuple(shape)) if shape else (name, kind))
     return np.dtype(fields, align=True)
+
+
+def table(array: npt.NDArray[Any]) -> Any:
+    """Return a structured array as kernels take it in this process."""
+    if not PLAIN:
+        return array
+    from .plain import Entries  # noqa: PLC0415
+
+    return array.view(Entries)

@@ -1,4 +1,4 @@
-"""How a worker and a switch on one machine come to share two outboxes (ring.py): memory and hand-shake.
+"""How a worker and a switch on one machine come to share two outboxes (outbox.py): memory and hand-shake.
 
 The switch listens on a Unix socket in its user's directory of those (sockets.py), or at a path that it is given.  A
 worker connects and sends a `Hello`; the switch answers with an `Answer` and five file descriptors: the worker's outbox,
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import TransportError, UsageError
 
-from .ring import LAYOUT_DIGEST, OutboxLayout, next_power_of_two
+from .outbox import LAYOUT_DIGEST, OutboxLayout, next_power_of_two
 from .sockets import check_length, runtime_directory
 
 MAX_ROWS: Final = 16384

@@ -6,14 +6,9 @@ everybody may connect to a name in the abstract namespace.  A path is kept by th
 
 from __future__ import annotations
 
-import fcntl
 import os
-import resource
 import socket
 import stat
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -25,14 +20,9 @@ UNIX: Final = "unix:"
 """How gRPC's addresses of Unix sockets begin."""
 MAX_PATH_BYTES: Final = 107
 """Longest path that fits the kernel's sockaddr_un."""
-MAX_DESCRIPTORS: Final = 1 << 16
-"""As many as a daemon could ever use; some systems allow a thousand million, which costs memory."""
 
 PROBE_S: Final = 1.0
 """How long a kernel may take to say whether a process listens at an address."""
-
-_mask_lock = threading.Lock()
-"""The mask of modes is the whole process's."""
 
 
 def controller_address() -> str:
@@ -116,66 +106,6 @@ def path_of(address: str) -> str | None:
     return path.removeprefix("//") if path.startswith("///") else path
 
 
-@contextmanager
-def listening_at(path: str) -> Iterator[None]:
-    """Let a server bind and listen in the block, at a path that only this user will be able to connect to.
-
-    What a server that was killed has left there is removed.  Raises TransportError when the path cannot be had.
-    """
-    check_length(path)
-    with _mask_lock:
-        mask = os.umask(0o177)
-        try:
-            with _one_at_a_time(Path(path).parent):
-                _make_room(path)
-                yield
-        finally:
-            os.umask(mask)
-
-
-@contextmanager
-def _one_at_a_time(directory: Path) -> Iterator[None]:
-    """Keep servers that start together apart, in a directory where nobody else can hold the lock for ever."""
-    try:
-        if distrust(directory) is not None:
-            descriptor = -1
-        else:
-            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise TransportError(f"cannot listen in {directory}: {error.strerror}") from error
-    try:
-        if descriptor >= 0:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _make_room(path: str) -> None:
-    """Remove a socket that nobody listens at; raises TransportError when somebody does, or it is something else."""
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # a listener whose queue is full is one, too
-        try:
-            probe.connect(path)
-        except FileNotFoundError:
-            return
-        except ConnectionRefusedError:
-            pass  # nobody, or no socket
-        except OSError as error:
-            if isinstance(error, PermissionError):
-                raise TransportError(f"cannot listen at {path}: it belongs to another user") from error
-            raise TransportError(f"another process listens at {path} already") from error
-        else:
-            raise TransportError(f"another process listens at {path} already")
-    try:
-        if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise TransportError(f"cannot listen at {path}: a file is there that is no socket")
-        os.unlink(path)
-    except OSError as error:
-        raise TransportError(f"cannot listen at {path}: {error.strerror}") from error
-
-
 def check_length(path: str) -> None:
     """Refuse a path that the kernel would; raises TransportError."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
@@ -195,11 +125,3 @@ def check_owner(path: str) -> None:
         return  # nobody is there yet
     if owner not in (0, os.geteuid()):
         raise TransportError(f"{path} belongs to user {owner}, neither root nor {os.geteuid()}")
-
-
-def allow_many_descriptors() -> None:
-    """Raise this process's limit of open files to what it may have: each connection, link and bell takes some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

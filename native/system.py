@@ -9,14 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import select
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
-
-import numpy as np
-import numpy.typing as npt
 
 from .kernels import cgutils, intrinsic, ir, types
 
@@ -49,17 +45,6 @@ _C: Final = _Types()
 _MSG_DONTWAIT: Final = 0x40
 _CLOCK_MONOTONIC: Final = 1
 """Numbers that Linux gives them."""
-
-Watched = npt.NDArray[np.int32]
-"""Descriptors to sleep on, `[n, 2]`: `struct pollfd` as two words."""
-
-READY: Final = (select.POLLIN | select.POLLHUP | select.POLLERR) << 16
-"""Bits of a watched descriptor's second word that `sleep` sets: something came, or it was hung up."""
-
-
-def watch(descriptors: Sequence[int]) -> Watched:
-    """Return what `sleep` takes, for descriptors that become readable."""
-    return np.array([(descriptor, select.POLLIN) for descriptor in descriptors], np.int32).reshape(-1, 2)
 
 
 def _call(builder: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any:

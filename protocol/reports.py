@@ -1,8 +1,8 @@
-"""What workers and switches say of themselves and their neighbours to the controller: messages of `rpc`."""
+"""What workers say of themselves and their links to the controller: messages of `rpc`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 MOST_TEXT: Final = 80
@@ -72,64 +72,3 @@ class LinkReport:
     link: int
     """Its number."""
     reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerInfo(WorkerFigures):
-    """One member of a job with its latest report."""
-
-    rank: int
-    age_s: float = -1.0
-    """Seconds since that report came; -1: there is none, and the figures mean nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerList:
-    """Workers: every rank of a job, with what it last reported."""
-
-    workers: list[WorkerInfo] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkInfo:
-    """A link between two switches, by its ports there."""
-
-    switch: str
-    port: int
-    far_switch: str
-    far_port: int
-    in_tree: bool = False
-    """Whether a tree of the controller goes over it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkList:
-    """The links between a controller's switches."""
-
-    links: list[LinkInfo] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    """What was found and does not fit, and links that a tree needs and that are gone, in words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchInfo:
-    """One switch of a controller; a single one has no name."""
-
-    switch: str
-    p4runtime: str
-    """Address of its P4Runtime server."""
-    state: str
-    """`settled` (it has all entries that it should have), `unsettled`, or `away`."""
-    entries: int = 0
-    """Table entries that the controller knows there."""
-    groups: int = 0
-    """Multicast groups likewise."""
-    trouble: str = ""
-    """What went wrong last, while it is not settled."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchList:
-    """All switches of a controller, the root of its first tree first."""
-
-    switches: list[SwitchInfo] = field(default_factory=list)

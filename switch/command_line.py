@@ -16,7 +16,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, NoReturn
 
-from switchsum.native.sockets import allow_many_descriptors
+from switchsum.native.serving import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
 
 from .daemon import Config, ProgramConfig, start_interruptible

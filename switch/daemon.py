@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from switchsum.native import tls
+from switchsum.native import serving
 from switchsum.native.sockets import p4runtime_address
 from switchsum.native.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.errors import UsageError
@@ -314,5 +314,5 @@ def start_interruptible(config: Config) -> Switch:
             signal.signal(number, lambda *_: switch.stop())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    tls.warn_of(switch.address)
+    serving.warn_of(switch.address)
     return switch

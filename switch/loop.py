@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels import inner, kernel, prepare
-from switchsum.native.patience import Patience, new_patience, note_wait
-from switchsum.native.system import READY, Watched, monotonic, poll, silence_bell, watch
+from switchsum.native.patience import Patience, new_patience
+from switchsum.native.patience_kernels import note_wait
+from switchsum.native.system import monotonic, poll, silence_bell
 from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
+from switchsum.native.watched import READY, Watched, watch
 
 from .batch import CodeEntry, Output
 from .entry import ENTRY_WORDS, call_program

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switchsum.native.plain import VARIABLE
+from switchsum.native.natives import VARIABLE
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/debugging.md").read_text()
 PROMPT = "(Pdb) "

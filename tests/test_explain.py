@@ -11,7 +11,7 @@ import pytest
 from switchsum.cli.observe import contributors
 from switchsum.protocol import rpc
 from switchsum.protocol.frame import Flag
-from switchsum.protocol.reports import WorkerInfo
+from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import explain as view
 from switchsum.view.explain import explain, explain_job, explain_links, lost_frames, unfinished
 from switchsum.view.facts import Facts

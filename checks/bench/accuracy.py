@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from checks.bench import gradients
 from switchsum.host.compress import packed
-from switchsum.host.engine import kernels
-from switchsum.native.memory import address_of
+from switchsum.host.engine import dtypes, kernels
+from switchsum.native.natives import address_of
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
@@ -42,9 +42,9 @@ LARGE_FRAME_LANES: Final = 2048
 """Of an MTU of 9,000 and of shared memory: eight times as many values share an exponent."""
 VALUES: Final = 65_536
 DTYPES: Final = {
-    "float32": (kernels.FLOAT32, np.dtype(np.float32)),
-    "float16": (kernels.FLOAT16, np.dtype(np.float16)),
-    "bfloat16": (kernels.BFLOAT16, np.dtype(ml_dtypes.bfloat16)),
+    "float32": (dtypes.FLOAT32, np.dtype(np.float32)),
+    "float16": (dtypes.FLOAT16, np.dtype(np.float16)),
+    "bfloat16": (dtypes.BFLOAT16, np.dtype(ml_dtypes.bfloat16)),
 }
 LANE_BITS: Final = {"int32": 32, "int16": 16, "int8": 8}
 INPUTS: Final = {

@@ -21,7 +21,8 @@ from switchsum.native.datagrams import (
 from switchsum.native.kernels import kernel
 from switchsum.native.messages import Addresses, SendWords, grow_buffers
 from switchsum.native.rows import LEAD_BYTES
-from switchsum.native.system import monotonic, poll, watch
+from switchsum.native.system import monotonic, poll
+from switchsum.native.watched import watch
 from switchsum.protocol.frame import AT, Kind
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig

@@ -9,10 +9,11 @@ import numpy as np
 
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, record
-from switchsum.host.engine import kernels
+from switchsum.host.engine import dtypes, kernels
 from switchsum.native.atomics import copy_bytes
 from switchsum.native.kernels import kernel
-from switchsum.native.memory import address_of, call
+from switchsum.native.memory import call
+from switchsum.native.natives import address_of
 from switchsum.protocol import lanes
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
@@ -43,7 +44,7 @@ def _copies(source: int, target: int, repeats: int) -> None:
 def _scans(code: int, source: int, repeats: int) -> int:
     total = 0
     for repeat in range(repeats):
-        total += call(code, kernels.FLOAT32, source + repeat % BLOCKS * VALUES * 4, VALUES)
+        total += call(code, dtypes.FLOAT32, source + repeat % BLOCKS * VALUES * 4, VALUES)
     return total
 
 
@@ -51,14 +52,14 @@ def _scans(code: int, source: int, repeats: int) -> int:
 def _packs(code: int, source: int, target: int, scale: float, repeats: int) -> None:
     for repeat in range(repeats):
         offset = repeat % BLOCKS * VALUES * 4
-        call(code, kernels.FLOAT32, source + offset, VALUES, target + offset, VALUES, scale)
+        call(code, dtypes.FLOAT32, source + offset, VALUES, target + offset, VALUES, scale)
 
 
 @kernel
 def _unpacks(code: int, source: int, target: int, step: float, repeats: int) -> None:
     for repeat in range(repeats):
         offset = repeat % BLOCKS * VALUES * 4
-        call(code, kernels.FLOAT32, source + offset, VALUES, target + offset, step)
+        call(code, dtypes.FLOAT32, source + offset, VALUES, target + offset, step)
 
 
 def loops() -> dict[str, Callable[[], object]]:

@@ -15,17 +15,17 @@ from types import ModuleType
 
 import numpy as np
 
-import switchsum.host.engine
+import switchsum.host.engine.loop_kernels
 import switchsum.host.links
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine import recovery
+from switchsum.host.engine.loop import Loop
 from switchsum.host.engine.state import Core, Slot, State
 from switchsum.native.cache import open_directory
 from switchsum.native.kernels import inner, kept_in
 from switchsum.native.memory import Scalar
 
-_ENGINE = import_module("switchsum.host.engine.worker")
-_MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "engine.loop")
+_MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "engine.loop_kernels")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
 
 
@@ -97,13 +97,12 @@ class WithoutRecovery:
     @contextmanager
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator use these kernels; nothing may be in flight before or after."""
-        driver, ordinary = communicator._driver, (communicator._driver._loop, _ENGINE.machine)
-        engine = driver.engine
-        driver._loop = self._modules["engine.loop"].Loop(
-            engine.state, engine.pushed_before, driver.transport.operations()
+        driver, ordinary = communicator._driver, communicator._driver._loop
+        engine, kernels = driver.engine, self._modules["engine.loop_kernels"]
+        driver._loop = Loop(
+            engine.state, engine.pushed_before, driver.transport.operations(), begin=kernels.begin, run=kernels.run
         )
-        _ENGINE.machine = self._modules["engine.machine"]  # type: ignore[attr-defined]
         try:
             yield
         finally:
-            driver._loop, _ENGINE.machine = ordinary  # type: ignore[attr-defined]
+            driver._loop = ordinary

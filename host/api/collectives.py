@@ -18,7 +18,7 @@ import numpy.typing as npt
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
-from ..engine.exact import most_values
+from ..engine.dtypes import most_values
 from ..engine.operation import SKIP_ZEROS, Operation, check
 from .handle import Handle
 

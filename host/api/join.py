@@ -18,17 +18,14 @@ from switchsum.native.member_client import MemberClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
 from switchsum.protocol import member_rpc, reports
 from switchsum.protocol.errors import (
-    TIMEOUT_OPTIONS,
     CollectiveTimeout,
     ControllerUnreachable,
     NotAdmitted,
     OperationMismatch,
-    SwitchLost,
     SwitchsumError,
-    TransportError,
     WorkerLost,
 )
-from switchsum.protocol.frame import ETHERNET_BYTES, Flag, Header, Kind, payload_bytes
+from switchsum.protocol.frame import Flag, Header, Kind, payload_bytes
 from switchsum.protocol.wire import Address, build_frame, nonce_fields
 
 from ..links.base import Indices, Transport
@@ -153,11 +150,16 @@ class Membership:
             seen = reply.hello_seen
             if not seen and time.monotonic() > silent_until:
                 silent_until = math.inf
-                say(f"{self._no_hello(SILENT_S, reply.unseen)} It is tried for up to {timeout_s:g} s")
-            if reply.hello_cut and (sent >= CUT_AFTER or left <= 0):
-                raise self._cut(int(hellos[0][1][0]))
-            if left <= 0:
-                raise self._not_complete(reply, timeout_s)
+                from .not_joined import no_hello  # noqa: PLC0415
+
+                say(f"{no_hello(self.rank, SILENT_S, reply.unseen)} It is tried for up to {timeout_s:g} s")
+            is_cut = reply.hello_cut and sent >= CUT_AFTER
+            if is_cut or left <= 0:
+                from .not_joined import cut, not_complete  # noqa: PLC0415
+
+                if reply.hello_cut:
+                    raise cut(int(hellos[0][1][0]))
+                raise not_complete(reply, self.job, self.rank, timeout_s)
 
     def _write_hellos(self, transport: Transport, link: int) -> tuple[Indices, Indices]:
         """Write a hello with lanes and one without, to rows of the link with this number; return rows and lengths."""
@@ -178,25 +180,6 @@ class Membership:
         for row, frame in zip(rows, (whole, short), strict=True):
             transport.tx_frames[row, transport.lead : transport.lead + len(frame)] = np.frombuffer(frame, np.uint8)
         return rows, np.array([len(whole), len(short)], np.int32)
-
-    def _cut(self, length: int) -> TransportError:
-        return TransportError(
-            f"frames of {length} bytes get lost on the way to the switch, short ones do not: `ip link set IF mtu "
-            f"{length - ETHERNET_BYTES}` on both ends of each link, or a controller with fewer --lanes"
-        )
-
-    def _not_complete(self, reply: member_rpc.ReadyReply, timeout_s: float) -> SwitchsumError:
-        if not reply.hello_seen:
-            return SwitchLost(self._no_hello(timeout_s, reply.unseen))
-        ranks = ("rank " if len(reply.missing) == 1 else "ranks ") + ", ".join(map(str, reply.missing))
-        why = f"{ranks} missing" if reply.missing else "all ranks have come, and a switch is not yet set up for them"
-        text = f"job {self.job!r} is not complete after the timeout of {timeout_s:g} s: {why}"
-        return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing)
-
-    def _no_hello(self, silent_s: float, unseen: list[int]) -> str:
-        which = f"link {', '.join(map(str, unseen))} of " if any(unseen) else ""
-        whose = f"{which}rank {self.rank}"
-        return f"the switch has handed on no hello of {whose} for {silent_s:g} s: does this link lead to it?"
 
     def _attend(self) -> None:
         """Keep a connection to the controller, and hear on it about the others."""
@@ -280,7 +263,9 @@ class Membership:
             reply = self._client.call("Compare", request, member_rpc.CompareReply, 2 * EXPLAIN_S)
         except (SwitchsumError, ValueError):
             return error
-        text = _compared(reply.operations)
+        from .not_joined import compared  # noqa: PLC0415
+
+        text = compared(reply.operations)
         return OperationMismatch(text, error.operation) if text else error
 
     def reform(self, timeout_s: float) -> tuple[int, int]:
@@ -323,17 +308,3 @@ class Membership:
             self._stream.cancel()
         self._thread.join(READY_S)
         self._client.close()
-
-
-def _compared(operations: list[str]) -> str:
-    """Say which ranks issued what, those that differ from most first; empty where all have said the same."""
-    issuers: dict[str, list[int]] = {}
-    for rank, operation in enumerate(operations):
-        issuers.setdefault(operation or "nothing that is known of", []).append(rank)
-    if len(issuers) < 2:
-        return ""
-    parts = [
-        f"rank {', '.join(map(str, ranks))} issued {operation}"
-        for operation, ranks in sorted(issuers.items(), key=lambda item: (len(item[1]), item[1]))
-    ]
-    return "; ".join(parts)

@@ -21,7 +21,7 @@ from typing import Any, Final, NoReturn, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.memory import address_of
+from switchsum.native.natives import address_of
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
 from switchsum.protocol.frame import LANE_BYTES
 

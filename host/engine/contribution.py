@@ -22,9 +22,10 @@ from switchsum.protocol.frame import (
 )
 from switchsum.protocol.lanes import NOT_FINITE
 
+from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
-from .integers import ALL_ZERO, INT8, INT64
-from .kernels import EXACT, item_bytes, mixed
+from .integers import ALL_ZERO
+from .kernels import item_bytes, mixed
 from .recovery import acknowledge, transmit
 from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Core, Count, OperationRecord, Phase, Slot, State

@@ -17,8 +17,8 @@ from switchsum.native.kernels import Outlined
 from switchsum.native.memory import floats_at, swap, words_at
 from switchsum.protocol.lanes import NOT_FINITE
 
-DIGITS: Final = 11
-"""Lanes of one value."""
+from .dtypes import DIGITS
+
 DIGIT_BITS: Final = 26
 _DIGIT: Final = (1 << DIGIT_BITS) - 1
 _LEAST: Final = -149
@@ -27,11 +27,6 @@ _FRACTION_BITS: Final = 23
 
 _WORTH: Final = tuple(2.0 ** (_LEAST + DIGIT_BITS * digit) for digit in range(DIGITS))
 """What one unit of each digit is worth."""
-
-
-def most_values(lanes_per_frame: int) -> int:
-    """Return how many values fit frames of so many 32-bit lanes."""
-    return (lanes_per_frame - 1) // DIGITS
 
 
 @Outlined

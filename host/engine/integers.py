@@ -16,22 +16,10 @@ import numpy.typing as npt
 from switchsum.native.kernels import Outlined, inner
 from switchsum.native.memory import Scalar, bytes_at, halves_at, longs_at, swap, words_at
 
-INT8: Final = 4
-INT16: Final = 5
-INT32: Final = 6
-INT64: Final = 7
-"""Numbers among those of `switchsum.host.engine.kernels`; that an integer has no sign is not in them."""
+from .dtypes import AS_IS, FLOAT_MAX, INT8, INT16, INT32, UNSIGNED
 
 ALL_ZERO: Final = -1
 """What a scan returns for a block of zeros."""
-
-AS_IS: Final = 0
-UNSIGNED: Final = 1
-"""Without its sign bit a lane sorts as the unsigned value."""
-FLOAT_MAX: Final = 2
-"""A lane sorts as the float; NaN is above everything."""
-FLOAT_MIN: Final = 3
-"""Likewise, but NaN is below everything."""
 
 
 @inner

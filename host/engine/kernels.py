@@ -19,16 +19,8 @@ from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap
 from switchsum.native.plain import wrapping
 from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
 
-from .integers import ALL_ZERO, INT8, INT64, is_zero
-
-NO_DTYPE: Final = 0
-"""Of an operation without values."""
-FLOAT32: Final = 1
-FLOAT16: Final = 2
-BFLOAT16: Final = 3
-"""Integers follow, INT8 to INT64."""
-EXACT: Final = INT64 + 1
-"""Few float32 as integers that lose nothing, see `switchsum.host.engine.exact`; like integers without exponent."""
+from .dtypes import BFLOAT16, EXACT, FLOAT16, FLOAT32, INT8
+from .integers import ALL_ZERO, is_zero
 
 _DOUBLE_BIAS: Final = 1023
 _DOUBLE_FRACTION: Final = np.uint64((1 << 52) - 1)
@@ -57,11 +49,6 @@ _ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8, 4)
 def item_bytes(dtype: int) -> int:
     """Return the size of one value."""
     return _ITEM_BYTES[dtype]
-
-
-def has_marks(dtype: int) -> bool:
-    """Tell whether sums of a dtype may not fit it, of which there is a mark for each block."""
-    return INT8 <= dtype <= INT64
 
 
 @Outlined

@@ -38,18 +38,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import address_of, call, integers_at, pointer
-from switchsum.native.patience import FIELDS, new_patience, step_aside
-from switchsum.native.plain import table
-from switchsum.native.records import Float64, Int64, Record, Table, dtype_of
-from switchsum.native.system import monotonic
-from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
+from switchsum.native.natives import Native, address_of
+from switchsum.native.patience import new_patience
+from switchsum.native.records import Float64, Int64, Record, Table, dtype_of, table
 from switchsum.protocol.errors import SwitchLost, SwitchsumError
 
-from . import machine
-from .state import CORE, OPERATION, OPERATIONS, ROW, SLOT, Core, Count, State
+from .state import State, arrays_of
+
+Spans = npt.NDArray[np.int64]
 
 
 class Stop(IntEnum):
@@ -118,38 +114,28 @@ NO_TURNS: Final = 1 << 40
 """As `turn`: all results are looked at before anything is sent."""
 
 
-class _LoopRecord(Record):
+class LoopRecord(Record):
     """What the loop works on, in one place: to hand over some twenty arrays takes longer than to add a few floats."""
 
-    # Addresses of the engine's arrays, and what their shapes follow from.
-    core: Int64
-    slots: Int64
-    operations: Int64
-    rows: Int64
-    queue: Int64
-    kept: Int64
-    unanswered: Int64
-    window: Int64
-    lanes_per_frame: Int64
+    arrays: Int64
+    """Address of the engine's `Arrays`."""
     pushed_before: Int64
+    """Frames that the link was handed before the engine's first."""
     link: Int64
     """Address of the link's record."""
     run: Int64
-    """Address of `_run`."""
+    """Address of `run`."""
     spans: Int64
     """Address where to note spans."""
     span_rows: Int64
     """For how many there is room."""
 
 
-_LOOP: Final = dtype_of(_LoopRecord)
+LOOP: Final = dtype_of(LoopRecord)
 
-_NAP_ROUNDS: Final = 16
-"""With so many rounds in flight a nap pays."""
-_NAP_SHARE: Final = 1 / 4
-"""How long it is, as part of what a round takes."""
-
-_RECORD_BYTES: Final = OPERATION.itemsize
+_KERNELS: Final = f"{__package__}.loop_kernels"
+BEGIN: Final = Native(_KERNELS, "begin")
+RUN: Final = Native(_KERNELS, "run")
 
 
 class Operations:
@@ -173,26 +159,31 @@ class Operations:
         return address_of(self.record.view(np.int64))
 
 
-def prepare_loop() -> None:
-    """Have the loop's code ready."""
-    assert all(outlined.address for outlined in (_run, _begin))
-
-
 class Loop:
     """The loop of one engine on one link."""
 
-    def __init__(self, state: State, pushed_before: int, operations: Operations, spans: Spans = NO_SPANS) -> None:
-        """`pushed_before` is how many frames the link was handed before the engine's first."""
+    def __init__(
+        self,
+        state: State,
+        pushed_before: int,
+        operations: Operations,
+        spans: Spans | None = None,
+        *,
+        begin: Native = BEGIN,
+        run: Native = RUN,
+    ) -> None:
+        """`pushed_before` is how many frames the link was handed before the engine's first.
+
+        `spans` is where to note what was done (`switchsum.native.trace`).
+        """
         self._operations = operations
-        self._keep = state, spans
-        self._loop = np.zeros(1, _LOOP)
-        self._loop[0] = (
-            *map(address_of, state),
-            *(len(state.slots), state.kept.shape[1], pushed_before),
-            *(operations.address, _run.address, address_of(spans), len(spans)),
-        )
+        arrays = arrays_of(state)
+        self._keep = state, arrays, spans
+        self._loop = np.zeros(1, LOOP)
+        traced = (0, 0) if spans is None else (address_of(spans), len(spans))
+        self._loop[0] = address_of(arrays), pushed_before, operations.address, run.address, *traced
         self._address = address_of(self._loop)
-        self._functions = _run.function, _begin.function
+        self._functions = run.function, begin.function
 
     def run(self, until: float) -> bool:
         """Move frames until something has happened or the link's clock says `until`; False: the switch has hung up.
@@ -220,116 +211,3 @@ class Loop:
         errors = self._operations.errors
         if errors and not isinstance(errors[-1], SwitchsumError):
             raise errors.pop()
-
-
-@inner
-def _state_of(here: _LoopRecord) -> State:
-    slots, rows = here.window, 2 * here.window
-    return State(
-        carray(pointer(here.core), (1,), CORE),
-        carray(pointer(here.slots), (slots,), SLOT),
-        carray(pointer(here.operations), (OPERATIONS,), OPERATION),
-        carray(pointer(here.rows), (rows,), ROW),
-        carray(pointer(here.queue), (2, rows), np.int32),
-        carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
-        integers_at(here.unanswered, slots),
-    )
-
-
-@Outlined
-def _begin(loop: int, record: int, until: float) -> int:
-    here: _LoopRecord = carray(pointer(loop), (1,), _LOOP)[0]
-    link: LinkRecord = carray(pointer(here.link), (1,), LINK)[0]
-    core: Core = carray(pointer(here.core), (1,), CORE)[0]
-    copy_bytes(here.operations + core.submitted % OPERATIONS * _RECORD_BYTES, record, _RECORD_BYTES)
-    call(link.now, here.link)
-    machine.submit(_state_of(here), link.time)
-    return int(call(here.run, loop, until))
-
-
-@Outlined
-def _run(loop: int, until: float) -> int:
-    here: _LoopRecord = carray(pointer(loop), (1,), _LOOP)[0]
-    link: LinkRecord = carray(pointer(here.link), (1,), LINK)[0]
-    spans = carray(pointer(here.spans), (here.span_rows, 5), np.int64)
-    state = _state_of(here)
-    core = state.core[0]
-    link.stop = 0
-    rested = True
-    while True:
-        count, sent = _receive(here, link, state, spans)
-        machine.poll(state, link.time)
-        sent += _send(here, link, state, spans)
-        if link.stop != 0:
-            return int(link.stop)
-        if core.finished_count > 0 or core.failure != 0 or link.time >= until:
-            return Stop.PAUSED
-        if count + sent > 0:
-            rested = rested and count == 0
-            continue
-        link.nap_s = 0.0
-        if not rested and core.waiting >= _NAP_ROUNDS:
-            link.nap_s = min(core.smoothed_s * _NAP_SHARE, link.longest_nap_s)
-        rested = rested or link.nap_s > 0
-        link.until = min(until, machine.look_again_at(state, link.time))
-        began = monotonic() if is_traced(spans) else 0.0
-        call(link.wait, here.link)
-        if is_traced(spans):
-            note(spans, Span.WAIT, began, monotonic(), 0, 0)
-        if link.stop != 0:
-            return int(link.stop)
-
-
-@inner
-def _receive(here: _LoopRecord, link: LinkRecord, state: State, spans: Spans) -> tuple[int, int]:
-    """Take what has come; return how many frames, and how many were sent meanwhile."""
-    core = state.core[0]
-    patience = carray(pointer(link.patience), (FIELDS,), np.float64)
-    before, count, sent = core.counts[Count.BYTES_RECEIVED], 0, 0
-    while True:
-        came = call(link.take, here.link)
-        machine.consumed(state, call(link.consumed, here.link) - here.pushed_before)
-        call(link.now, here.link)
-        done = 0
-        while done < came:
-            part = min(link.turn, came - done)
-            _feed(link, state, done, part, spans)
-            done += part
-            if core.queued >= link.turn:
-                sent += _send(here, link, state, spans)
-                machine.consumed(state, call(link.consumed, here.link) - here.pushed_before)
-                step_aside(patience)
-        call(link.release, here.link)
-        count += came
-        if came == 0 or core.counts[Count.BYTES_RECEIVED] - before >= link.batch_bytes or link.stop != 0:
-            return count, sent
-
-
-@inner
-def _feed(link: LinkRecord, state: State, done: int, count: int, spans: Spans) -> None:
-    """Let the engine have `count` of the frames that were taken, behind those that are done."""
-    core = state.core[0]
-    rows, lengths = link.rows + 4 * done, link.lengths + 4 * done
-    bodies = link.bodies + 8 * done if link.bodies != 0 else 0
-    ended = core.counts[Count.ROUNDS]
-    began = monotonic() if is_traced(spans) else 0.0
-    machine.receive(state, link.frames, link.stride, rows, lengths, bodies, count, link.time)
-    if is_traced(spans):
-        note(spans, Span.RESULTS, began, monotonic(), count, core.counts[Count.ROUNDS] - ended)
-
-
-@inner
-def _send(here: _LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int:
-    """Send what the engine has queued, as far as there is room; return how many frames went."""
-    queued = state.core[0].queued
-    if queued == 0:
-        return 0
-    began = monotonic() if is_traced(spans) else 0.0
-    link.queue_rows = here.queue
-    link.queue_lengths = here.queue + 4 * 2 * here.window
-    link.queued = queued
-    call(link.send, here.link)
-    count = machine.handed_over(state, link.pushed - here.pushed_before)
-    if is_traced(spans) and count > 0:
-        note(spans, Span.SEND, began, monotonic(), count, 0)
-    return count

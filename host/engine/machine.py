@@ -1,6 +1,6 @@
 """The slot machine's other half, at the worker: what happens to a batch of frames that came from the switch.
 
-`receive`, `submit` and `poll` are all that Python calls, once per batch.  A result is believed only if it is about the
+`receive`, `submit` and `poll` are called once per batch.  A result is believed only if it is about the
 round that the slot waits for and agrees with what was contributed; everything else is counted and dropped.
 """
 
@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import inner, kernel
+from switchsum.native.kernels import inner
 from switchsum.native.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.lanes import NOT_FINITE
@@ -27,9 +27,10 @@ from .contribution import (
     values_in,
     wants,
 )
+from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32
-from .integers import INT8, parts_of
-from .kernels import EXACT, item_bytes
+from .integers import parts_of
+from .kernels import item_bytes
 from .recovery import (
     note_answer,
     note_held,
@@ -56,7 +57,7 @@ _WORD_MASK: Final = 0xFFFF_FFFF
 _NUMBER_SIGN: Final = 0x8000_0000
 
 
-@kernel
+@inner
 def submit(state: State, now: float) -> None:
     """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
     core = state.core[0]
@@ -82,7 +83,7 @@ def _assign_slots(core: Core, operation: OperationRecord) -> None:
     core.turn = (operation.first_slot + operation.columns) % core.window
 
 
-@kernel
+@inner
 def poll(state: State, now: float) -> None:
     """Do what time, and the transport's progress, allow."""
     contribute_blocked(state, now)
@@ -91,7 +92,7 @@ def poll(state: State, now: float) -> None:
     resend_outstanding(state, now)
 
 
-@kernel
+@inner
 def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
@@ -99,14 +100,14 @@ def wake_at(state: State) -> float:
     return min(at, core.resend_at) if core.unanswered + core.answered > 0 else at  # type: ignore[no-any-return]
 
 
-@kernel
+@inner
 def look_again_at(state: State, now: float) -> float:
     """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
     core = state.core[0]
     return now + RETRY_S if core.blocked > 0 or core.queued > 0 else wake_at(state)
 
 
-@kernel
+@inner
 def sent(state: State, count: int) -> None:
     """Note that the transport took the first `count` frames of the queue."""
     core = state.core[0]
@@ -116,7 +117,7 @@ def sent(state: State, count: int) -> None:
         state.queue[1, place] = state.queue[1, place + count]
 
 
-@kernel
+@inner
 def handed_over(state: State, pushed: int) -> int:
     """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
     core = state.core[0]
@@ -125,13 +126,13 @@ def handed_over(state: State, pushed: int) -> int:
     return int(count)
 
 
-@kernel
+@inner
 def consumed(state: State, count: int) -> None:
     """Note that the transport has let go of the first `count` frames that it was ever handed."""
     state.core[0].consumed = count
 
 
-@kernel
+@inner
 def receive(
     state: State, frames: int, stride: int, rows: int, lengths: int, bodies: int, count: int, now: float
 ) -> None:

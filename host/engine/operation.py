@@ -10,13 +10,27 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.memory import address_of
+from switchsum.native.natives import address_of
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import MAX_WORKERS, NO_BLOCK, LaneFormat, Operator
 
-from . import integers
-from .exact import most_values
-from .kernels import BFLOAT16, EXACT, FLOAT16, FLOAT32, NO_DTYPE, has_marks
+from .dtypes import (
+    AS_IS,
+    BFLOAT16,
+    EXACT,
+    FLOAT16,
+    FLOAT32,
+    FLOAT_MAX,
+    FLOAT_MIN,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NO_DTYPE,
+    UNSIGNED,
+    has_marks,
+    most_values,
+)
 from .state import OPERATION
 
 Array = npt.NDArray[Any]
@@ -33,13 +47,13 @@ _INFINITIES: Final = {
     np.dtype(ml_dtypes.bfloat16): 0x7F80,
 }
 """Bits of infinity; those of NaN are greater."""
-_INTEGERS: Final = {1: integers.INT8, 2: integers.INT16, 4: integers.INT32, 8: integers.INT64}
+_INTEGERS: Final = {1: INT8, 2: INT16, 4: INT32, 8: INT64}
 """Number of the dtype by size in bytes."""
 _INTEGER_LANES: Final = {
-    integers.INT8: LaneFormat.INT8,
-    integers.INT16: LaneFormat.INT16,
-    integers.INT32: LaneFormat.INT32,
-    integers.INT64: LaneFormat.INT64,
+    INT8: LaneFormat.INT8,
+    INT16: LaneFormat.INT16,
+    INT32: LaneFormat.INT32,
+    INT64: LaneFormat.INT64,
 }
 _OPERATORS: Final = {"average": Operator.SUM, **{operator.name.lower(): operator for operator in Operator}}
 OPERATORS: Final = ("sum", *(name for name in _OPERATORS if name != "sum"))
@@ -94,12 +108,10 @@ class Operation:
     """Of as many values as a frame holds."""
     has_marks: bool = field(default=False, init=False)
     """Whether an array is begun with a byte for each block of integers, in which the engine notes an overflow."""
-    record: memoryview = field(default=_NO_RECORD, init=False)
-    """One `OPERATION`, as bytes, once `prepare` was called."""
     address: int = field(default=0, init=False)
-    """Of the record."""
+    """Of one `OPERATION`, once `prepare` was called."""
     addresses: memoryview = field(default=_NO_RECORD, init=False, repr=False)
-    """The record as 64-bit words: of the array that it is begun on, the first one is the address, and `MARKS`."""
+    """That record as 64-bit words: of the array that it is begun on, the first one is the address, and `MARKS`."""
 
     @classmethod
     def of(cls, values: Array, kind: str = "allreduce", **facts: Any) -> Operation:
@@ -145,8 +157,7 @@ class Operation:
         }
         for name, value in facts.items():
             record[name] = value
-        self.record = memoryview(record.view(np.uint8).data)
-        self.addresses = self.record.cast("q")
+        self.addresses = memoryview(record.view(np.uint8).data).cast("q")
         self.address = address_of(record.view(np.int64))
 
     @property
@@ -190,10 +201,10 @@ class Operation:
         """What a lane holds of an integer, or of a float's bits."""
         is_ordered = self.wire_operator in (Operator.MAX, Operator.MIN)
         if not is_ordered or self.dtype is None or self.dtype.kind == "i":
-            return integers.AS_IS
+            return AS_IS
         if self.dtype in _INFINITIES:
-            return integers.FLOAT_MAX if self.wire_operator is Operator.MAX else integers.FLOAT_MIN
-        return integers.UNSIGNED
+            return FLOAT_MAX if self.wire_operator is Operator.MAX else FLOAT_MIN
+        return UNSIGNED
 
     @property
     def infinity(self) -> int:

@@ -34,7 +34,7 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.kernels import inner, kernel
+from switchsum.native.kernels import inner
 from switchsum.native.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
@@ -125,7 +125,7 @@ def _recall(state: State, index: int) -> None:
         state.core[0].counts[Count.RECALLED] += 1
 
 
-@kernel
+@inner
 def restore(state: State, now: float) -> None:
     """Begin to tell a restarted switch what it needs: all slots at once, for it has lost them all."""
     core = state.core[0]

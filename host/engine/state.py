@@ -12,12 +12,9 @@ from typing import Annotated, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import Outlined
-from switchsum.native.plain import table
-from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of
+from switchsum.native.natives import Native, address_of
+from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
-
-from . import exact, integers, kernels
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -105,19 +102,14 @@ class Count(IntEnum):
     """Repeats of a round that is over here, for a switch that may have been restarted."""
 
 
-BLOCK_KERNELS: Final[dict[str, Outlined]] = {
-    "scan": kernels.scan,
-    "pack": kernels.pack,
-    "pack_narrow": kernels.pack_narrow,
-    "pack_exact": exact.pack_exact,
-    "pack_integers": integers.pack_integers,
-    "pack_part": integers.pack_part,
-    "unpack": kernels.unpack,
-    "unpack_narrow": kernels.unpack_narrow,
-    "unpack_exact": exact.unpack_exact,
-    "unpack_integers": integers.unpack_integers,
-    "unpack_part": integers.unpack_part,
-    "fill_nan": kernels.fill_nan,
+BLOCK_KERNELS: Final = {
+    name: Native(f"{__package__}.{module}", name)
+    for module, names in (
+        ("kernels", ("scan", "pack", "pack_narrow", "unpack", "unpack_narrow", "fill_nan")),
+        ("exact", ("pack_exact", "unpack_exact")),
+        ("integers", ("pack_integers", "pack_part", "unpack_integers", "unpack_part")),
+    )
+    for name in names
 }
 """What the state machine calls by address, by the name of its field in `Core`."""
 
@@ -324,10 +316,25 @@ class Row(Record):
     """Of that frame."""
 
 
+class Arrays(Record):
+    """Addresses of the arrays of a `State`, in its order, and what their shapes follow from."""
+
+    core: Int64
+    slots: Int64
+    operations: Int64
+    rows: Int64
+    queue: Int64
+    kept: Int64
+    unanswered: Int64
+    window: Int64
+    lanes_per_frame: Int64
+
+
 CORE: Final = dtype_of(Core)
 SLOT: Final = dtype_of(Slot)
 OPERATION: Final = dtype_of(OperationRecord)
 ROW: Final = dtype_of(Row)
+ARRAYS: Final = dtype_of(Arrays)
 
 
 class State(NamedTuple):
@@ -363,3 +370,10 @@ def allocate(window: int, lanes_per_frame: int) -> State:
         kept=np.zeros((window, lanes_per_frame), np.uint32),
         unanswered=np.full(window, NEVER, np.int64),
     )
+
+
+def arrays_of(state: State) -> npt.NDArray[np.void]:
+    """Return the record by which kernels find a state, `[1]`."""
+    record = np.zeros(1, ARRAYS)
+    record[0] = *map(address_of, state), len(state.slots), state.kept.shape[1]
+    return record

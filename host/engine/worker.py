@@ -21,17 +21,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.memory import address_of
+from switchsum.native.natives import Native, address_of
 from switchsum.protocol.errors import SwitchLost, SwitchsumError, UsageError
 from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, MOST_WORKERS, padding_bytes, payload_bytes
 from switchsum.protocol.lanes import NOT_FINITE, full_scale, holds, step
 from switchsum.protocol.wire import Address, lower_headers
 
-from . import machine
 from .events import Failed, Finished, Outcome
 from .operation import FLOAT_LANES, MARKS, Operation
-from .recovery import restore
-from .state import CORE, OPERATION, OPERATIONS, Count, State, allocate
+from .state import CORE, OPERATIONS, Count, State, allocate, arrays_of
 
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
@@ -44,6 +42,12 @@ def _word(name: str) -> int:
     offset: int = CORE.fields[name][1]  # type: ignore[index]
     return offset // 8
 
+
+_KERNELS: Final = f"{__package__}.loop_kernels"
+RESTORE: Final = Native(_KERNELS, "restore")
+BY_HAND: Final = tuple(Native(_KERNELS, name) for name in ("submit", "receive", "poll", "wake_at", "sent"))
+"""What an engine needs that no loop drives: in a test, or a program with a link of its own."""
+_SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
 
 _SUBMITTED, _OLDEST = _word("submitted"), _word("oldest")
 _PROGRESS, _FAILURE = _word("progress"), _word("failure")
@@ -121,7 +125,8 @@ class Engine:
         self._pushed_before = pushed
         self._state = allocate(config.window_slots, config.lanes_per_frame)
         self._words = memoryview(self._state.core.view(np.int64).data)
-        self._records = memoryview(self._state.operations.view(np.uint8).data)
+        self._arrays = arrays_of(self._state)
+        self._address = address_of(self._arrays)
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
@@ -255,9 +260,7 @@ class Engine:
         `values` is one-dimensional, contiguous, aligned, native and writable, or None where there are none.
         """
         serial = self.adopt(self.prepare(operation), values, now)
-        start = serial % OPERATIONS * OPERATION.itemsize
-        self._records[start : start + OPERATION.itemsize] = operation.record
-        machine.submit(self._state, now)
+        _SUBMIT(self._address, operation.address, now)
         return serial
 
     def adopt(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
@@ -285,20 +288,12 @@ class Engine:
     ) -> None:
         """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
         if len(rows):
-            machine.receive(
-                self._state,
-                address_of(frames),
-                frames.shape[1],
-                address_of(rows),
-                address_of(lengths),
-                0,
-                len(rows),
-                now,
-            )
+            found = address_of(frames), frames.shape[1], address_of(rows), address_of(lengths)
+            _RECEIVE(self._address, *found, len(rows), now)
 
     def poll(self, now: float) -> None:
         """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""
-        machine.poll(self._state, now)
+        _POLL(self._address, now)
         self.note(now)
 
     def note(self, now: float) -> None:
@@ -334,7 +329,7 @@ class Engine:
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
-        restore(self._state, now)
+        RESTORE(self._address, now)
 
     def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
         """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
@@ -360,7 +355,7 @@ class Engine:
     @property
     def wake_at(self) -> float:
         """When `poll` has something to do if no frame comes; infinity: never."""
-        return machine.wake_at(self._state)
+        return _WAKE_AT(self._address)
 
     def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
@@ -370,7 +365,7 @@ class Engine:
     def sent(self, count: int) -> None:
         """Note that the transport took the first `count` frames of `outgoing`."""
         if count:
-            machine.sent(self._state, count)
+            _SENT(self._address, count)
 
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from switchsum.native.memory import address_of
+from switchsum.native.natives import address_of
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.protocol.wire import Address
 

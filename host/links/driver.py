@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
-
-from switchsum.native.trace import NO_SPANS, Trace
 
 from ..engine.events import Outcome
 from ..engine.loop import Loop
 from ..engine.operation import Operation
 from ..engine.worker import Engine
 from .base import Transport
+
+if TYPE_CHECKING:
+    from switchsum.native.trace import Trace
 
 
 class Driver:
@@ -34,7 +35,7 @@ class Driver:
         self._loop = self._make_loop()
 
     def _make_loop(self) -> Loop:
-        spans = NO_SPANS if self.trace is None else self.trace.spans
+        spans = None if self.trace is None else self.trace.spans
         return Loop(self.engine.state, self.engine.pushed_before, self.transport.operations(), spans)
 
     def step(self, most_s: float) -> deque[Outcome]:

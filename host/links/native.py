@@ -10,16 +10,14 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import address_of, pointer
+from switchsum.native.natives import Native, address_of, prepare
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.system import monotonic, poll
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import LINK, LinkRecord, Operations, Stop
-from .base import LONGEST_WAIT_S, Frames, Indices, Received, int32_at
+from ..engine.loop import Operations, Stop
+from .base import Frames, Indices, Received, int32_at
 
 _MOST_TAKES: Final = 16
 """For one `receive`; there may be more all the time."""
@@ -27,45 +25,13 @@ NAP_S: Final = 0.002
 """Sockets nap for this long at most."""
 
 
-@Outlined
-def tell_time(link: int) -> int:
-    """Tell what the operating system's clock says: the `now` of all native links."""
-    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    here.time = monotonic()
-    return 0
-
-
-@Outlined
-def keep_nothing(link: int) -> int:
-    """Do nothing: the `release` of a link whose next `take` overwrites the rows."""
-    return 0
-
-
-@Outlined
-def all_pushed(link: int) -> int:
-    """Return as many as were handed over: the `consumed` of a link of which the operating system copies."""
-    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    return int(here.pushed)
-
-
-@inner
-def sleep(link: LinkRecord, watched: int) -> int:
-    """Nap, or sleep until a descriptor (address of one that is watched) is ready; return what `poll` does."""
-    if link.nap_s > 0:
-        return poll(0, 0, nanoseconds(link.nap_s))
-    return poll(watched, 1, nanoseconds(link.until - link.time))
-
-
-@inner
-def nanoseconds(seconds: float) -> int:
-    """Return a time as `poll` takes it, where a negative one or infinity would mean something else."""
-    return int(min(max(seconds, 0.0), LONGEST_WAIT_S) * 1e9)
+TELL_TIME: Final = Native(f"{__package__}.common_operations", "tell_time")
 
 
 class NativeTransport:
     """A `Transport` over compiled operations."""
 
-    natives: ClassVar[Mapping[str, Outlined]]
+    natives: ClassVar[Mapping[str, Native]]
     """The operations, by name."""
     address: Address
     max_frame_bytes: int
@@ -78,11 +44,6 @@ class NativeTransport:
     _own_record: npt.NDArray[np.void]
     """What only the operations know: of sockets with `first`, `stride` and `watched`."""
 
-    @classmethod
-    def compile(cls) -> None:
-        """Have the operations ready."""
-        assert all(outlined.address for outlined in cls.natives.values())
-
     def operations(self) -> Operations:
         """Return what the loop calls."""
         return self._operations
@@ -93,6 +54,7 @@ class NativeTransport:
 
     def _operate(self, own: npt.NDArray[np.void], *keep: object) -> None:
         """Have operations on `own`, the record of what only they know, and on what that points to."""
+        prepare(self.natives.values())
         self._own_record = own
         self._operations = Operations(own, *keep)
         record = self._operations.record

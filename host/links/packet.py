@@ -11,8 +11,9 @@ from typing import ClassVar, Final
 import numpy as np
 
 from switchsum.native.kernels import Outlined, carray
-from switchsum.native.memory import address_of, integers_at, pointer
+from switchsum.native.memory import integers_at, pointer
 from switchsum.native.messages import grow_buffers, packed, send_words_at
+from switchsum.native.natives import Native, address_of
 from switchsum.native.packetring import (
     DESCRIPTOR,
     MOST_TAKEN,
@@ -36,13 +37,14 @@ from switchsum.native.packetsocket import (
 from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.native.segmentation import FrameSender, send_frames
-from switchsum.native.system import watch
+from switchsum.native.watched import watch
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.wire import Address, format_ip
 
 from ..engine.loop import LINK, LinkRecord
-from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
+from .common_operations import all_pushed, keep_nothing, sleep, tell_time
+from .native import NAP_S, NativeTransport
 from .sockets import turn_frames
 
 _log: Final = logging.getLogger(__name__)
@@ -113,7 +115,7 @@ def _wait(link: int) -> int:
 class PacketTransport(NativeTransport):
     """A `Transport` over AF_PACKET; a filter in the kernel lets only the switch's frames to this worker through."""
 
-    natives: ClassVar[Mapping[str, Outlined]] = {
+    natives: ClassVar[Mapping[str, Native]] = {
         "take": _take,
         "release": keep_nothing,
         "send": _send,

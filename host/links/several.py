@@ -19,11 +19,13 @@ import numpy.typing as npt
 
 from switchsum.native.checksum import fill_ip_checksum
 from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import address_of, bytes_at, call, integers_at, pointer
+from switchsum.native.memory import bytes_at, call, integers_at, pointer
+from switchsum.native.natives import Native, address_of
 from switchsum.native.packetsocket import interface_mbit
 from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES
-from switchsum.native.system import poll, watch
+from switchsum.native.system import poll
+from switchsum.native.watched import watch
 from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
@@ -31,9 +33,10 @@ from switchsum.protocol.wire import Address
 from ..engine.header import Frame, fill_checksum, get16, get32, put16, put32
 from ..engine.loop import LINK, LinkRecord
 from .base import Transport
+from .common_operations import all_pushed, nanoseconds, tell_time
 from .listed import NamedLink, split_links
 from .names import open_transport
-from .native import NativeTransport, all_pushed, nanoseconds, tell_time
+from .native import NativeTransport
 
 NOWHERE: Final = -1
 """As the link of a mirror: there is none."""
@@ -228,7 +231,7 @@ def _is_ready(here: LinkRecord, own: _Own) -> bool:
 class SeveralLinks(NativeTransport):
     """A `Transport` over several sockets, that of the first link to the engine."""
 
-    natives: ClassVar[Mapping[str, Outlined]] = {
+    natives: ClassVar[Mapping[str, Native]] = {
         "take": _take,
         "release": _release,
         "send": _send,

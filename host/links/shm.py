@@ -16,10 +16,10 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native import ring
-from switchsum.native.kernels import Outlined
-from switchsum.native.memory import address_of
-from switchsum.native.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.native import outbox
+from switchsum.native.natives import Native, address_of
+from switchsum.native.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.shm import (
     DESCRIPTORS_PASSED,
     MESSAGE_BYTES,
@@ -29,14 +29,13 @@ from switchsum.native.shm import (
     check_peer,
     socket_path,
 )
-from switchsum.native.system import watch
+from switchsum.native.watched import watch
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
 from ..engine.loop import Stop
 from .base import Frames
-from .native import NativeTransport
-from .shm_operations import OWN, SHM_OPERATIONS, TURN_BYTES
+from .native import TELL_TIME, NativeTransport
 
 OPEN_TIMEOUT_S: Final = 20.0
 """A switch that listens answers at once, but for one that compiles its kernels the first time on a busy machine."""
@@ -49,7 +48,27 @@ CACHED_BYTES: Final = 2 << 20
 """Frames of all workers in flight on one machine that still are in a near cache when the other side comes to them."""
 CACHED_BYTES_EACH: Final = 512 << 10
 
+TURN_BYTES: Final = 64 << 10
+"""Results that are taken before the contributions that follow them are handed over: meanwhile the switch adds those."""
+
 _log = logging.getLogger(__name__)
+_NAMES: Final = ("take", "release", "send", "consumed", "wait")
+_OPERATIONS: Final = {name: Native(f"{__package__}.shm_operations", name) for name in _NAMES} | {"now": TELL_TIME}
+
+
+class Own(Record):
+    """What only the operations of such a link know."""
+
+    ring: Int64
+    """Address of the words of the two outboxes (native/ring.py)."""
+    most: Int64
+    """Frames that are taken at a time, for as many rows, lengths and bodies there is room."""
+    watched: Int64
+    """Address: the own bell, and the connection, which hangs up when the switch does."""
+    switch_bell: Int64
+
+
+OWN: Final = dtype_of(Own)
 
 
 def cached_bytes(workers: int) -> int:
@@ -60,7 +79,7 @@ def cached_bytes(workers: int) -> int:
 class ShmTransport(NativeTransport):
     """A `Transport` over two shared outboxes."""
 
-    natives: ClassVar[Mapping[str, Outlined]] = SHM_OPERATIONS
+    natives: ClassVar[Mapping[str, Native]] = _OPERATIONS
 
     def __init__(self, name: str, *, rows: int, frame_bytes: int, answer_rows: int | None = None) -> None:
         """Connect to the switch called `name`; raises TransportError.
@@ -96,7 +115,7 @@ class ShmTransport(NativeTransport):
         fill_link(self._link, own_layout, own.address, peer_layout, peer.address)
         if bodies is not None:
             shared = (bodies.address, answer.body_rows, answer.body_stride)
-            self._link[[ring.PEER_BODIES, ring.PEER_BODY_ROWS, ring.PEER_BODY_STRIDE]] = shared
+            self._link[[outbox.PEER_BODIES, outbox.PEER_BODY_ROWS, outbox.PEER_BODY_STRIDE]] = shared
         self.tx_frames = _frames(self._own, own_layout)
         self._describe(_frames(self._peer, peer_layout))
         return answer
@@ -131,7 +150,7 @@ class ShmTransport(NativeTransport):
     @property
     def malformed(self) -> int:
         """Return how many frames came with a row or a length that cannot be."""
-        return int(self._link[ring.MALFORMED])
+        return int(self._link[outbox.MALFORMED])
 
     def wait(self, timeout_s: float) -> bool:
         """Sleep until the switch rings, unless frames have come; raises SwitchLost.

@@ -19,17 +19,19 @@ from switchsum.native.datagrams import (
 )
 from switchsum.native.encapsulation import Bytes, wrap
 from switchsum.native.kernels import Outlined, carray
-from switchsum.native.memory import address_of, bytes_at, pointer
+from switchsum.native.memory import bytes_at, pointer
 from switchsum.native.messages import MOST_SEGMENTS, grow_buffers, packed, send_words_at
+from switchsum.native.natives import Native, address_of
 from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.native.segmentation import SUPER_BYTES
-from switchsum.native.system import watch
+from switchsum.native.watched import watch
 from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
 
 from ..engine.loop import LINK, LinkRecord
-from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
+from .common_operations import all_pushed, keep_nothing, sleep, tell_time
+from .native import NAP_S, NativeTransport
 
 
 class _Own(Record):
@@ -98,7 +100,7 @@ def _wait(link: int) -> int:
 class SocketTransport(NativeTransport):
     """A `Transport` over a socket that delivers what comes behind a frame's lower headers."""
 
-    natives: ClassVar[Mapping[str, Outlined]] = {
+    natives: ClassVar[Mapping[str, Native]] = {
         "take": _take,
         "release": keep_nothing,
         "send": _send,

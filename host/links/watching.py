@@ -11,12 +11,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy.typing as npt
 
 from switchsum.native.packetsocket import is_running
-from switchsum.native.trace import Trace
 from switchsum.protocol.member_rpc import ReadyReply
 
 from ..engine.events import Outcome
@@ -25,6 +24,9 @@ from ..engine.worker import Engine
 from .base import Transport
 from .driver import Driver
 from .several import NOWHERE, SeveralLinks, open_several, rates_of
+
+if TYPE_CHECKING:
+    from switchsum.native.trace import Trace
 
 _log: Final = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import grpc
 
-from switchsum.native import tls
+from switchsum.native import serving, tls
 from switchsum.native.threads import Pool, stop_server
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
@@ -25,10 +25,10 @@ class Server:
     def __init__(self, service: Service[Pipeline], address: str) -> None:
         """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError."""
         self._pool = Pool(MAX_STREAMS + UNARY_THREADS, "p4runtime", service.exhausted)
-        self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, *tls.SERVER_OPTIONS])
+        self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, *serving.SERVER_OPTIONS])
         self._server.add_generic_rpc_handlers((service.handler(),))
         try:
-            port = tls.add_port(self._server, address, tls.P4RUNTIME)
+            port = serving.add_port(self._server, address, tls.P4RUNTIME)
         except RuntimeError as error:
             who = (
                 ""

@@ -23,9 +23,10 @@ from typing import Final
 import numpy as np
 
 from switchsum.native.bodies import body_stride, share
-from switchsum.native.ring import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, abandon, fill_link, lend_rows
+from switchsum.native.outbox import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, fill_link
+from switchsum.native.ring import abandon, lend_rows
+from switchsum.native.serving import listening_at
 from switchsum.native.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
-from switchsum.native.sockets import listening_at
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address, parse_ip

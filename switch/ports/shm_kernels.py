@@ -12,11 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native import ring
+from switchsum.native import outbox, ring
 from switchsum.native.atomics import fence, same_bytes
 from switchsum.native.bodies import free_if_unread, put_body
 from switchsum.native.kernels import inner, kernel
-from switchsum.native.patience import Patience, give_way, look_until
+from switchsum.native.patience import Patience
+from switchsum.native.patience_kernels import give_way, look_until
 from switchsum.native.system import ring_bell
 from switchsum.protocol.frame import FRAME_BYTES
 
@@ -53,7 +54,7 @@ class ShmWords(NamedTuple):
 def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
     """Return the words of `links` links, none of which is in use."""
     return ShmWords(
-        links=np.zeros((links, ring.LINK_FIELDS), np.int64),
+        links=np.zeros((links, outbox.LINK_FIELDS), np.int64),
         active=np.zeros(0, np.int32),
         port_of_link=np.zeros(links, np.int32),
         link_of_port=np.full(PORTS, -1, np.int32),
@@ -75,12 +76,12 @@ def collect(
         for index in words.active:
             link, port = words.links[index], words.port_of_link[index]
             turn = min(_TURN, len(addresses) - count)
-            malformed = link[ring.MALFORMED]
+            malformed = link[outbox.MALFORMED]
             taken = ring.take(link, rows[:turn], row_lengths[:turn], bodies)
-            counters[port, PortCounter.RX_DROPS] += link[ring.MALFORMED] - malformed
+            counters[port, PortCounter.RX_DROPS] += link[outbox.MALFORMED] - malformed
             counters[port, PortCounter.RX_FRAMES] += taken
             for i in range(taken):
-                addresses[count] = link[ring.PEER_FRAMES] + rows[i] * link[ring.PEER_STRIDE]
+                addresses[count] = link[outbox.PEER_FRAMES] + rows[i] * link[outbox.PEER_STRIDE]
                 lengths[count] = row_lengths[i]
                 ports[count] = port
                 counters[port, PortCounter.RX_BYTES] += row_lengths[i]
@@ -124,12 +125,12 @@ def transmit(
         if goes_on:
             following = _body(addresses, lengths, heads, bodies, i + 1)
             goes_on = following == body or same_bytes(following, body, length - FRAME_BYTES)
-        if row < 0 and goes_on and index >= 0 and links[index, ring.SHARING] != 0:
-            sharing = int(links[index, ring.SHARING])
+        if row < 0 and goes_on and index >= 0 and links[index, outbox.SHARING] != 0:
+            sharing = int(links[index, outbox.SHARING])
             row = put_body(sharing, body, length - FRAME_BYTES)
         if index < 0:
             is_put = False
-        elif row >= 0 and links[index, ring.SHARING] == sharing:
+        elif row >= 0 and links[index, outbox.SHARING] == sharing:
             is_put = ring.put_shared(links[index], address, length, row)
         else:
             complete(1, addresses[i:], lengths[i:], heads[i:], bodies[i:])
@@ -150,7 +151,7 @@ def _publish_all(words: ShmWords) -> None:
     """Publish the heads of all outboxes that have new frames, and wake the workers that sleep."""
     for index in words.active:
         link = words.links[index]
-        if link[ring.HEAD] != link[ring.PUBLISHED]:
+        if link[outbox.HEAD] != link[outbox.PUBLISHED]:
             ring.publish(link)
             fence()
             if ring.peer_sleeps(link):

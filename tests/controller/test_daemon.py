@@ -658,7 +658,7 @@ def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) ->
     )
     running.client.call("Report", report, member_rpc.Empty)
     first, second = running.client.workers(rpc.JobRequest(job="a")).workers
-    assert first == reports.WorkerInfo(rank=0)
+    assert first == rpc.WorkerInfo(rank=0)
     assert (second.rank, second.begun, second.waiting_s) == (1, 7, 2.5)
     assert 0 <= second.age_s < LONG_S
     assert second.host == "h?[2J" + "x" * (reports.MOST_TEXT - 5)

@@ -28,9 +28,9 @@ from switchsum.controller.plan import (
     frames_held,
     most_in_flight,
     plan,
-    rebuild,
     window_slots,
 )
+from switchsum.controller.rebuild import rebuild
 from switchsum.controller.schema import Schema, decode_group, encode_group
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.engine.worker import BY_HAND
 from switchsum.host.links.warm import warm_up
+from switchsum.native.natives import prepare
 from switchsum.testing.local import communicators
 
 from .checks import RANKS
@@ -18,6 +20,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Compile what is not compiled yet."""
     if session.items and not session.config.option.collectonly:
         warm_up()
+        prepare(BY_HAND)
 
 
 def _made() -> Iterator[list[Communicator]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine import exact
-from switchsum.native.memory import address_of
+from switchsum.host.engine import dtypes, exact
+from switchsum.native.natives import address_of
 
 
 def digits_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:
     """Return the lanes of values, as the switch sees them."""
-    frame = np.full(values.size * exact.DIGITS + 1, 7, ">i4")
+    frame = np.full(values.size * dtypes.DIGITS + 1, 7, ">i4")
     exact.pack_exact(address_of(values), values.size, address_of(frame.view(np.uint8)), frame.size)
     return frame.astype(np.int32)
 

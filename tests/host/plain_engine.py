@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from switchsum.host.engine.exact import DIGITS, most_values
+from switchsum.host.engine.dtypes import DIGITS, most_values
 from switchsum.host.engine.operation import Operation
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.testing.cluster import Cluster, ClusterConfig

@@ -15,7 +15,7 @@ import pytest
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import OPERATIONS, Count
 from switchsum.host.engine.worker import Engine
-from switchsum.native.plain import PLAIN
+from switchsum.native.natives import PLAIN
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import (
     UsageError,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchsum.host.engine import exact
+from switchsum.host.engine import dtypes
 from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
 
 from .digits import digits_of, put_sums
@@ -62,6 +62,6 @@ def test_zeros_of_either_sign_do_not_travel_and_come_out_positive() -> None:
 
 def test_as_many_fit_a_frame_as_it_says() -> None:
     for lanes in LANE_BUILDS:
-        most = exact.most_values(lanes)
+        most = dtypes.most_values(lanes)
         assert len(digits_of(np.zeros(most, np.float32))) <= lanes
         assert len(digits_of(np.zeros(most + 1, np.float32))) > lanes

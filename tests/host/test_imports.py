@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import FrameType
 
-MOST_LINES = 11_105
+import numpy as np
+
+from switchsum.testing.local import communicators
+
+MOST_LINES = 7_050
 """Of our own modules that `connect` reaches; it falls as these become fewer, and rises for a reason alone."""
 COUNT = """
 import sys
@@ -35,3 +40,30 @@ def test_connect_reaches_no_more_than_it_needs() -> None:
     assert int(lines) <= MOST_LINES
     assert set(modules.split()).isdisjoint({f"switchsum.host.{name}" for name in UNUSED})
     assert "numba" not in modules
+
+
+ON_THE_WAY = {"api.calls", "api.interrupts", "api.communicator", "links.driver", "engine.worker", "engine.loop"}
+"""Modules between a call and the link; docs/design.md names them."""
+BESIDE = {"api.handle"}
+"""What the call is known by until it has ended."""
+THE_LINK = {"links.callbacks", "links.base"}
+
+
+def test_a_call_like_one_before_crosses_six_modules() -> None:
+    [communicator] = communicators(1)
+    array = np.ones(100_000, np.float32)
+    communicator.allreduce(array)
+    crossed = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        name = str(frame.f_globals.get("__name__"))
+        if event == "call" and name.startswith("switchsum.host."):
+            crossed.add(name.removeprefix("switchsum.host."))
+
+    sys.setprofile(note)
+    try:
+        communicator.allreduce(array)
+    finally:
+        sys.setprofile(None)
+    communicator.close()
+    assert crossed - THE_LINK == ON_THE_WAY | BESIDE

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host.engine import integers, kernels
+from switchsum.host.engine import dtypes, integers, kernels
 from switchsum.host.engine.operation import Operation
-from switchsum.native.memory import address_of
+from switchsum.native.natives import address_of
 
 Array = npt.NDArray[Any]
-CODES = {1: integers.INT8, 2: integers.INT16, 4: integers.INT32, 8: integers.INT64}
+CODES = {1: dtypes.INT8, 2: dtypes.INT16, 4: dtypes.INT32, 8: dtypes.INT64}
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in CODES]
 FLOATS = [np.dtype(np.float64), np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 
@@ -50,12 +50,12 @@ def test_integers_travel_as_they_are(dtype: np.dtype[Any], data: st.DataObject) 
     code = CODES[dtype.itemsize]
     words = -(-values.nbytes // 4) + more
     frame = np.full(4 * words + 1, 0x5A, np.uint8)
-    integers.pack_integers(code, integers.AS_IS, 0, address_of(values), size, address_of(frame), words)
+    integers.pack_integers(code, dtypes.AS_IS, 0, address_of(values), size, address_of(frame), words)
     assert frame[: values.nbytes].tobytes() == values.astype(dtype.newbyteorder(">")).tobytes()
     assert not frame[values.nbytes : -1].any()
     assert frame[-1] == 0x5A
     back = np.zeros(size + 1, dtype)
-    integers.unpack_integers(code, integers.AS_IS, address_of(frame), size, address_of(back))
+    integers.unpack_integers(code, dtypes.AS_IS, address_of(frame), size, address_of(back))
     np.testing.assert_array_equal(back[:-1], values)
     assert back[-1] == 0
 

@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host.engine import integers, kernels
+from switchsum.host.engine import dtypes, integers, kernels
 from switchsum.native import floats
 from switchsum.native.kernels import kernel
-from switchsum.native.memory import address_of
+from switchsum.native.natives import address_of
 from switchsum.protocol import lanes
 
 from .digits import digits_of, put_sums
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [
-    (kernels.FLOAT32, np.dtype(np.float32)),
-    (kernels.FLOAT16, np.dtype(np.float16)),
-    (kernels.BFLOAT16, BFLOAT16),
+    (dtypes.FLOAT32, np.dtype(np.float32)),
+    (dtypes.FLOAT16, np.dtype(np.float16)),
+    (dtypes.BFLOAT16, BFLOAT16),
 ]
 GUARD = 0x5A5A_5A5A
 Array = npt.NDArray[Any]
@@ -109,7 +109,7 @@ def test_every_float16_and_bfloat16_comes_back() -> None:
         values = np.arange(1 << 16, dtype=np.uint16).view(dtype)
         with np.errstate(invalid="ignore"):  # signalling NaN
             values = values[np.isfinite(values.astype(np.float32))]
-        for value in values[:: 1 if code == kernels.FLOAT16 else 7]:
+        for value in values[:: 1 if code == dtypes.FLOAT16 else 7]:
             one = np.array([value], dtype)
             exponent = max(0, kernels.scan(code, address_of(one), 1))
             frame = np.zeros(1, np.uint32)

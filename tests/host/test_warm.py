@@ -3,35 +3,63 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from switchsum.host import connect
-from switchsum.host.engine import machine
+from switchsum.host.engine.loop import BEGIN, RUN
+from switchsum.host.engine.state import BLOCK_KERNELS
+from switchsum.host.engine.worker import BY_HAND, RESTORE
 from switchsum.host.links.shm import ShmTransport
 from switchsum.host.links.warm import warm_up
-from switchsum.native import kernels
+from switchsum.native import kernels, natives
+from switchsum.native.natives import name_of
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
-from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.local import communicators
 
 
-def signatures() -> list[int]:
-    entries: list[Any] = [machine.submit, machine.poll, machine.receive, machine.wake_at]
-    return [len(entry.signatures) for entry in entries]
+def no_compiler(*_: object) -> NoReturn:
+    raise AssertionError("something is compiled")
 
 
-def test_after_warming_up_no_operation_compiles_anything() -> None:
+def test_after_warming_up_no_operation_compiles_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
-    assert signatures() == [1] * 4
-    cluster = Cluster(ClusterConfig(workers=2))
+    monkeypatch.setattr(natives, "load", no_compiler)
+    monkeypatch.setattr(kernels, "load", no_compiler)
+    made = communicators(2)
     for dtype in (np.float32, np.float16, np.int32):
-        cluster.allreduce([np.ones(100, dtype) for _ in range(2)])
-    assert signatures() == [1] * 4
+        handles = [communicator.allreduce_async(np.ones(100, dtype)) for communicator in made]
+        assert all((handle.wait() == 2).all() for handle in handles)
+    for communicator in made:
+        communicator._driver.engine.restarted(communicator._driver.clock())
+        communicator.close()
+
+
+def test_a_process_that_finds_its_code_imports_no_kernel() -> None:
+    program = """
+import sys
+from switchsum.host.links.warm import warm_up
+warm_up("shm:x")
+print(*(name for name in sys.modules if name.startswith(("switchsum.", "numba"))))
+"""
+    for _ in range(2):  # the first one may have to compile
+        done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    found = set(done.stdout.split())
+    assert "switchsum.host.engine.loop" in found
+    assert found.isdisjoint({"numba", "switchsum.native.kernels", "switchsum.host.engine.machine"})
+
+
+def test_every_kernel_is_where_its_name_says() -> None:
+    named = [BEGIN, RUN, RESTORE, *BY_HAND, *BLOCK_KERNELS.values(), *ShmTransport.natives.values()]
+    for native in named:
+        assert name_of(native.written()) == name_of(native)
 
 
 def test_a_worker_compiles_before_it_joins(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,14 +76,14 @@ def test_a_worker_compiles_before_it_joins(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_after_warming_up_for_shared_memory_no_frame_compiles_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up("shm:")
-    assert all("address" in vars(outlined) for outlined in ShmTransport.natives.values())
-    load, loaded = kernels._load, list[str]()
+    load, loaded = natives.load, list[str]()
 
     def noted(entry: Any, *arguments: Any) -> Any:
         loaded.append(f"{entry.__module__}.{entry.__qualname__}")
         return load(entry, *arguments)
 
-    monkeypatch.setattr(kernels, "_load", noted)
+    monkeypatch.setattr(natives, "load", noted)
+    monkeypatch.setattr(kernels, "load", noted)
     name, links = f"test-warm-{os.getpid()}", []
     ports = PortSet(table := PortTable(), [ShmPorts(name, table)])
     opening = threading.Thread(target=lambda: links.append(ShmTransport(name, rows=4, frame_bytes=128)))

@@ -8,8 +8,8 @@ import sys
 
 import numpy as np
 
-from switchsum.host.engine import exact
-from switchsum.native.memory import address_of
+from switchsum.host.engine import dtypes, exact
+from switchsum.native.natives import address_of
 
 PAGE = mmap.PAGESIZE
 FAR = 3 << 30
@@ -34,7 +34,7 @@ def reserve(size: int) -> int:
 
 def main() -> None:
     values = np.ones(4, np.float32)
-    frame, sums = np.zeros(4 * exact.DIGITS + 1, np.uint32), np.zeros(4, np.float32)
+    frame, sums = np.zeros(4 * dtypes.DIGITS + 1, np.uint32), np.zeros(4, np.float32)
     exact.pack_exact(address_of(values), 4, address_of(frame), frame.size)
     holes = [reserve(FAR + PAGE) + FAR for _ in range(HOLES)]
     while reserve(PAGE) > min(holes):  # no other gap is left

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.links.warm import warm_up
-from switchsum.native import kernels, sources
+from switchsum.native import kernels, natives, sources
 from switchsum.native.cache import CACHE_VARIABLE
 from switchsum.native.kernels import kernel, prepare
-from switchsum.native.plain import PLAIN
+from switchsum.native.natives import PLAIN
 
 SOURCES = Path(kernels.__file__).parent
 
@@ -53,7 +53,16 @@ def tree(tmp_path: Path) -> Path:
     for package in ("", "protocol", "native", "host", "switch"):
         (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
         (tmp_path / "switchsum" / package / "__init__.py").touch()
-    for name in ("kernels.py", "cache.py", "compiler.py", "compiling.py", "machinecode.py", "plain.py", "sources.py"):
+    for name in (
+        "kernels.py",
+        "cache.py",
+        "compiler.py",
+        "compiling.py",
+        "machinecode.py",
+        "natives.py",
+        "plain.py",
+        "sources.py",
+    ):
         shutil.copy(SOURCES / name, tmp_path / "switchsum" / "native")
     host = tmp_path / "switchsum" / "host"
     (host / "constants.py").write_text("STEP = 1\n")
@@ -262,11 +271,11 @@ def test_what_was_prepared_is_not_compiled_when_it_is_called() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_engine_counts_no_references_to_memory() -> None:
-    store = kernels.kernel_store()
+    store = natives.kernel_store()
     if PLAIN or store is None:
         pytest.skip("no compiled code is kept")
     warm_up()
-    kept = list(store.path.glob("host.engine.machine.submit.*.object"))
+    kept = list(store.path.glob("host.engine.loop_kernels.run.*.object"))
     assert kept
     assert not any(b"NRT_decref" in path.read_bytes() for path in kept)
 

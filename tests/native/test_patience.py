@@ -14,13 +14,9 @@ from switchsum.native.patience import (
     SHORTEST_AWAY_S,
     STOLEN_S,
     Patience,
-    give_way,
-    look_until,
     new_patience,
-    note_absence,
-    note_wait,
-    step_aside,
 )
+from switchsum.native.patience_kernels import give_way, look_until, note_absence, note_wait, step_aside
 
 
 @dataclass

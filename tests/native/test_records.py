@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from switchsum.host.engine.state import CORE, Core, Count, Phase
 from switchsum.native.kernels import kernel
-from switchsum.native.plain import table
-from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of
+from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 from switchsum.protocol.frame import Flag
 
 

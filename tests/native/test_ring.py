@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.native import ring
-from switchsum.native.ring import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.native import outbox, ring
+from switchsum.native.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
 from switchsum.native.rows import CACHE_LINE, LEAD_BYTES, allocate_rows, row_stride
 from switchsum.protocol.frame import FRAME_BYTES
 
@@ -72,10 +72,10 @@ def test_next_power_of_two(value: int, power: int) -> None:
 
 
 def test_parts_of_an_outbox_do_not_overlap() -> None:
-    assert ring.DESCRIPTORS + LAYOUT.capacity * ring.WORD_BYTES <= LAYOUT.frames_offset
-    assert LAYOUT.frames_offset % ring.PAGE_BYTES == 0
+    assert outbox.DESCRIPTORS + LAYOUT.capacity * outbox.WORD_BYTES <= LAYOUT.frames_offset
+    assert LAYOUT.frames_offset % outbox.PAGE_BYTES == 0
     assert LAYOUT.total_bytes == LAYOUT.frames_offset + LAYOUT.rows * LAYOUT.stride
-    words = (ring.HEAD_WORD, ring.TAIL_WORD, ring.SLEEPING_WORD)
+    words = (outbox.HEAD_WORD, outbox.TAIL_WORD, outbox.SLEEPING_WORD)
     assert len({word // CACHE_LINE for word in words}) == len(words)
 
 
@@ -110,8 +110,8 @@ def test_descriptors_are_a_bounded_queue(actions: list[list[tuple[int, int]] | i
             released = taken
         assert ring.waiting(consumer.link) == len(queue)
         assert ring.consumed(producer.link) == released
-    assert not producer.link[ring.BROKEN]
-    assert not consumer.link[ring.BROKEN]
+    assert not producer.link[outbox.BROKEN]
+    assert not consumer.link[outbox.BROKEN]
 
 
 class Lender:
@@ -161,7 +161,7 @@ def test_copies_are_a_bounded_queue(turns: list[tuple[int, int, bool]]) -> None:
         if give_back:
             ring.release(lender.peer)
             released = taken
-    assert not lender.link[ring.BROKEN]
+    assert not lender.link[outbox.BROKEN]
 
 
 def test_where_few_frames_wait_few_rows_are_used() -> None:
@@ -200,9 +200,9 @@ def test_a_frame_that_is_too_long_is_not_copied() -> None:
 def test_a_malformed_descriptor_is_skipped_and_counted(word: int, sides: tuple[Side, Side]) -> None:
     first, second = sides
     first.push((1, 10), (2, 20), (3, 30))
-    first.words[ring.DESCRIPTORS // 8 + 1] = word
+    first.words[outbox.DESCRIPTORS // 8 + 1] = word
     assert second.take() == [(1, 10), (3, 30)]
-    assert second.link[ring.MALFORMED] == 1
+    assert second.link[outbox.MALFORMED] == 1
     assert ring.waiting(second.link) == 0
     ring.release(second.link)
     assert ring.consumed(first.link) == 3
@@ -211,18 +211,18 @@ def test_a_malformed_descriptor_is_skipped_and_counted(word: int, sides: tuple[S
 @pytest.mark.parametrize("head", [LAYOUT.capacity + 1, -1, 1 << 62, -(1 << 63)])
 def test_a_head_that_cannot_be_breaks_the_link(head: int, sides: tuple[Side, Side]) -> None:
     first, second = sides
-    first.words[ring.HEAD_WORD // 8] = head
+    first.words[outbox.HEAD_WORD // 8] = head
     assert second.take() == []
-    assert second.link[ring.BROKEN]
+    assert second.link[outbox.BROKEN]
 
 
 @pytest.mark.parametrize("tail", [4, -1, 1 << 62])
 def test_a_tail_that_cannot_be_breaks_the_link_and_frees_nothing(tail: int, sides: tuple[Side, Side]) -> None:
     first, second = sides
     first.push((0, 1), (1, 1), (2, 1))
-    second.words[ring.TAIL_WORD // 8] = tail
+    second.words[outbox.TAIL_WORD // 8] = tail
     assert ring.consumed(first.link) == 0
-    assert first.link[ring.BROKEN]
+    assert first.link[outbox.BROKEN]
     assert ring.room(first.link, LAYOUT.capacity) == LAYOUT.capacity - 3
 
 
@@ -232,9 +232,9 @@ def test_a_tail_that_goes_back_breaks_the_link(sides: tuple[Side, Side]) -> None
     second.take()
     ring.release(second.link)
     assert ring.consumed(first.link) == 2
-    second.words[ring.TAIL_WORD // 8] = 1
+    second.words[outbox.TAIL_WORD // 8] = 1
     assert ring.consumed(first.link) == 2
-    assert first.link[ring.BROKEN]
+    assert first.link[outbox.BROKEN]
 
 
 def test_a_sleeper_is_rung_and_one_awake_is_not(sides: tuple[Side, Side]) -> None:

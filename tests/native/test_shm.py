@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from switchsum.native import shm
-from switchsum.native.ring import LAYOUT_DIGEST
+from switchsum.native.outbox import LAYOUT_DIGEST
 from switchsum.native.shm import MAX_ROWS, Answer, Hello, SharedMemory, check_peer
 from switchsum.protocol.errors import TransportError
 

@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native import sockets
+from switchsum.native import serving, sockets
+from switchsum.native.serving import allow_many_descriptors, listening_at
 from switchsum.native.shm import socket_path
 from switchsum.native.sockets import (
     MAX_PATH_BYTES,
     RUNTIME_VARIABLE,
-    allow_many_descriptors,
     check_owner,
     controller_address,
     distrust,
-    listening_at,
     p4runtime_address,
     path_of,
     runtime_directory,
@@ -201,6 +200,6 @@ def test_a_daemon_may_open_as_many_files_as_it_is_allowed() -> None:
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(before[1], 64), before[1]))
         allow_many_descriptors()
-        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(before[1], sockets.MAX_DESCRIPTORS)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(before[1], serving.MAX_DESCRIPTORS)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.native.plain import VARIABLE
+from switchsum.native.natives import VARIABLE
 from switchsum.protocol.frame import LaneFormat
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.testing.embedded import Embedded

@@ -37,9 +37,7 @@ EXAMPLES = [
         ]
     ),
     reports.WorkerReport(job="a", nonce=1, waiting_s=2.5),
-    reports.WorkerList(
-        workers=[reports.WorkerInfo(rank=0), reports.WorkerInfo(rank=1, age_s=0, host="h", repeats=1 << 40)]
-    ),
+    rpc.WorkerList(workers=[rpc.WorkerInfo(rank=0), rpc.WorkerInfo(rank=1, age_s=0, host="h", repeats=1 << 40)]),
     member_rpc.Empty(),
 ]
 

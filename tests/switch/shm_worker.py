@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.links.shm import ShmTransport
-from switchsum.native import ring
+from switchsum.native import outbox
 
 FRAME = 1114
 WINDOW = 48
@@ -101,7 +101,7 @@ def cheat(link: ShmTransport, _: int) -> None:
     """Claim more frames than the ring holds."""
     head = link.tx_frames.base
     assert head is not None
-    link._own.bytes[ring.HEAD_WORD : ring.HEAD_WORD + 8].view(np.int64)[0] = 1 << 40
+    link._own.bytes[outbox.HEAD_WORD : outbox.HEAD_WORD + 8].view(np.int64)[0] = 1 << 40
     os.eventfd_write(link._switch_bell, 1)
     sys.stdin.readline()
 

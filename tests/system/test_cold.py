@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from switchsum.host.engine import machine
+from switchsum.host.engine.loop import RUN
 from switchsum.launch.options import Links
 from switchsum.launch.session import compile_for_workers
 from switchsum.native.cache import CACHE_VARIABLE, open_directory, open_store
 from switchsum.native.compiling import compiling
-from switchsum.native.kernels import Kernel, name_of
+from switchsum.native.natives import name_of
 from switchsum.native.sources import source_digest
 
 
@@ -39,10 +39,7 @@ def test_what_workers_run_is_compiled_beside_the_switch_where_it_was_not_before(
     assert command[-4:] == ["warm", "--workers", "--links", "udp"]
     store = open_store("kernels", source_digest())
     assert store is not None
-    assert isinstance(machine.receive, Kernel)
-    assert store.store(
-        f"{name_of(machine.receive)}.0.object", b"code"
-    )  # what a worker needs first, whatever it is called
+    assert store.store(f"{name_of(RUN)}.0.object", b"code")  # what a worker needs first, whatever it is called
     compile_for_workers(started, Links.UDP)
     assert started.commands == [command]
 

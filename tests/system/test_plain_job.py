@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native.plain import VARIABLE
+from switchsum.native.natives import VARIABLE
 
 WORKERS = 4
 JOB = """

@@ -79,7 +79,7 @@ def test_mininet_hears_progress_and_does_not_take_it_for_readiness(tmp_path: Pat
 
 
 def test_warm_says_why_it_would_be_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsum.native.kernels.kernel_store", lambda: None)
+    monkeypatch.setattr("switchsum.native.natives.kernel_store", lambda: None)
     monkeypatch.setenv("SWITCHSUM_CACHE_DIR", "/proc/none")
     done = CliRunner().invoke(app, ["warm"])
     assert isinstance(done.exception, LocalError)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from switchsum import launch
 from switchsum.cli import app
 from switchsum.launch import authority
-from switchsum.native import tls
+from switchsum.native import serving, tls
 from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, LocalError, SwitchsumError, UsageError
@@ -55,7 +55,7 @@ class Echo:
         self.server = grpc.server(ThreadPoolExecutor(2))
         handler = grpc.unary_unary_rpc_method_handler(lambda request, context: b"yes")
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("echo", {"Ask": handler}),))
-        self.address = f"127.0.0.1:{tls.add_port(self.server, LOOPBACK, kind)}"
+        self.address = f"127.0.0.1:{serving.add_port(self.server, LOOPBACK, kind)}"
         self.server.start()
 
 
@@ -139,11 +139,11 @@ def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_an_address_that_others_can_reach_is_warned_of(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    tls.warn_of(f"unix:{tmp_path}/socket")
+    serving.warn_of(f"unix:{tmp_path}/socket")
     assert not caplog.records
     for address in ("127.0.0.1:0", "localhost:0", "[::1]:0"):
-        tls.warn_of(address)
+        serving.warn_of(address)
         assert "every user of this machine may give orders" in caplog.text
         caplog.clear()
-    tls.warn_of("0.0.0.0:0")
+    serving.warn_of("0.0.0.0:0")
     assert "everybody who can reach this address may give orders" in caplog.text

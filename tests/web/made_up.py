@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import SwitchLost
 
 HOSTILE = '<script>alert("1")</script>\\"}\n'.replace("\n", "?")
@@ -41,16 +41,16 @@ class MadeUp:
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         return self.job
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         waits = [
-            reports.WorkerInfo(
+            rpc.WorkerInfo(
                 rank=rank, age_s=0.2, host="<b>h</b>", link="shm:x", begun=11, finished=10, operation="allreduce",
                 waiting_s=7.0, frames_sent=300, frames_received=296, bytes_sent=3000, waiting_slots=4, rounds=296,
             )
             for rank in (0, 2)
         ]  # fmt: skip
-        idle = reports.WorkerInfo(rank=1, age_s=0.2, host="slow", link="shm:x", begun=10, finished=10, idle_s=7.0)
-        return reports.WorkerList(workers=[waits[0], idle, waits[1]])
+        idle = rpc.WorkerInfo(rank=1, age_s=0.2, host="slow", link="shm:x", begun=10, finished=10, idle_s=7.0)
+        return rpc.WorkerList(workers=[waits[0], idle, waits[1]])
 
     def statistics(self) -> rpc.Statistics:
         self.asked += 1
@@ -81,12 +81,12 @@ class MadeUp:
             raise ZeroDivisionError
         return rpc.PortList(ports=[rpc.PortInfo(port=1, members=["a/1"], ingress_loss=0.25)])
 
-    def links(self) -> reports.LinkList:
-        return reports.LinkList()
+    def links(self) -> rpc.LinkList:
+        return rpc.LinkList()
 
-    def switches(self) -> reports.SwitchList:
+    def switches(self) -> rpc.SwitchList:
         state = "away" if self.away else "settled"
-        return reports.SwitchList(switches=[reports.SwitchInfo(switch="", p4runtime="unix:s", state=state)])
+        return rpc.SwitchList(switches=[rpc.SwitchInfo(switch="", p4runtime="unix:s", state=state)])
 
 
 class Tree(MadeUp):
@@ -107,11 +107,11 @@ class Tree(MadeUp):
             self.job, job="digits", workers=4, members=members, tree=tree, link_rates=[200.0, 100.0], links_down=[1]
         )
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         self.counted["contributions"] += 100
         one = super().workers(request).workers[0]
         late = replace(one, rank=3, host="late", begun=10, waiting_s=0.0, idle_s=7.0)
-        return reports.WorkerList(workers=[*(replace(one, rank=rank) for rank in range(3)), late])
+        return rpc.WorkerList(workers=[*(replace(one, rank=rank) for rank in range(3)), late])
 
     def statistics(self) -> rpc.Statistics:
         takes = {"one": 2, "two": 1, "left": 4, "right": 3}
@@ -130,23 +130,21 @@ class Tree(MadeUp):
             ]
         )
 
-    def links(self) -> reports.LinkList:
+    def links(self) -> rpc.LinkList:
         ends = [("one", 1, "left", 9), ("one", 2, "right", 9), ("left", 8, "two", 1), ("left", 7, "right", 7)]
         links = [
-            reports.LinkInfo(
-                switch=near, port=port, far_switch=far, far_port=far_port, in_tree=near != "left" or port > 7
-            )
+            rpc.LinkInfo(switch=near, port=port, far_switch=far, far_port=far_port, in_tree=near != "left" or port > 7)
             for near, port, far, far_port in ends
         ]
-        return reports.LinkList(links=links, faults=["the link from right to two is gone, which the tree needs"])
+        return rpc.LinkList(links=links, faults=["the link from right to two is gone, which the tree needs"])
 
-    def switches(self) -> reports.SwitchList:
+    def switches(self) -> rpc.SwitchList:
         names = ("one", "two", "left", "right")
         states = [
-            reports.SwitchInfo(
+            rpc.SwitchInfo(
                 switch=name, p4runtime=f"unix:{name}", state="away" if name == "two" else "settled",
                 trouble="no answer" if name == "two" else "",
             )
             for name in names
         ]  # fmt: skip
-        return reports.SwitchList(switches=states)
+        return rpc.SwitchList(switches=states)

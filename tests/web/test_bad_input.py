@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import rpc
 from switchsum.view.facts import look_at
 from switchsum.web import app
 from switchsum.web.looks import Looks
@@ -235,7 +235,7 @@ class Large(MadeUp):
             for number in range(4)
         ]  # fmt: skip
         one = super().workers(rpc.JobRequest(job="")).workers[0]
-        self.one = reports.WorkerList(workers=[replace(one, rank=rank) for rank in range(16)])
+        self.one = rpc.WorkerList(workers=[replace(one, rank=rank) for rank in range(16)])
         self.cells = {
             job.job: rpc.SlotList(
                 slots=[
@@ -253,7 +253,7 @@ class Large(MadeUp):
     def list_jobs(self) -> rpc.JobList:
         return rpc.JobList(jobs=self.all)
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         return self.one
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:

@@ -71,7 +71,7 @@ def print_version(wanted: bool) -> None:
     """If the option was given, print the version and the digests that must be equal on all machines, and exit."""
     if wanted:
         from switchsum import p4src
-        from switchsum.native.ring import LAYOUT_DIGEST
+        from switchsum.native.outbox import LAYOUT_DIGEST
         from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
         typer.echo(f"switchsum {switchsum.__version__}")

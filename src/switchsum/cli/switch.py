@@ -14,7 +14,8 @@ from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
 from switchsum.native.addresses import LAST_PORT, is_number
-from switchsum.native.sockets import allow_many_descriptors, p4runtime_address
+from switchsum.native.serving import allow_many_descriptors
+from switchsum.native.sockets import p4runtime_address
 from switchsum.protocol.errors import UsageError
 
 

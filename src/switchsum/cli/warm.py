@@ -28,7 +28,7 @@ def warm(
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
     from switchsum.native.cache import CACHE_VARIABLE, refusals
-    from switchsum.native.kernels import kernel_store
+    from switchsum.native.natives import kernel_store
     from switchsum.switch.pipeline import Pipeline
 
     store = kernel_store()

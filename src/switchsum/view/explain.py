@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import rpc
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.rounds import newest_rounds
 
@@ -196,7 +196,7 @@ def lost_of(facts: Facts, rank: int) -> int:
     return 0 if worker is None or counters is None else sum(lost_frames(worker, counters))
 
 
-def lost_frames(worker: reports.WorkerInfo, counters: rpc.MemberCounters) -> tuple[int, int]:
+def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> tuple[int, int]:
     """Return about how many contributions and answers a link has lost.
 
     Each contribution that the switch takes is answered once, repeats too, but for those that are too old; so the
@@ -222,7 +222,7 @@ def simulated(facts: Facts, rank: int) -> str:
     return f" The drop simulator of port {port.port} is on: {there:.3g} % there, {back:.3g} % back."
 
 
-def _mend(facts: Facts, worker: reports.WorkerInfo) -> str:
+def _mend(facts: Facts, worker: rpc.WorkerInfo) -> str:
     if simulated(facts, worker.rank):
         return "Switch it off: switchsum drop-probability 0."
     if worker.link.startswith("packet"):

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import RemoteError, SwitchLost, UnknownJob
 
 MOST_SLOTS: Final = 256
@@ -27,7 +27,7 @@ class Source(Protocol):
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         """Describe a job."""
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         """Tell what each member of a job last said of itself."""
 
     def statistics(self) -> rpc.Statistics:
@@ -39,10 +39,10 @@ class Source(Protocol):
     def ports(self) -> rpc.PortList:
         """Describe all ports of which something is known."""
 
-    def links(self) -> reports.LinkList:
+    def links(self) -> rpc.LinkList:
         """Describe the links between switches."""
 
-    def switches(self) -> reports.SwitchList:
+    def switches(self) -> rpc.SwitchList:
         """Describe the switches."""
 
 
@@ -51,7 +51,7 @@ class Facts:
     """All that is known of one job at a moment."""
 
     job: rpc.JobInfo
-    workers: list[reports.WorkerInfo]
+    workers: list[rpc.WorkerInfo]
     counters: dict[int, rpc.MemberCounters]
     """By rank; of a job that runs."""
     slots: list[rpc.SlotInfo]
@@ -69,9 +69,9 @@ class Overview:
     counted: rpc.Statistics = field(default_factory=rpc.Statistics)
     """By the switches; empty: they were not asked, or one is away."""
     ports: rpc.PortList = field(default_factory=rpc.PortList)
-    links: reports.LinkList = field(default_factory=reports.LinkList)
+    links: rpc.LinkList = field(default_factory=rpc.LinkList)
     """Between switches; nothing, as of `switches`, where the switch was not to be asked."""
-    switches: reports.SwitchList = field(default_factory=reports.SwitchList)
+    switches: rpc.SwitchList = field(default_factory=rpc.SwitchList)
     trouble: str = ""
     """Why the switch does not answer; empty: it does, or was not asked."""
 
@@ -114,8 +114,8 @@ def look_at(
         jobs=found,
         counted=counted,
         ports=ports,
-        links=source.links() if switch else reports.LinkList(),
-        switches=source.switches() if switch else reports.SwitchList(),
+        links=source.links() if switch else rpc.LinkList(),
+        switches=source.switches() if switch else rpc.SwitchList(),
         trouble=trouble,
     )
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from switchsum.protocol import reports, rpc
+from switchsum.protocol import rpc
 
-Seen = dict[tuple[str, int], tuple[float, reports.WorkerInfo]]
+Seen = dict[tuple[str, int], tuple[float, rpc.WorkerInfo]]
 """By job and rank, when the latest report was made, in this process' monotonic seconds, and the report."""
 
 
-def rank_rows(job: rpc.JobInfo, workers: list[reports.WorkerInfo], now: float, before: Seen) -> list[dict[str, Any]]:
+def rank_rows(job: rpc.JobInfo, workers: list[rpc.WorkerInfo], now: float, before: Seen) -> list[dict[str, Any]]:
     """Return a record for each rank, with rates since the report that is kept in `before`; keep the new ones there."""
     states = {member.rank: member.state for member in job.members}
     rows = []
@@ -27,7 +27,7 @@ def rank_rows(job: rpc.JobInfo, workers: list[reports.WorkerInfo], now: float, b
 
 
 def rates_between(
-    before: tuple[float, reports.WorkerInfo] | None, after: tuple[float, reports.WorkerInfo]
+    before: tuple[float, rpc.WorkerInfo] | None, after: tuple[float, rpc.WorkerInfo]
 ) -> Mapping[str, float]:
     """Return collectives, bytes and repeats a second between two reports; zeros where there are not two."""
     none = {"collectives_per_s": 0.0, "bytes_per_s": 0.0, "repeats_per_s": 0.0}
@@ -41,7 +41,7 @@ def rates_between(
     }
 
 
-def record(job: str, worker: reports.WorkerInfo, state: str, rates: Mapping[str, float]) -> dict[str, Any]:
+def record(job: str, worker: rpc.WorkerInfo, state: str, rates: Mapping[str, float]) -> dict[str, Any]:
     """Write what a rank does, for programs."""
     return {
         "job": job,

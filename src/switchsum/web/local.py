@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from switchsum.protocol import member_rpc, reports, rpc
+from switchsum.protocol import member_rpc, rpc
 
 if TYPE_CHECKING:
     from switchsum.controller.daemon import Controller
@@ -28,7 +28,7 @@ class LocalSource:
         """Describe a job."""
         return self._controller.show_job(request)
 
-    def workers(self, request: rpc.JobRequest) -> reports.WorkerList:
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         """Tell what each member of a job last said of itself."""
         return self._controller.workers(request)
 
@@ -44,10 +44,10 @@ class LocalSource:
         """Describe all ports of which something is known."""
         return self._controller.ports(member_rpc.Empty())
 
-    def links(self) -> reports.LinkList:
+    def links(self) -> rpc.LinkList:
         """Describe the links between switches."""
         return self._controller.links(member_rpc.Empty())
 
-    def switches(self) -> reports.SwitchList:
+    def switches(self) -> rpc.SwitchList:
         """Describe the switches."""
         return self._controller.switches(member_rpc.Empty())

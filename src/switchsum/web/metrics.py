@@ -11,7 +11,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from switchsum.protocol import rpc
-from switchsum.protocol.reports import WorkerInfo
+from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view.explain import lost_frames
 from switchsum.view.facts import Facts, Overview
 

@@ -1,0 +1,39 @@
+"""Numbers by which operations and kernels know dtypes, and what a lane holds of a value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NO_DTYPE: Final = 0
+"""Of an operation without values."""
+FLOAT32: Final = 1
+FLOAT16: Final = 2
+BFLOAT16: Final = 3
+INT8: Final = 4
+INT16: Final = 5
+INT32: Final = 6
+INT64: Final = 7
+"""That an integer has no sign is not in these numbers."""
+EXACT: Final = 8
+"""Few float32 as integers that lose nothing, see `switchsum.host.engine.exact`; like integers without exponent."""
+
+AS_IS: Final = 0
+UNSIGNED: Final = 1
+"""Without its sign bit a lane sorts as the unsigned value."""
+FLOAT_MAX: Final = 2
+"""A lane sorts as the float; NaN is above everything."""
+FLOAT_MIN: Final = 3
+"""Likewise, but NaN is below everything."""
+
+DIGITS: Final = 11
+"""Lanes of one EXACT value."""
+
+
+def most_values(lanes_per_frame: int) -> int:
+    """Return how many EXACT values fit frames of so many 32-bit lanes."""
+    return (lanes_per_frame - 1) // DIGITS
+
+
+def has_marks(dtype: int) -> bool:
+    """Tell whether sums of a dtype may not fit it, of which there is a mark for each block."""
+    return INT8 <= dtype <= INT64
