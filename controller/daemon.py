@@ -14,7 +14,8 @@ from switchsum.protocol.frame import WIRE_VERSION
 from . import views
 from .job import Job
 from .member_calls import MemberCalls
-from .plan import CPU_PORT, Loss, live_members, window_slots
+from .plan import CPU_PORT, Loss, live_members
+from .windows import window_slots
 
 LAST_PORT: Final = 510
 

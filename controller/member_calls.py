@@ -18,8 +18,8 @@ from .config import Config
 from .job import Job
 from .jobs import Jobs
 from .machines import Incarnation, Member, MemberState
-from .plan import window_slots
 from .upkeep import Upkeep
+from .windows import window_slots
 
 log = logging.getLogger(__name__)
 

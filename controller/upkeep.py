@@ -38,10 +38,11 @@ from .job import Job
 from .jobs import Former, Jobs
 from .links import number_links
 from .neighbours import Neighbours
-from .plan import Identity, Settings, branches_of, most_in_flight, plan_all, station_ports
+from .plan import Identity, Settings, branches_of, plan_all, station_ports
 from .rebuild import merged, rebuild
 from .refusals import Refusals
 from .switch import Switch
+from .windows import most_in_flight
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,9 @@ from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS
 from switchsum.controller.job import Job
 from switchsum.controller.jobs import Jobs
 from switchsum.controller.links import number_links, rates_of, take_down
-from switchsum.controller.plan import Identity, Settings, most_in_flight, plan
+from switchsum.controller.plan import Identity, Settings, plan
 from switchsum.controller.rebuild import rebuild
+from switchsum.controller.windows import most_in_flight
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
 from switchsum.protocol.wire import Address
 

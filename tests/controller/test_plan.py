@@ -25,13 +25,11 @@ from switchsum.controller.plan import (
     Identity,
     Loss,
     Settings,
-    frames_held,
-    most_in_flight,
     plan,
-    window_slots,
 )
 from switchsum.controller.rebuild import rebuild
 from switchsum.controller.schema import Schema, decode_group, encode_group
+from switchsum.controller.windows import frames_held, most_in_flight, window_slots
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.p4runtime import parse_p4info
