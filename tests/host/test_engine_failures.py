@@ -17,6 +17,7 @@ from switchsum.protocol.errors import (
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
 from switchsum.testing.tree import Tree
 
 RNG = np.random.default_rng(11)
@@ -77,6 +78,15 @@ def test_a_rank_that_never_comes_is_named_by_all() -> None:
     found = [error for error in errors(cluster, limit_s=4.0) if error]
     assert len(found) == 3
     assert all(isinstance(error, CollectiveTimeout) and error.missing == (2,) for error in found)
+
+
+def test_an_operation_whose_rounds_come_may_take_longer_than_the_timeout() -> None:
+    slow = Impairment(delay_s=0.4)
+    cluster = Cluster(ClusterConfig(workers=2, timeout_s=2.0, window_slots=1), links=LinkConditions(up=slow, down=slow))
+    arrays = [np.ones(4 * 8, np.float32) for _ in range(2)]
+    cluster.allreduce(arrays)
+    assert cluster.clock.now_s > 3.0
+    assert (arrays[0] == 2).all()
 
 
 def test_waiting_for_a_late_rank_costs_few_frames() -> None:

@@ -137,11 +137,6 @@ def carry_out(switch: TreeSwitch, branch: Branch) -> None:
         )
 
 
-def _taken(config: ClusterConfig, name: str) -> SlotRange:
-    """Return the slots before the job's."""
-    return SlotRange(first=0, count=config.first_slot + (0 if name.startswith("leaf") else _SLOTS_BETWEEN))
-
-
 def _shape(config: ClusterConfig, leaves: int, inner: int) -> AggregationTree:
     workers = config.workers // leaves
     parents = {f"worker{rank}": f"leaf{rank // workers}" for rank in range(config.workers)}
