@@ -110,7 +110,7 @@ class Controller(MemberCalls):
     def links(self, _: member_rpc.Empty) -> rpc.LinkList:
         """Describe the links between switches: those that are found now, else those of the fleet's file."""
         with self._changed:
-            return views.link_list(self._fabric, self._neighbours.look(self._clock()))
+            return views.link_list(self._fabric, self._jobs, self._neighbours.look(self._clock()))
 
     def switches(self, _: member_rpc.Empty) -> rpc.SwitchList:
         """Describe the switches, also those that are away."""

@@ -48,7 +48,7 @@ class FabricSwitch:
     address: Address | None = None
     """From where other switches get its frames; None: from the address that all switches have for workers."""
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Its port towards each switch beside it in the tree."""
+    """Its port towards each switch that it can reach, whether a tree goes there or not."""
     stations: Mapping[int, int] = field(default_factory=dict)
     """Its port towards each Ethernet address that is known from the start."""
 
@@ -90,13 +90,35 @@ class Fabric:
         counts = [Counter(parents.values()) for parents in self._all_parents]
         return max((count for of_tree in counts for count in of_tree.values()), default=0)
 
+    def parents_for(self, live: Incarnation) -> Sequence[Mapping[str, str]]:
+        """Return the switches above others in each tree: those that an incarnation has, else the fabric's."""
+        return live.above if len(live.above) == len(self.shares) else self._all_parents
+
+    def links(self) -> dict[str, dict[str, int]]:
+        """Return the port of each switch towards each other one, where both know theirs."""
+        return {
+            name: {
+                far: port
+                for far, port in one.ports.items()
+                if far in self.switches and name in self.switches[far].ports
+            }
+            for name, one in self.switches.items()
+        }
+
+    def used_links(self) -> set[frozenset[str]]:
+        """Return the ends of each link of the fabric's own trees."""
+        return {frozenset(pair) for parents in self._all_parents for pair in parents.items()}
+
     def trees_of(self, job: Job, live: Incarnation) -> list[AggregationTree]:
         """Return the trees of a job whose members were seen; raises UsageError for a switch that is not there."""
+        all_parents = self.parents_for(live)
         for name in dict.fromkeys(member.switch for member in live.members):
             if name not in self.switches:
                 raise UsageError(f"members are at switch {name!r}, which the controller does not have (--fleet)")
+        if unknown := [name for one in all_parents for name in one.values() if name not in self.switches]:
+            raise UsageError(f"job {job.name} is added at {unknown[0]!r}, which the controller does not have (--fleet)")
         slots = shared(job.slots.count, self.shares)
-        return [_tree(parents, live, count) for parents, count in zip(self._all_parents, slots, strict=True) if count]
+        return [_tree(parents, live, count) for parents, count in zip(all_parents, slots, strict=True) if count]
 
     def pairs_of(self, job: Job, live: Incarnation) -> list[list[str]]:
         """Return each switch of a job that is below another one, that one, and beyond the first tree its number."""
@@ -176,15 +198,24 @@ def group_of(group: int, tree: int) -> int:
 
 
 def _tree(parents: Mapping[str, str], live: Incarnation, slots: int) -> AggregationTree:
-    """Return one tree: all ways end at its root, and the job's root is the first switch that all of them have."""
+    """Return one tree of a job, with its members' ranks below their switches."""
+    all_ways = ways_up(parents, live)
+    found = {name: parents[name] for way in all_ways for name in way[:-1]}
+    found |= {f"rank {member.rank}": member.switch for member in live.members}
+    root, levels = all_ways[0][-1], max(map(len, all_ways))
+    return AggregationTree(root=root, rate_mbit=0.0, slots=slots, levels=levels, parents=found)
+
+
+def ways_up(parents: Mapping[str, str], live: Incarnation) -> list[list[str]]:
+    """Return the way from each switch that has members to the job's root, the first switch that all ways have.
+
+    Raises UsageError where they do not meet.
+    """
     ways = [_way_up(parents, name) for name in dict.fromkeys(member.switch for member in live.members)]
     root = next((name for name in ways[0] if all(name in way for way in ways)), None)
     if root is None:
         raise UsageError(f"no tree connects switches {' and '.join(way[0] for way in ways)} (--fleet)")
-    found = {name: parents[name] for way in ways for name in way[: way.index(root)]}
-    found |= {f"rank {member.rank}": member.switch for member in live.members}
-    levels = 1 + max(way.index(root) for way in ways)
-    return AggregationTree(root=root, rate_mbit=0.0, slots=slots, levels=levels, parents=found)
+    return [way[: way.index(root) + 1] for way in ways]
 
 
 def _way_up(parents: Mapping[str, str], name: str) -> list[str]:
@@ -202,6 +233,7 @@ def fabric_of_one(p4runtime: str) -> Fabric:
 def _cookies(live: Incarnation) -> Iterator[int]:
     """Yield cookies for the switches of a job: always the same ones, which no member can know."""
     secret = b"".join(member.cookie.to_bytes(8) for member in live.members) + live.epoch.to_bytes(2)
+    secret += live.moves.to_bytes(4)  # frames of trees that a job has left are nobody's
     for number in itertools.count():
         digest = hashlib.blake2b(number.to_bytes(4), digest_size=8, key=hashlib.sha256(secret).digest()).digest()
         yield int.from_bytes(digest) or 1
@@ -233,10 +265,15 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
     all_parents, shares = _read_trees(top, given)
     switches = {}
     first = all_parents[0]
+    # Sockets reach one another, whatever the trees are.
+    by_udp = {name for name, one in given.items() if one.get("udp") is not None and one.get("ports") is None}
     for name in sorted(given, key=lambda name: (name in first or name not in {*first.values()}, [*given].index(name))):
         near = {far for parents in all_parents for far, above in parents.items() if above == name}
         near |= {parents[name] for parents in all_parents if name in parents}
-        switches[name] = _read_switch(name, given[name], sorted(near, key=[*given].index))
+        ports = given[name].get("ports")
+        reaches = by_udp if name in by_udp else {*ports} if isinstance(ports, dict) else set()
+        order = [far for far in given if far != name and (far in near or far in reaches)]
+        switches[name] = _read_switch(name, given[name], [far for far in order if far in near], order)
     _check_apart(switches)
     return Fabric(
         switches=switches,
@@ -266,7 +303,7 @@ def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[
     return [dict(tree["above"]) for tree in trees], shares
 
 
-def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str]) -> FabricSwitch:
+def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str], reaches: Sequence[str]) -> FabricSwitch:
     for key in given:
         if key not in _KEYS:
             raise UsageError(f"switch {name}: unknown key {key!r}: a switch has {', '.join(sorted(_KEYS))}")
@@ -280,11 +317,11 @@ def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str]) -> Fa
     if not _is_port(port):
         raise UsageError(f"switch {name}: port is the number of its port towards other switches, not {port!r}")
     if ports is None:
-        ports = dict.fromkeys(near, port)
+        ports = dict.fromkeys(reaches, port)
     elif not isinstance(ports, dict) or not all(map(_is_port, ports.values())) or not set(near) <= ports.keys():
         raise UsageError(f"switch {name}: ports has a port's number for each switch beside it: {', '.join(near)}")
     address = None
-    if near and (given.get("udp") is not None or given.get("ports") is None):
+    if reaches and (given.get("udp") is not None or given.get("ports") is None):
         host, _, number = str(given.get("udp")).rpartition(":")
         try:
             address = Address(mac=0, ip=parse_ip(host), port=int(number))
@@ -293,7 +330,7 @@ def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str]) -> Fa
     return FabricSwitch(
         p4runtime=given["p4runtime"],
         address=address,
-        ports={far: ports[far] for far in near},
+        ports={far: ports[far] for far in reaches},
         stations=_read_stations(name, given.get("stations", {})),
     )
 

@@ -1,8 +1,8 @@
 """The switches of a controller: each is kept alone, and a change comes to all of them or to none.
 
 A switch may come, go, be restarted and be replaced at any time.  `mend` gives those that are there what they lack.
-`change` needs all of them, and where one does not take its part, the others get back what they had.  A fleet has no
-lock: callers do.
+`change` needs all of them but those that are done without, since no job uses them; where one does not take its part,
+the others get back what they had.  A fleet has no lock: callers do.
 """
 
 from __future__ import annotations
@@ -22,16 +22,23 @@ class Fleet:
 
     def __init__(self, connections: Mapping[str, SwitchConnection]) -> None:
         self.connections = dict(connections)
+        self.without: set[str] = set()
+        """Switches that stay away and are done without; one that is connected is none of them."""
+
+    @property
+    def needed(self) -> dict[str, SwitchConnection]:
+        """All switches but those that are done without."""
+        return {name: connection for name, connection in self.connections.items() if name not in self.without}
 
     @property
     def is_up(self) -> bool:
-        """Whether all switches are connected."""
-        return all(connection.is_up for connection in self.connections.values())
+        """Whether all switches are connected that are needed."""
+        return all(connection.is_up for connection in self.needed.values())
 
     @property
     def is_settled(self) -> bool:
-        """Whether all switches are connected and have what was last put on them."""
-        return all(connection.is_settled for connection in self.connections.values())
+        """Whether all switches that are needed are connected and have what was last put on them."""
+        return all(connection.is_settled for connection in self.needed.values())
 
     @property
     def limits(self) -> Limits:
@@ -47,13 +54,13 @@ class Fleet:
         return [name for name, connection in self.connections.items() if not connection.is_up]
 
     def need(self) -> None:
-        """Raise SwitchLost, which names it, if a switch is away."""
-        for connection in self.connections.values():
+        """Raise SwitchLost, which names it, if a switch is away that is needed."""
+        for connection in self.needed.values():
             connection.need()
 
     def states(self) -> dict[str, SwitchState]:
-        """Return what is on each switch."""
-        return {name: connection.current for name, connection in self.connections.items()}
+        """Return what is on each switch that is connected."""
+        return {name: connection.current for name, connection in self.connections.items() if connection.is_up}
 
     def take_ousted(self) -> list[str]:
         """Return addresses of switches of which another client has been primary, and forget that it was."""
@@ -75,7 +82,7 @@ class Fleet:
                 connection.note(error)
 
     def change(self, desired: Mapping[str, SwitchState]) -> None:
-        """Bring switches to new states, one after the other in this order.
+        """Bring switches to new states, one after the other in this order, but for those that are done without.
 
         Raises SwitchLost before anything is written if one is away, and the error of one that does not take its state.
         The switches that were written to before that one get back what they had.  That one is left as it is, not
@@ -85,6 +92,8 @@ class Fleet:
         before: dict[str, SwitchState] = {}
         try:
             for name, state in desired.items():
+                if name in self.without:
+                    continue
                 had = self.connections[name].current
                 self.connections[name].put(state)
                 before[name] = had
@@ -104,7 +113,7 @@ class Fleet:
 
     def note(self, error: RemoteError) -> None:
         """Remember and log an error of a switch that has not all that it should have."""
-        unsettled = (connection for connection in self.connections.values() if not connection.is_settled)
+        unsettled = (connection for connection in self.needed.values() if not connection.is_settled)
         next(unsettled, self.connections[next(iter(self.connections))]).note(error)
 
     def detach(self, error: RemoteError) -> None:
@@ -123,26 +132,30 @@ class Fleet:
 
     def query(self, slots: Sequence[int]) -> dict[str, list[Cell]]:
         """Read both versions of slots of each switch."""
-        return {name: connection.query(slots) for name, connection in self.connections.items()}
+        return {name: connection.query(slots) for name, connection in self.needed.items()}
 
     def count_events(self) -> dict[str, dict[int, tuple[int, int]]]:
         """Return packets and bytes by reason, of each switch."""
-        return {name: connection.count_events() for name, connection in self.connections.items()}
+        return {name: connection.count_events() for name, connection in self.needed.items()}
 
     def count_members(self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str]) -> MemberCounts:
         """Return what each member has sent and was sent, given the ranks of each multicast group.
 
         `homes` names the switch of each group's ranks: on another switch their numbers may stand for switches.
         """
-        counts = {name: connection.count_members(groups) for name, connection in self.connections.items()}
+        counts = {name: connection.count_members(groups) for name, connection in self.needed.items()}
         return MemberCounts(
             frames={key: count for one in counts.values() for key, count in one.frames.items()},
-            reasons={key: counts[name].reasons[key] for key, name in homes.items() if key in counts[name].reasons},
+            reasons={
+                key: counts[name].reasons[key]
+                for key, name in homes.items()
+                if name in counts and key in counts[name].reasons
+            },
         )
 
     def clear_counts(self, group: int, ranks: int) -> None:
         """Begin to count a group's frames from 0."""
-        for connection in self.connections.values():
+        for connection in self.needed.values():
             connection.clear_counts(group, ranks)
 
     def close(self) -> None:

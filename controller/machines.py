@@ -207,10 +207,23 @@ class Incarnation:
     """Number of the first round of all its slots; known from RUNNING on."""
     down: set[int] = field(default_factory=set)
     """Links that no member uses any more, since some member's is dead."""
+    above: list[dict[str, str]] = field(default_factory=list)
+    """The switch above each other one, in each of its trees; nothing: as all jobs have it, or there is one switch."""
+    moves: int = 0
+    """How often it was moved to other trees."""
+    moved: list[str] = field(default_factory=list)
+    """The latest moves, in words."""
+    is_moving: bool = False
+    """The last of these moves has begun, and some switches do not know of it yet."""
 
     def step(self, event: IncarnationEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""
         self.state = transition(INCARNATION_TRANSITIONS, self.state, event)
+
+    @property
+    def forgotten(self) -> int:
+        """How many moves have ended; with each, switches have begun with empty cells."""
+        return self.moves - self.is_moving
 
     def ranks(self, *states: MemberState) -> list[int]:
         """Return the ranks that are in one of these states."""

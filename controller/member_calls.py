@@ -136,7 +136,7 @@ class MemberCalls(Upkeep):
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
         # Not before the switch has all entries: the member's first frame must find them.
-        if incarnation is job.live and self._fleet.is_settled:
+        if incarnation is job.live and self._fleet.is_settled and not incarnation.is_moving:
             return member_rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
@@ -148,7 +148,7 @@ class MemberCalls(Upkeep):
                 places=self._fabric.places_at(job, incarnation, member.switch),
                 link_rates=links.rates_of(incarnation),
                 link_jobs=[job.number, *job.link_numbers],
-                loads=self._settings.loads,
+                loads=self._settings.loads + incarnation.forgotten,
             )
         return member_rpc.ReadyReply(
             admitted=False,
@@ -191,7 +191,7 @@ class MemberCalls(Upkeep):
         return member_rpc.HeartbeatReply(
             epoch=job.epoch_for(incarnation),
             lost=incarnation.ranks(MemberState.LOST),
-            loads=self._settings.loads,
+            loads=self._settings.loads + incarnation.forgotten,
             down=sorted(incarnation.down),
         )
 

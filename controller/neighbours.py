@@ -142,7 +142,7 @@ def with_tree(given: Mapping[str, Any], links: Iterable[FoundLink]) -> dict[str,
     for link in links:
         for near, far in (link.ends, link.ends[::-1]):
             ports[near.switch][far.switch] = near.port
-    trees = {root: _tree_from(root, ports) for root in names}
+    trees = {root: tree_from(root, ports) for root in names}
     if apart := [name for name in names if name not in trees[names[0]][0]]:
         raise LocalError(f"no link connects {', '.join(apart)} with {names[0]}: switchsum topology discover says more")
     root = min(names, key=lambda name: (trees[name][1], -len(ports[name]), names.index(name)))
@@ -154,7 +154,7 @@ def with_tree(given: Mapping[str, Any], links: Iterable[FoundLink]) -> dict[str,
     return {**given, "switches": switches}
 
 
-def _tree_from(root: str, ports: Mapping[str, Mapping[str, int]]) -> tuple[dict[str, str], int]:
+def tree_from(root: str, ports: Mapping[str, Mapping[str, int]]) -> tuple[dict[str, str], int]:
     """Return the switch above each one (the root's is empty) on shortest ways, and the longest of these ways."""
     above, height, level = {root: ""}, -1, [root]
     while level:

@@ -10,8 +10,8 @@ A job has a range of slots from its creation on, and admitted members have entri
                   stations (its Ethernet address -> port), and the drop simulator's probabilities at its port
     a job         the multicast group of its members, and its record
 
-Each job has one entry of its own, its *record*, in the egress
-table of members, under a rank that no member can have and with the action that the table has by default.
+Each job has one entry of its own on each switch, its *record*, in the egress table of members, under a rank that no
+member can have and with the action that the table has by default.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class Settings:
     port_loss: dict[int, Loss] = field(default_factory=dict)
     loads: int = 0
     """How often the switch was given its program; each time it has forgotten all rounds."""
+    view: int = 0
+    """How often a switch of several was lost; what is on those that were there is newer than what that one has."""
 
 
 def plan(jobs: Jobs, settings: Settings) -> SwitchState:
@@ -90,7 +92,6 @@ def plan_all(jobs: Jobs, settings: Settings, fabric: Fabric) -> dict[str, Switch
     """Return all entries and groups that each switch should have, leaves before the root."""
     items = {name: list(_plan_switch(jobs, settings, fabric, name)) for name in reversed(list(fabric.switches))}
     for job in jobs:
-        items[fabric.home].append(_record_of(job))
         if job.live is not None:
             for name, branches in branches_of(job, job.live, settings, fabric).items():
                 items[name] += [item for branch in branches for item in branch.items()]
@@ -106,7 +107,7 @@ def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
 
 def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> Iterator[Entry | Group]:
     identity, here = settings.identity, settings.identity.address
-    is_home = name == fabric.home  # what belongs to no job is kept there
+    is_home = name == fabric.home  # a user's stations and losses of single ports are there
     port_loss = settings.port_loss if is_home else {}
     doors = [door for _, member in live_members(jobs) for door in member.all_doors if door.switch == name]
     yield Entry(
@@ -117,11 +118,12 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
             last_number=jobs.last_number,
             loads=settings.loads,
             loss=[settings.loss.ingress, settings.loss.egress],
-        )
-        if is_home
-        else b"",
+            view=settings.view,
+        ),
         is_default=True,
     )
+    for job in jobs:
+        yield _record_of(job)
     stations = {door.address.mac: door.ingress_port for door in doors}
     stations.update(settings.stations if is_home else {})  # what the user has configured wins
     stations.update(fabric.switches[name].stations)
@@ -203,6 +205,8 @@ def _record_of(job: Job) -> Entry:
                 if job.link_numbers
                 else {}
             ),
+            **({"above": live.above} if live and live.above else {}),
+            **({"moves": live.moves, "moved": live.moved, "is_moving": live.is_moving} if live and live.moves else {}),
         ),
     )
 

@@ -1,9 +1,9 @@
-"""The way back from a switch's table entries to the jobs, after the controller was restarted.
+"""The way back from the entries of switches to jobs, for a controller that starts beside switches with running jobs.
 
-`rebuild` is the inverse of `plan.plan`, as far as admitted members go: a controller that starts beside a switch with
-running jobs reads its entries, rebuilds the jobs and finds nothing to write.  So the controller can be killed at any
-time, and keeps no file.  What does not follow from keys and parameters of entries (the name of a job, a nonce, a
-time-out) is kept in the entries' metadata, as JSON: the switch stores metadata and does not look at it.
+`rebuild` is the inverse of `plan.plan`, as far as admitted members go: it reads entries, rebuilds jobs and finds
+nothing to write.  So the controller can be killed at any time, and keeps no file.  What does not follow from keys and
+parameters of entries (the name of a job, a nonce, a time-out) is kept in the entries' metadata, as JSON: the switch
+stores metadata and does not look at it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,40 @@ from .plan import EGRESS_LOSS, IDENTITY, INGRESS_LOSS, RECORD_RANK, Loss, Settin
 from .slots import SlotRange
 
 
-def merged(states: Mapping[str, SwitchState], home: str) -> SwitchState:
-    """Return what `rebuild` needs of several switches: all that the home has, and the members of the others."""
-    state = SwitchState(dict(states[home].entries), dict(states[home].groups))
-    for name, other in states.items():
-        if name != home:
-            for entry in (*other.table(ADMISSION), *other.table(RESULT_ADDRESS)):
-                if entry.match["rank"] != RECORD_RANK:
-                    state.put(entry)
-    return state
+def merged(states: Mapping[str, SwitchState]) -> SwitchState:
+    """Return what `rebuild` needs of several switches: all that one of them has, and the members of the others.
+
+    All switches have the records of all jobs.  Those of one that was lost may be old; so the one counts that knows of
+    most losses, of equals the first, which is the root.
+    """
+    by_view = sorted(states.values(), key=view_of)  # what comes later takes the place of what came before
+    newest = max(states.values(), key=view_of)
+    state = SwitchState()
+    for other in by_view:
+        for entry in (*other.table(ADMISSION), *other.table(RESULT_ADDRESS)):
+            if entry.match["rank"] != RECORD_RANK:
+                state.put(entry)
+    return SwitchState({**state.entries, **newest.entries}, dict(newest.groups))
+
+
+def view_of(state: SwitchState) -> int:
+    """Return how many losses of switches one knows of; -1: no controller has written to it."""
+    for entry in state.table(IDENTITY):
+        if entry.metadata:
+            try:
+                return int(json.loads(entry.metadata).get("view", 0))
+            except (ValueError, TypeError, AttributeError):
+                break
+    return -1
+
+
+def live_records(state: SwitchState) -> int:
+    """Return how many jobs a state says to be live, whether their members are in it or not."""
+    records = [entry for entry in state.table(RESULT_ADDRESS) if entry.match["rank"] == RECORD_RANK]
+    try:
+        return sum(bool(json.loads(entry.metadata)["live"]) for entry in records)
+    except (ValueError, KeyError, TypeError):
+        return len(records)
 
 
 def rebuild(state: SwitchState, jobs: Jobs, settings: Settings, now: float) -> list[str]:
@@ -61,6 +86,7 @@ def _rebuild_switch(entry: Entry, jobs: Jobs, settings: Settings) -> None:
         record = json.loads(entry.metadata)
         jobs.last_number = int(record["last_number"])
         settings.loads = int(record["loads"])
+        settings.view = int(record.get("view", 0))
         settings.loss = Loss(ingress=float(record["loss"][0]), egress=float(record["loss"][1]))
 
 
@@ -97,8 +123,9 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
 
 def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: float) -> Incarnation | None:
     """Return the incarnation that a job's record names, if the switch has the entries of all its members."""
+    # A cookie is read where results get it: while a job moves, admission has others for a moment (`rerouting`).
     addresses = {
-        entry.match["rank"]: entry.params["mac"]
+        entry.match["rank"]: (entry.params["mac"], entry.params["cookie"])
         for entry in state.table(RESULT_ADDRESS)
         if entry.match["job"] == job.number and entry.match["rank"] != RECORD_RANK
     }
@@ -112,14 +139,15 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
         if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]):
             gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
             known = json.loads(entry.metadata)
+            mac, cookie = addresses[rank]
             members[rank] = Member(
                 rank=rank,
                 state=gone or MemberState.ADMITTED,
                 nonce=int(known["nonce"]),
-                cookie=entry.params["cookie"],
+                cookie=cookie,
                 receive_bytes=int(known["receive_bytes"]),
                 window_bytes=int(known["window_bytes"]),
-                address=Address(mac=addresses[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
+                address=Address(mac=mac, ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
                 ingress_port=_exact(entry, "ingress_port"),
                 switch=str(known.get("switch", "")),
                 rates=[float(rate) for rate in known.get("rates", [])],
@@ -137,6 +165,10 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
         state=IncarnationState.DRAINING if record["left"] or record["lost"] else IncarnationState.RUNNING,
         first_number=int(record["first_number"]),
         down={int(link) for link in record.get("down", [])},
+        above=[{str(name): str(far) for name, far in one.items()} for one in record.get("above", [])],
+        moves=int(record.get("moves", 0)),
+        moved=[str(text) for text in record.get("moved", [])],
+        is_moving=bool(record.get("is_moving", False)),
     )
     return live if live.ranks(MemberState.ADMITTED) else None
 

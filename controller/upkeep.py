@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -30,16 +29,13 @@ from switchsum.protocol.frame import FRAME_BYTES, Flag, payload_bytes
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.wire import Packet, nonce_from_fields
 
+from . import moves
 from .config import Config
-from .connection import SwitchConnection
 from .fabric import Fabric
-from .fleet import Fleet
 from .job import Job
-from .jobs import Former, Jobs
+from .keeping import Keeping
 from .links import number_links
-from .neighbours import Neighbours
-from .plan import Identity, Settings, branches_of, plan_all, station_ports
-from .rebuild import merged, rebuild
+from .plan import Identity, branches_of, station_ports
 from .refusals import Refusals
 from .switch import Switch
 from .windows import most_in_flight
@@ -53,28 +49,16 @@ SWITCH_WAIT_S: Final = 3.0
 """How long a call waits for a switch that is not connected yet: the parts of a system start in any order."""
 
 
-class Upkeep:
+class Upkeep(Keeping):
     """The jobs and the switches of one controller, behind one lock."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
-        self._config = config
-        self._clock = clock
+        super().__init__(config, clock)
         self._changed = threading.Condition()
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
         self._failure: Exception | None = None
         self._refusals = Refusals()
-        self._fabric = config.switches
-        self._fleet = Fleet(
-            {
-                name: SwitchConnection(switch.p4runtime, partial(self._make_switch, name))
-                for name, switch in self._fabric.switches.items()
-            }
-        )
-        self._neighbours = Neighbours(list(self._fabric.switches), secrets.token_bytes(32))
-        self._loaded = 0
-        """How often switches were given their program since all of them were connected last."""
-        self._forget()
 
     def _make_switch(self, name: str) -> Switch:
         config = self._config
@@ -89,21 +73,6 @@ class Upkeep:
         )
         return switch
 
-    def _forget(self) -> None:
-        """Start without jobs; those on the switch are found when it is connected."""
-        self._former: Former = {}
-        config = self._config
-        self._is_fresh = True
-        draw_nonce, draw_cookie, draw_epoch = (partial(secrets.randbits, bits) for bits in (64, 64, 16))
-        self._jobs = Jobs(config.program.total_slots, draw_nonce, draw_cookie, draw_epoch, self._fabric.most_workers)
-        self._settings = Settings(
-            identity=Identity(
-                address=config.address, growth_bytes=self._config.limits(self._fleet.limits).growth_bytes
-            ),
-            stations=dict(config.stations),
-            flood_ports=config.flood_ports,
-        )
-
     # --- the loop -----------------------------------------------------------------------------------------------
 
     def run(
@@ -117,7 +86,7 @@ class Upkeep:
         does not take the program.
         """
         while not self._stopping:
-            if not self._fleet.is_up and self._connect(on_refused):
+            if self._fleet.away() and self._connect(on_refused):
                 on_connected()
             try:
                 handle: Callable[[], None] | None = self._events.get(timeout=TICK_S if self._fleet.is_up else RETRY_S)
@@ -128,13 +97,14 @@ class Upkeep:
                     handle()
                 # At least every TICK_S: silence is an event, too.
                 self._look_for_links()
+                self._do_without()
                 silent = self._jobs.tick(self._clock())
                 for job, member in silent:
                     log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
                 ended = self._jobs.end_ephemeral()
                 for job in ended:
                     log.info("job %s: nobody is in it any more, and it ends", job.name)
-                if silent or ended or handle is not None or not self._fleet.is_settled:
+                if silent or ended or handle is not None or not self._fleet.is_settled or self._moving():
                     self._bring_up_to_date()
         with self._changed:
             self._fleet.close()
@@ -152,22 +122,20 @@ class Upkeep:
         self._events.put(lambda: None)
 
     def _connect(self, on_refused: Callable[[P4RuntimeError], None]) -> bool:
-        """Try to connect with the switches that are away; return whether all are there and up to date now."""
-        for name in self._fleet.away():
-            if not self._stopping:
-                self._connect_one(name, on_refused)
+        """Try to connect with the switches that are away; return whether one came, and all are up to date now."""
+        came = [name for name in self._fleet.away() if self._connect_one(name, on_refused)]
         with self._changed:
+            self._do_without()
+            self._has_news |= bool(came)
             if not self._fleet.is_up:
                 self._mend()
                 return False
+            if not self._has_news:
+                return False
+            self._has_news = False
             try:
-                # Only a controller that has just been started believes the switches.  Later its own jobs are the truth.
                 if self._is_fresh:
-                    state = merged(self._fleet.states(), self._fabric.home)
-                    for problem in rebuild(state, self._jobs, self._settings, self._clock()):
-                        log.warning("removed from the switch: %s", problem)
-                    self._jobs.keep_former(self._former)
-                self._is_fresh = False
+                    self._learn()
                 loaded, self._loaded = self._loaded, 0
                 self._settings.loads += loaded
                 limits = self._config.limits(self._fleet.limits)
@@ -180,7 +148,7 @@ class Upkeep:
             verb = "loaded" if loaded else "found"
             log.info(
                 "switch %s: program of %d lanes per frame %s, jobs: %s",
-                ", ".join(connection.address for connection in self._fleet.connections.values()),
+                ", ".join(connection.address for connection in self._fleet.needed.values()),
                 self._config.program.lanes_per_frame,
                 verb,
                 names,
@@ -188,32 +156,42 @@ class Upkeep:
             self._bring_up_to_date()
         return True
 
-    def _connect_one(self, name: str, on_refused: Callable[[P4RuntimeError], None]) -> None:
-        """Try to connect with a switch and to read what it has."""
-        connection = self._fleet.connections[name]
+    def _connect_one(self, name: str, on_refused: Callable[[P4RuntimeError], None]) -> bool:
+        """Try to connect with a switch and to read what it has; return whether it is there."""
+        connection, began_s = self._fleet.connections[name], self._clock()
+        if self._stopping or (name in self._fleet.without and not self._absences.is_due(name, began_s)):
+            return False
         try:
             switch, was_loaded = connection.open()
         except P4RuntimeError as error:
             connection.note(error)
+            self._absences.tried(name, began_s, self._clock())
+            with self._changed:
+                self._note_absence(name, error)
             if error.code is Code.INVALID_ARGUMENT:
                 on_refused(error)
             if error.code is Code.ALREADY_EXISTS:
                 with self._changed:
                     connection.is_ousted = True
                     self._end_jobs_if_ousted()
-            return
+            return False
         with self._changed:
             self._end_jobs_if_ousted()
             try:
                 connection.attach(switch)
             except RemoteError as error:
                 connection.note(error)
-            else:
-                self._loaded += was_loaded
+                return False
+            self._loaded += was_loaded
+            self._absences.end(name)
+            self._fleet.without.discard(name)
+            return True
 
     def _lose_switch(self, name: str, switch: Switch, error: P4RuntimeError) -> None:
         """Handle the end of the connection to a switch."""
         self._fleet.connections[name].detach(error, switch)
+        if not self._fleet.connections[name].is_up:
+            self._note_absence(name, error)
         self._end_jobs_if_ousted()
 
     def _end_jobs_if_ousted(self) -> None:
@@ -259,19 +237,12 @@ class Upkeep:
         self._neighbours.hosts = {**self._neighbours.hosts, **hosts}
         for line in self._neighbours.news(now):
             log.warning("%s", line)
+        found = {frozenset(end.switch for end in link.ends) for link in self._neighbours.look(now)[0]}
+        moves.note_links(self._cuts, self._fabric, found, self._fleet.away(), now)
         for name, connection in up.items():
             connection.need().send_frames(self._neighbours.frames(name))
 
     # --- the switch, with the lock held -------------------------------------------------------------------------
-
-    def _synchronise(self) -> None:
-        """Write the difference between the plan and the switches; raises RemoteError."""
-        self._fleet.change(plan_all(self._jobs, self._settings, self._fabric))
-
-    def _mend(self) -> None:
-        """Give the switches that are there what they lack while another one is away; no job is admitted meanwhile."""
-        if not self._is_fresh and len(self._fleet.away()) < len(self._fleet.connections):
-            self._fleet.mend(plan_all(self._jobs, self._settings, self._fabric))
 
     def _bring_up_to_date(self) -> None:
         """Bring the switch up to date and admit complete incarnations; errors are logged, and `run` tries again."""
@@ -291,6 +262,9 @@ class Upkeep:
         """Make a complete incarnation live; if a switch refuses its entries, its members get the reason."""
         try:
             number_links(job, self._jobs.take_number)
+            if len(self._fabric.switches) > 1:
+                cut = self._cuts.long(self._clock())
+                job.gathering.above = moves.trees_without(self._fabric, job.gathering, self._fleet.without, cut)
             branches_of(job, job.gathering, self._settings, self._fabric)
         except UsageError as error:  # nothing was written yet
             log.warning("job %s: %s", job.name, error)

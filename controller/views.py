@@ -18,6 +18,7 @@ from .jobs import Jobs
 from .links import rates_of
 from .lldp import End
 from .machines import Member, MemberState
+from .moves import links_of_job
 from .neighbours import FoundLink
 from .plan import Loss, Settings, live_members
 from .slots import Cell
@@ -45,6 +46,7 @@ def job_info(
         tree=tree,
         link_rates=rates_of(shown) if job.is_complete or job.live else [],
         links_down=sorted(shown.down),
+        moved=list(shown.moved),
         members=[
             rpc.MemberInfo(
                 rank=member.rank,
@@ -171,12 +173,15 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
     return rpc.PortList(ports=infos, ingress_loss=settings.loss.ingress, egress_loss=settings.loss.egress)
 
 
-def link_list(fabric: Fabric, found: tuple[list[FoundLink], list[str]]) -> rpc.LinkList:
-    """Describe the links that were found, and which of them the fleet's trees use; else those of its trees."""
+def link_list(fabric: Fabric, jobs: Jobs, found: tuple[list[FoundLink], list[str]]) -> rpc.LinkList:
+    """Describe the links that were found, and which of them the trees of fleet and jobs use; else those of trees."""
+    of_jobs = [links_of_job(fabric, job.live) for job in jobs if job.live is not None]
+    known = fabric.links()
+    ports = {name: switch.ports for name, switch in fabric.switches.items()}
     used = {
-        frozenset((End(switch=name, port=near.ports[far]), End(switch=far, port=fabric.switches[far].ports[name])))
-        for name, near in fabric.switches.items()
-        for far in near.ports
+        frozenset((End(switch=name, port=ports[name][far]), End(switch=far, port=ports[far][name])))
+        for name, far in map(sorted, fabric.used_links().union(*of_jobs))
+        if far in known.get(name, ())
     }
     links, faults = found if fabric.is_discovered else ([FoundLink(ends=_pair(ends)) for ends in used], [])
     missing = used - {frozenset(link.ends) for link in links}

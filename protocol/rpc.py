@@ -105,6 +105,8 @@ class JobInfo:
     link_rates: list[float] = field(default_factory=list)
     """As in `ReadyReply`."""
     links_down: list[int] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    """Why it was moved to other trees, and what was, in words; the latest moves."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from checks.verify.hand_over import Move, moves
 from checks.verify.replay import differences
-from switchsum.controller import fleet, jobs, slots, upkeep
+from switchsum.controller import fleet, jobs, keeping, slots, upkeep
 from switchsum.protocol.errors import SwitchsumError
 
 from .mutant import Mutant, edited
@@ -29,13 +29,13 @@ class Change(NamedTuple):
 
 CODE: Final[dict[str, Change]] = {
     "the first member that goes gives the slot away": Change(
-        jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", upkeep, "Jobs"
+        jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", keeping, "Jobs"
     ),
     "entries stay when the last member has gone": Change(
-        jobs, "LAST_GONE)\n        job.live = None\n", "LAST_GONE)\n", upkeep, "Jobs"
+        jobs, "LAST_GONE)\n        job.live = None\n", "LAST_GONE)\n", keeping, "Jobs"
     ),
     "an incarnation has the epoch of the one before": Change(
-        jobs, "new_incarnation(incarnation.epoch + 1,", "new_incarnation(incarnation.epoch,", upkeep, "Jobs"
+        jobs, "new_incarnation(incarnation.epoch + 1,", "new_incarnation(incarnation.epoch,", keeping, "Jobs"
     ),
     "cells are read before the gate is closed": Change(
         upkeep, "self._fleet.is_up:\n                self._synchronise()\n", "True:\n", upkeep, "Upkeep"

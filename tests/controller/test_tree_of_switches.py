@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ UP = 4
 PLACES = (("left", 1), ("left", 2), ("right", 1))
 """Switch and port of each rank; the root has its leaves behind ports 1 and 2."""
 BELOW = {"left": 1, "right": 2}
+NAMES = ("root", "left", "right")
 
 
 def fabric_at(addresses: dict[str, str]) -> Fabric:
@@ -49,18 +50,26 @@ def fabric_at(addresses: dict[str, str]) -> Fabric:
 
 
 class Tree:
-    """Three switches, the cables between them, and a controller."""
+    """Switches, the cables between them, and a controller."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(
+        self, scratch: Path, make_fabric: Callable[[dict[str, str]], Fabric] = fabric_at, names: Sequence[str] = NAMES
+    ) -> None:
         self.switches = {}
-        for name in ("root", "left", "right"):
+        for name in names:
             (scratch / name).mkdir()
             self.switches[name] = EmbeddedSwitch(scratch / name)
-        self._scratch = scratch
+        self._scratch, self._make_fabric = scratch, make_fabric
+        self.dead: set[str] = set()
         self.running = self._start()
 
     def _start(self) -> RunningController:
-        fabric = fabric_at({name: switch.address for name, switch in self.switches.items()})
+        fabric = self._make_fabric({name: switch.address for name, switch in self.switches.items()})
+        self._cables = {
+            (name, port): (far, fabric.switches[far].ports[name])
+            for name, one in fabric.switches.items()
+            for far, port in one.ports.items()
+        }
         return RunningController(fabric.switches["root"].p4runtime, f"unix:{self._scratch}/controller", fabric=fabric)
 
     def restart_controller(self) -> None:
@@ -78,16 +87,17 @@ class Tree:
     def carry(self) -> dict[str, list[tuple[int, bytes]]]:
         """Carry frames between switches until none is on its way; return those for workers, by switch."""
         found: dict[str, list[tuple[int, bytes]]] = {name: [] for name in self.switches}
-        waiting = deque(self.switches)
+        waiting = deque(name for name in self.switches if name not in self.dead)
         while waiting:
             name = waiting.popleft()
             for port, frame in self.switches[name].collect():
-                to = {(leaf, UP): "root" for leaf in BELOW} | {("root", port): leaf for leaf, port in BELOW.items()}
-                if (far := to.get((name, port))) is None:
+                if (name, port) not in self._cables:
                     found[name].append((port, frame))
                     continue
-                self.switches[far].send(UP if name == "root" else BELOW[name], frame)
-                waiting.append(far)
+                far, far_port = self._cables[name, port]
+                if far not in self.dead:
+                    self.switches[far].send(far_port, frame)
+                    waiting.append(far)
         return found
 
     def sum_of_round(self, workers: list[Worker], number: int) -> dict[tuple[str, int], int]:
@@ -99,14 +109,22 @@ class Tree:
             for port, frame in frames:
                 packet = parse_frame(frame)
                 assert packet is not None
+                if packet.header.kind == Kind.HELD:  # of a contribution that came once more
+                    continue
                 assert packet.header.kind == Kind.RESULT
                 sums[name, port] = int.from_bytes(packet.payload[:LANE_BYTES], signed=True)
         return sums
 
     def close(self) -> None:
         self.running.stop()
-        for switch in self.switches.values():
-            switch.close()
+        for name, switch in self.switches.items():
+            if name not in self.dead:
+                switch.close()
+
+    def kill(self, name: str) -> None:
+        """End a switch for good."""
+        self.switches[name].close()
+        self.dead.add(name)
 
 
 @pytest.fixture

@@ -97,7 +97,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
         yield Tree(stack, tmp_path)
 
 
-def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed(tree: Tree) -> None:
+def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_without_a_root(tree: Tree) -> None:
     workers = tree.start_all()
     assert tree.all_take()
     epoch = tree.show().epoch
@@ -108,8 +108,19 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed(tree:
         else:
             tree.begin(*names)
         assert tree.all_take(), names
+    # A root that stays away: its tree goes to the other one, and a controller that never saw it knows the job.
+    tree.kill("root")
+    assert eventually(lambda: bool(tree.show().moved), 60)
+    tree.kill("controller")
+    tree.begin_controller()
+    assert tree.all_take()
+    job = tree.show()
+    assert (job.moved, {above for _, above, *_ in job.tree}) == (
+        ["root stays away: tree 0 has root other, not root"],
+        {"other"},
+    )
     assert [worker.poll() for worker in workers] == [None] * len(LEAVES)
-    assert (tree.show().state, tree.show().epoch) == ("running", epoch)
+    assert (job.state, job.epoch) == ("running", epoch)
     tree.end_well(workers)
 
 

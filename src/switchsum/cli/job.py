@@ -70,6 +70,8 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
         print_json(asdict(job))
         return
     _print_jobs([job], as_json=False)
+    for text in job.moved:
+        typer.echo(f"moved: {text}")
     if job.link_rates:
         carrying = sum(rate for link, rate in enumerate(job.link_rates) if link not in job.links_down)
         links = [

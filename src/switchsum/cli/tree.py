@@ -115,13 +115,15 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
     contributions = {one.switch: one.contributions for one in counted}
     if as_json:
         ranks = {member.rank: member.switch for member in found.members}
-        print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions})
+        print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions, "moved": found.moved})
         return
     if not found.window_slots:
         raise UsageError(f"job {job!r} has no tree before all of its members have joined: it is {found.state}")
     from switchsum.cli.draw import job_text
 
     typer.echo(job_text(found, contributions))
+    for text in found.moved:
+        typer.echo(f"moved: {text}")
 
 
 def members(network: Network, hosts: str | None, job: str | None) -> tuple[str, ...]:

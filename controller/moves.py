@@ -1,0 +1,194 @@
+"""Which trees a job goes over to when a switch or a link of its trees stays away: what to move, and where to.
+
+All is pure: callers pass the time, and `rerouting` writes.  A switch to which workers are connected cannot be replaced.
+All else can, where links lead around it; so a job moves when it has been away for `AWAY_S`.  The trees that do not
+pass it stay as they are.  A job that has moved stays where it is until its incarnation ends, also when the switch is
+back.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import Final, Generic, TypeVar
+
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import MAX_WORKERS
+
+from .fabric import Fabric, ways_up
+from .machines import Incarnation
+from .neighbours import tree_from
+
+AWAY_S: Final = 5.0
+"""How long a switch may be away before its jobs do without it: one that is restarted is back in less."""
+PATIENCE: Final = 10
+"""A switch that is done without is tried again after so many times as long as the last try took, and"""
+RETRY_S: Final = 1.0
+"""no sooner than after this."""
+TOLD_MOVES: Final = 4
+"""Moves of a job that are kept in words."""
+
+Parents = Mapping[str, str]
+
+
+Pair = frozenset[str]
+"""The switches at the ends of a link."""
+Thing = TypeVar("Thing", str, Pair)
+
+
+class Absences(Generic[Thing]):
+    """Since when each switch, or each link, has been away."""
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        """Take for long what lasts longer than `limit_s`, or AWAY_S."""
+        self._limit_s = limit_s
+        self._since_s: dict[Thing, float] = {}
+        self._due_s: dict[Thing, float] = {}
+
+    def note(self, name: Thing, now: float) -> bool:
+        """Note that one is away, and return whether that is news."""
+        is_news = name not in self._since_s
+        self._since_s.setdefault(name, now)
+        return is_news
+
+    def end(self, name: Thing) -> None:
+        """Note that one is there, or that it is another controller's."""
+        self._since_s.pop(name, None)
+        self._due_s.pop(name, None)
+
+    def tried(self, name: Thing, began_s: float, now: float) -> None:
+        """Note that a switch was tried in vain."""
+        self._due_s[name] = now + max(RETRY_S, PATIENCE * (now - began_s))
+
+    def is_due(self, name: Thing, now: float) -> bool:
+        """Return whether to try a switch again that is done without: one that nothing answers for holds up all else."""
+        return now >= self._due_s.get(name, 0.0)
+
+    def long(self, now: float) -> set[Thing]:
+        """Return those that have been away for long."""
+        limit_s = AWAY_S if self._limit_s is None else self._limit_s
+        return {name for name, since_s in self._since_s.items() if now - since_s > limit_s}
+
+
+def switches_of_job(fabric: Fabric, live: Incarnation) -> set[str]:
+    """Return the switches that a job's trees pass."""
+    return {name for parents in fabric.parents_for(live) for way in ways_up(parents, live) for name in way}
+
+
+def links_of_job(fabric: Fabric, live: Incarnation) -> set[Pair]:
+    """Return the links of a job's trees."""
+    return {frozenset(pair) for parents in fabric.parents_for(live) for pair in _pruned(parents, live).items()}
+
+
+def note_links(
+    cuts: Absences[Pair], fabric: Fabric, found: Collection[Pair], away: Collection[str], now: float
+) -> None:
+    """Note which links of a fabric are not found although the switches at both ends are there."""
+    for name, ports in fabric.links().items():
+        for far in ports:
+            pair = frozenset((name, far))
+            if pair in found or pair & {*away}:
+                cuts.end(pair)
+            else:
+                cuts.note(pair, now)
+
+
+def begin(
+    fabric: Fabric, live: Incarnation, away: Collection[str], why: str, cut: Collection[Pair] = frozenset()
+) -> str:
+    """Give a running job trees without some switches and links, which are to be written; return what was moved.
+
+    Raises UsageError, which says why, if there are none.
+    """
+    before = fabric.parents_for(live)
+    after = trees_without(fabric, live, away, cut)
+    roots = [(_root(old, live), _root(new, live)) for old, new in zip(before, after, strict=True)]
+    changed = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if _pruned(old, live) != new]
+    parts = [
+        f"{f'tree {number}' if len(after) > 1 else 'its tree'} "
+        + (f"has root {roots[number][1]}, not {roots[number][0]}" if roots[number][0] != roots[number][1]
+           else f"goes by {', '.join(_inner(after[number], live)) or 'no switch'} to {roots[number][1]}")
+        for number in changed
+    ]  # fmt: skip
+    live.above, live.moves, live.is_moving = after, live.moves + 1, True
+    text = f"{why}: {'; '.join(parts)}"
+    live.moved = [*live.moved, text][-TOLD_MOVES:]
+    return text
+
+
+def trees_without(
+    fabric: Fabric, live: Incarnation, away: Collection[str], cut: Collection[Pair] = frozenset()
+) -> list[dict[str, str]]:
+    """Return the trees of a job whose members were seen, as they are where all that they pass is there.
+
+    Raises UsageError, which says why, where there is no tree.
+    """
+    for member in live.members:
+        if member.switch in away:
+            ranks = [one.rank for one in live.members if one.switch == member.switch]
+            raise UsageError(
+                f"switch {member.switch} is away, to which {'rank' if len(ranks) == 1 else 'ranks'} "
+                f"{' '.join(map(str, ranks))} of the job are connected: no other one can take its place"
+            )
+    links = {
+        name: {far: port for far, port in ports.items() if far not in away and {name, far} not in cut}
+        for name, ports in fabric.links().items()
+        if name not in away
+    }
+    found: list[dict[str, str]] = []
+    before = fabric.parents_for(live)
+    for number, parents in enumerate(before):
+        pruned = _pruned(parents, live)
+        if all(far in links.get(name, ()) for name, far in pruned.items()):
+            found.append(pruned)
+        else:
+            others = Counter(_root(one, live) for one in (*found, *before[number + 1 :]))
+            found.append(_plan(links, live, pruned, others))
+    return found
+
+
+def _plan(
+    links: Mapping[str, Mapping[str, int]], live: Incarnation, before: Parents, others: Mapping[str, int]
+) -> dict[str, str]:
+    """Return the best tree: as low as there is one, then as like the one before, its root no other tree's."""
+    best: tuple[tuple[int, int, int, int], dict[str, str]] | None = None
+    for name in links:
+        above, _ = tree_from(name, links)
+        if any(member.switch not in above for member in live.members):
+            continue
+        tree = _pruned({far: near for far, near in above.items() if far != name}, live)
+        if not _has_room(tree, live):
+            continue
+        root = _root(tree, live)
+        changed = sum(_below(tree, one) != _below(before, one) for one in {*before, *before.values()} & {*links})
+        rank = max(map(len, ways_up(tree, live))), changed, others.get(root, 0), len(tree)
+        if best is None or rank < best[0]:
+            best = rank, tree
+    if best is None:
+        at = dict.fromkeys(member.switch for member in live.members)
+        raise UsageError(f"no links of the switches that are there connect {' and '.join(at)}, or they have no room")
+    return best[1]
+
+
+def _pruned(parents: Parents, live: Incarnation) -> dict[str, str]:
+    """Return what a job needs of a tree: the ways from its members' switches to the first one that all have."""
+    return {name: parents[name] for way in ways_up(parents, live) for name in way[:-1]}
+
+
+def _root(parents: Parents, live: Incarnation) -> str:
+    return ways_up(parents, live)[0][-1]
+
+
+def _inner(parents: Parents, live: Incarnation) -> list[str]:
+    """Return the switches between a tree's root and those of members."""
+    at = {member.switch for member in live.members}
+    return [name for name in dict.fromkeys(parents.values()) if name in parents and name not in at]
+
+
+def _below(parents: Parents, switch: str) -> set[str]:
+    return {name for name, above in parents.items() if above == switch}
+
+
+def _has_room(parents: Parents, live: Incarnation) -> bool:
+    members = Counter(parents.values()) + Counter(member.switch for member in live.members)
+    return max(members.values()) <= MAX_WORKERS

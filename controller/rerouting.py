@@ -1,0 +1,96 @@
+"""Carries out a move: the writes that bring a running job from its trees to others, one switch after the other.
+
+What may go on meanwhile: old and new roots both have entries, and some leaves send to the one while others send to the
+other.  checks/verify/tree.pml searches that.  It rests on four rules:
+
+1. Frames of the old trees are nobody's in the new ones: each switch has another cookie for the one above.
+2. A switch whose members change begins with empty cells, as one that was restarted: it takes none of them while its
+   cells are cleared.  A leaf whose members are workers alone goes on with what it has.
+3. A switch gets its entries before those below it, so that nobody sends to one that would refuse him: members hear of
+   a refusal, and a job ends by it.  For the same reason entries of the old trees are taken away in the end, and a
+   switch that takes nobody for a moment has another cookie in the entries meanwhile: such frames get no answer.
+4. Workers are told when all is written, as of switches that were restarted, and bring the rounds back.
+
+The records of the job come first, to all switches that are there, and say where it moves to and that it moves.  So a
+controller that is killed in between leaves to the next one all that it needs: that one finds out what is not yet as it
+should be, and goes on.  The move is over when the records say so.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from .branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK, Branch
+from .connection import SwitchConnection
+from .entries import Entry, SwitchState
+from .fleet import Fleet
+from .forest import AggregationTree, switches_of
+from .plan import IDENTITY, RECORD_RANK
+
+Route = tuple[Sequence[AggregationTree], Mapping[str, Sequence[Branch]]]
+"""The trees of a job, and each switch's part in them."""
+
+
+def carry_out(fleet: Fleet, desired: Mapping[str, SwitchState], routes: Sequence[Route]) -> None:
+    """Bring the switches of jobs to their new trees; what they have on others stays.
+
+    `desired` is what each switch should have in the end.  Raises RemoteError, and can then be called again.
+    """
+    fresh = {name: one for name, one in fleet.connections.items() if one.is_up and not _knows_itself(one.current)}
+    for name, connection in fleet.connections.items():
+        if connection.is_up and name not in fresh:
+            connection.put(_with_records(connection.current, desired[name]))
+    for trees, branches in routes:
+        for number, tree in enumerate(trees):
+            for name in switches_of(tree):
+                if name not in fresh:
+                    _bring(fleet.connections[name], [one for one in branches[name] if one.tree == number])
+    # A switch that has been restarted has empty cells, and refuses nobody before it knows its address.
+    for name, connection in fresh.items():
+        connection.put(desired[name])
+
+
+def _bring(connection: SwitchConnection, branches: Sequence[Branch]) -> None:
+    """Give one switch its part in one tree, and empty cells if its members are other ones."""
+    connection.need()
+    wanted = SwitchState.of(item for branch in branches for item in branch.items())
+    before = connection.current
+    admitted = [entry for entry in before.table(ADMISSION) if _is_of(entry, branches)]
+    if any(before.entries.get(entry.key) != entry for entry in wanted.table(ADMISSION)):
+        if admitted:
+            connection.put(_with(before, [_silenced(entry) for entry in admitted]))
+        slots = branches[0].slots.indices()
+        connection.clear([cell for cell in connection.query(slots) if cell.seen])
+    state = _with(connection.current, [*wanted.entries.values(), *wanted.groups.values()])
+    for table in (UPLINK, FROM_ABOVE):
+        for entry in state.table(table):
+            if _is_of(entry, branches) and not wanted.has(entry):
+                state.drop(entry)  # it is a root now
+    connection.put(state)
+
+
+def _knows_itself(state: SwitchState) -> bool:
+    """Return whether a switch has its address, and so answers: the entry is the last one that it gets."""
+    return any(entry.metadata for entry in state.table(IDENTITY))
+
+
+def _with(state: SwitchState, items: Sequence[object]) -> SwitchState:
+    return SwitchState.of([*state.entries.values(), *state.groups.values(), *items])  # type: ignore[list-item]
+
+
+def _with_records(state: SwitchState, desired: SwitchState) -> SwitchState:
+    records = [entry for entry in desired.table(RESULT_ADDRESS) if entry.match["rank"] == RECORD_RANK]
+    return _with(state, [*records, *desired.table(IDENTITY)])
+
+
+def _is_of(entry: Entry, branches: Sequence[Branch]) -> bool:
+    """Return whether an entry belongs to the job and the tree of these branches, of which each is another link's."""
+    of = {(branch.job, branch.tree, branch.epoch) for branch in branches}
+    return (entry.match["job"], entry.match["tree"], entry.match["epoch"]) in of
+
+
+def _silenced(entry: Entry) -> Entry:
+    """Return a member's admission with a cookie that it does not know: what it sends is dropped without an answer."""
+    return replace(entry, params={**entry.params, "cookie": secrets.randbits(64)})
