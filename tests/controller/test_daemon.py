@@ -503,8 +503,8 @@ def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
     running.stop()
 
 
-def test_the_second_controller_of_a_switch_waits_for_the_first_to_go(
-    switch: AnySwitch, start: Start, tmp_path: Path
+def test_the_second_controller_of_a_switch_waits_for_the_first_to_go_and_has_nothing_to_write(
+    switch: AnySwitch, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = start()
     create(first)
@@ -516,7 +516,10 @@ def test_the_second_controller_of_a_switch_waits_for_the_first_to_go(
         create(first, "b")
         assert sum_of_round(workers, number) == [3, 3]
         first.stop()
+        written: list[object] = []
+        monkeypatch.setattr(Switch, "write", lambda _, steps: written.append(steps))
         assert second.connected.wait(LONG_S)
+        assert not written
         assert all(second.client.heartbeat(worker.request).lost == [] for worker in workers)
         assert sum_of_round(workers, number + 1) == [3, 3]
         assert [job.job for job in second.client.list_jobs().jobs] == ["a", "b"]

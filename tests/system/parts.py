@@ -101,6 +101,14 @@ class Parts:
         socket.unlink(missing_ok=True)
         return self.spawn(*SWITCHSUM, "controller", "--switch", self.p4runtime, "--listen", f"unix:{socket}", *options)
 
+    def standby(self) -> Process:
+        """Start another controller, which waits for the first one's end; return it once it does."""
+        command = ("controller", "--switch", self.p4runtime, "--listen", f"unix:{self.scratch}/controller", "--standby")
+        process = self.spawn(*SWITCHSUM, *command)
+        assert process.stdout is not None
+        assert "stands by" in process.stdout.readline()
+        return process
+
     def worker(self, rank: int, program: str, **variables: str) -> Process:
         """Start a worker: a program of the folder `workers`."""
         command = [sys.executable, str(WORKERS / program)]

@@ -103,6 +103,33 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
     assert (job.state, job.epoch) == ("waiting", (epoch + 1) & 0xFFFF)
 
 
+@pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
+def test_a_controller_that_stands_by_takes_the_place_of_one_that_is_killed(
+    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if links == "veth":
+        request.getfixturevalue("network_namespace")
+    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+    _, first, workers = parts.start("endless.py", REST_S="0.05")
+    parts.ask(set_up_more)
+    second, third = parts.standby(), parts.standby()
+    assert eventually(lambda: all(host for _, host, _ in parts.ask(known)["workers"]))  # type: ignore[attr-defined]
+    before = parts.ask(known)
+
+    first.kill()
+    parts.await_progress()
+    assert eventually(lambda: parts.ask(known) == before), (parts.ask(known), before)
+    assert [one.poll() for one in (second, third, *workers)] == [None] * (SIZE + 2)
+    second.terminate()  # whichever of them serves: the other one does then
+    assert second.wait(START_S) == 0
+    parts.await_progress()
+    assert eventually(lambda: parts.ask(known) == before), (parts.ask(known), before)
+
+    parts.end_well(workers)
+    third.terminate()
+    assert third.wait(START_S) == 0
+
+
 @pytest.mark.parametrize(("links", "kind"), OVER_EVERYTHING)
 def test_a_killed_switch_is_missed_until_it_is_back(
     stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum.native.addresses import check_form, is_number
 from switchsum.native.serving import allow_many_descriptors
-from switchsum.native.sockets import controller_address, p4runtime_address
+from switchsum.native.sockets import controller_address, is_listening, p4runtime_address
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT
@@ -25,8 +26,13 @@ from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 if TYPE_CHECKING:
     from switchsum.controller.config import Config
+    from switchsum.controller.daemon import Controller
     from switchsum.controller.fabric import Fabric
+    from switchsum.controller.service import Service
     from switchsum.controller.switch import Build
+
+STANDBY_S = 0.25
+"""Pause between two looks for a controller whose place may be vacant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +65,9 @@ class ControllerOptions:
     election_id: Annotated[
         int | None, typer.Option(help="P4Runtime's election id (65536, or more where nobody is primary, by default).")
     ] = None
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait while another controller serves at --listen; then take its place.")
+    ] = False
     web: Annotated[
         str | None, typer.Option(help="HOST:PORT at which to serve a live page and Prometheus' metrics.")
     ] = None
@@ -80,6 +89,8 @@ def controller(options: ControllerOptions) -> None:
     if options.election_id is not None and not 0 < options.election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {options.election_id}")
     program = load_program(build)
+    if options.standby:
+        stand_by(listen)
     several = None if options.fleet is None else read_fleet(options.fleet, options, program)
     config = Config(
         program=program,
@@ -94,7 +105,41 @@ def controller(options: ControllerOptions) -> None:
         election_id=options.election_id,
         package_version=__version__,
     )
-    serve(config, listen, options.web)
+    serve(config, listen, options.web, standby=options.standby)
+
+
+def stand_by(listen: str) -> None:
+    """Wait as long as a controller listens at an address, having imported what it takes to be one."""
+    import switchsum.controller.daemon
+    import switchsum.controller.service  # noqa: F401
+
+    for number in (signal.SIGINT, signal.SIGTERM):  # until `serve` has something to stop
+        signal.signal(number, lambda *_: sys.exit(0))
+    if is_listening(listen):
+        greet(f"controller stands by for the one at {listen}")
+    vacant = 0
+    while vacant < 2:  # at the second look one that ends of itself has taken its socket's name away
+        time.sleep(STANDBY_S)
+        vacant = 0 if is_listening(listen) else vacant + 1
+
+
+def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
+    """Listen for a controller; one that stands by tries again where another one was faster.  Raises LocalError."""
+    from switchsum.controller.service import Service
+
+    told = ""
+    while True:
+        for number in (signal.SIGINT, signal.SIGTERM):  # before it listens, so that no signal is missed
+            signal.signal(number, lambda *_: daemon.stop())
+        try:
+            return Service(daemon, listen)
+        except LocalError as error:
+            if not standby:
+                raise
+            if str(error) != told:
+                told = str(error)
+                logging.getLogger("switchsum.controller").warning("stands by: %s", told)
+            stand_by(listen)
 
 
 def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric:
@@ -128,18 +173,15 @@ def load_program(lanes_per_frame: int) -> Build:
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)
 
 
-def serve(config: Config, listen: str, web: str | None = None) -> None:
+def serve(config: Config, listen: str, web: str | None = None, *, standby: bool = False) -> None:
     """Run a controller until interrupted."""
     from switchsum.controller.daemon import Controller
-    from switchsum.controller.service import Service
     from switchsum.launch.ready import announce, is_launched
     from switchsum.web.local import LocalSource
     from switchsum.web.server import WebServer
 
     daemon = Controller(config)
-    for number in (signal.SIGINT, signal.SIGTERM):  # before the controller listens, so that no signal is missed
-        signal.signal(number, lambda *_: daemon.stop())
-    service = Service(daemon, listen)
+    service = take_place(daemon, listen, standby=standby)
     places = ", ".join(switch.p4runtime for switch in config.switches.switches.values())
     greet(f"controller at {service.address}, switch at {places}")
     pages = None
