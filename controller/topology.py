@@ -29,6 +29,8 @@ except ImportError as error:
 
 DEFAULT_MBIT: Final = 1000.0
 """Capacity of a link of a named shape that says none."""
+MOST_MBIT: Final = 1e9
+"""More than any link has: a slip of the pen, with which linear programs come to no end."""
 _TOP: Final = {"switches", "hosts", "links", "jobs", "mbit"}
 _LINK: Final = {"between", "mbit", "reserved"}
 
@@ -158,6 +160,8 @@ def _wrong_cable(cable: Cable, known: set[str], hosts: set[str]) -> Iterator[str
         yield f"link {cable}: hosts do not forward, so one end of a link is a switch"
     if not (math.isfinite(cable.mbit) and cable.mbit > 0):
         yield f"link {cable}: a capacity is more than 0 Mbit/s, not {cable.mbit:g}"
+    elif cable.mbit > MOST_MBIT:
+        yield f"link {cable}: a capacity is at most {MOST_MBIT:g} Mbit/s, not {cable.mbit:g}"
     elif not 0 <= cable.reserved_mbit <= cable.mbit:
         yield f"link {cable}: {cable.reserved_mbit:g} reserved of {cable.mbit:g} Mbit/s"
 

@@ -54,6 +54,7 @@ def test_a_file_is_read() -> None:
         ("[h1, s1]", "[h1, h2]", "link h1 to h2: hosts do not forward, so one end of a link is a switch"),
         ("mbit: 50", "mbit: 0", "link h2 to s2: a capacity is more than 0 Mbit/s, not 0"),
         ("mbit: 50", "mbit: -3", "link h2 to s2: a capacity is more than 0 Mbit/s, not -3"),
+        ("mbit: 50", "mbit: 1.0e+300", "link h2 to s2: a capacity is at most 1e+09 Mbit/s, not 1e+300"),
         ("mbit: 50", "mbit: .nan", "link h2 to s2: a capacity is more than 0 Mbit/s, not nan"),
         (
             "mbit: 50",
