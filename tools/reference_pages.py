@@ -69,6 +69,12 @@ def function_lines(function: Any, name: str, level: int) -> Iterator[str]:
     yield f"{text_of(function)}\n"
 
 
+def where_told(member: Any, of: Any) -> Any:
+    """Return an attribute where it is described: in the class, or in one above; None: nowhere."""
+    found = [member, *(above.members[member.name] for above in of.mro() if member.name in above.members)]
+    return next((one for one in found if one.docstring), None)
+
+
 def class_lines(one: Any, level: int) -> Iterator[str]:
     """Yield the section of a class: how it is made, fields, methods, inherited ones too."""
     yield f"{'#' * level} {one.name}\n"
@@ -80,7 +86,7 @@ def class_lines(one: Any, level: int) -> Iterator[str]:
     elif bases:
         yield f"A subclass of {bases}.\n"
     yield f"{text_of(one)}\n"
-    fields = [member for member in members.values() if member.is_attribute and member.docstring]
+    fields = [told for member in members.values() if member.is_attribute and (told := where_told(member, one))]
     if fields:
         yield "| attribute | |\n|---|---|"
         for field in fields:

@@ -27,7 +27,9 @@ class Communicates(Protocol):
     """What a compressor needs of a communicator."""
 
     rank: int
+    """0 to world_size - 1."""
     world_size: int
+    """Number of ranks."""
 
     def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32") -> Reduced:
         """Combine arrays in place."""
