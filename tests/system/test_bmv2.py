@@ -12,12 +12,15 @@ from pathlib import Path
 import pytest
 
 from switchsum import p4src
-from switchsum.launch import bmv2
+from switchsum.launch import bmv2, wires
+from switchsum.launch.children import Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import LANE_BUILDS
 
 from ..timing import patience
+from .conftest import BMV2
+from .daemons import run
 
 HELP = "--grpc-server-addr arg"
 
@@ -114,3 +117,19 @@ def test_a_thrift_server_that_does_not_know_the_call_is_an_error(
     answers.append(answer)
     with pytest.raises(LocalError, match="set_all_egress_queue_depths"):
         set_queue_depths(port, 1000, patience_s=0.0)
+
+
+@pytest.mark.root
+@pytest.mark.bmv2
+@BMV2.marks[-1]
+@pytest.mark.usefixtures("network_namespace")
+def test_the_link_between_two_of_them_is_found_by_lldp(tmp_path: Path) -> None:
+    ends = {"a": wires.End(1, "lldp1"), "b": wires.End(3, "lldp2")}
+    wires.lay_trunk((ends["a"], ends["b"]), mtu=1500, rate=None, off=wires.OFFLOADS)
+    fleet = tmp_path / "fleet.json"
+    fleet.write_text(json.dumps({"switches": {name: {"p4runtime": f"unix:{tmp_path}/{name}"} for name in ends}}))
+    with Children() as children:
+        for name, end in ends.items():
+            bmv2.start(children, bmv2.find("bmv2"), [end], f"{tmp_path}/{name}", name)
+        done = run("topology", "discover", "--fleet", str(fleet))
+    assert (done.stdout.splitlines(), done.returncode) == (["port 1 of a to port 3 of b"], 0), done.stderr
