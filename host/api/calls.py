@@ -13,7 +13,7 @@ import numpy.typing as npt
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.operation import Operation
-from . import collectives
+from . import collectives, copies
 from .collectives import Options, is_integer
 from .handle import Handle
 from .interrupts import breaks_between_steps, breaks_if_interrupted
@@ -357,7 +357,7 @@ class CollectiveCalls(ABC):
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self._run(self._checked(lambda: collectives.broadcast(array, root, self)))
+        self._run(self._checked(lambda: copies.broadcast(array, root, self)))
         return array
 
     @breaks_if_interrupted
@@ -366,7 +366,7 @@ class CollectiveCalls(ABC):
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self._run(self._checked(lambda: collectives.allgather(array, self, out=out)))
+        result: Array = self._run(self._checked(lambda: copies.allgather(array, self, out=out)))
         return result
 
     @breaks_if_interrupted
@@ -435,14 +435,14 @@ class CollectiveCalls(ABC):
     @breaks_if_interrupted
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
-        return self._start(self._checked(lambda: collectives.broadcast(array, root, self)), background)
+        return self._start(self._checked(lambda: copies.broadcast(array, root, self)), background)
 
     @breaks_if_interrupted
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._start(self._checked(lambda: collectives.allgather(array, self, out=out)), background)
+        return self._start(self._checked(lambda: copies.allgather(array, self, out=out)), background)
 
     @breaks_if_interrupted
     def barrier_async(self, *, background: bool = True) -> Handle:

@@ -1,16 +1,15 @@
 """Callers' arrays as the engine wants them, and back.
 
-Everything is an allreduce to the engine.  Where one rank alone has values (a broadcast's root, each rank's part of an
-allgather) the others contribute blocks of zeros, which do not travel, and its bytes, added to nothing in lanes of 8
-bits, come through whatever they mean.  Where one rank alone wants values (a reduce's root, each rank's part of a
-reduce_scatter), or has them already, the switch leaves the lanes out of what it sends to the others, or to that one.
+Everything is an allreduce to the engine; `copies.py` has those in which nothing is added.  Where one rank alone wants
+values (a reduce's root, each rank's part of a reduce_scatter), or has them already, the switch leaves the lanes out of
+what it sends to the others, or to that one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,9 +25,6 @@ if TYPE_CHECKING:
     from .calls import CollectiveCalls
 
 Array = npt.NDArray[Any]
-
-_BYTE: Final = np.dtype(np.int8)
-"""What bits travel as."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,24 +84,24 @@ def allreduce_blocks(array: Array, how: Options) -> None:
 
 def reduce(array: Array, root: int, how: Options, comm: CollectiveCalls) -> Handle:
     """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
-    _check_root(root, comm)
+    check_root(root, comm)
     kind = f"reduce to rank {root}"
     if comm.rank == root:
         check_written("reduce", array)
         values = _values(array, how)
         return _reduction(kind, how, values, array, comm, lambda: _returned(values, array), part=array.size, root=root)
-    _check_array("reduce", array)
+    check_array("reduce", array)
     values = _values(array, how, copy=True)
     return _reduction(kind, how, values, array, comm, lambda: array, part=array.size, root=root)
 
 
 def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
     """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
-    _check_array("reduce_scatter", array)
+    check_array("reduce_scatter", array)
     if array.ndim == 0 or array.shape[0] % comm.world_size:
         raise UsageError(f"reduce_scatter splits the first axis into {comm.world_size} parts; shape {array.shape}")
     shape = (array.shape[0] // comm.world_size, *array.shape[1:])
-    out = _check_out("reduce_scatter", out, shape, array.dtype)
+    out = check_out("reduce_scatter", out, shape, array.dtype)
     values = _values(array, how, copy=True)
 
     def finish() -> Array:
@@ -115,38 +111,8 @@ def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Ar
     return _reduction("reduce_scatter", how, values, array, comm, finish, part=values.size // comm.world_size)
 
 
-def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
-    """Prepare a broadcast in place, bit by bit; raises UsageError or UnsupportedDtype."""
-    _check_root(root, comm)
-    if comm.rank == root:
-        _check_array("broadcast", array)
-        octets = _bytes_of(array, copy=not array.flags.writeable)
-        finish = lambda: array  # noqa: E731
-    else:
-        check_written("broadcast", array)
-        # Not the array's own memory, which ranks of one machine may share.
-        octets = np.zeros(array.nbytes, _BYTE)
-        finish = lambda: _restored(octets, array)  # noqa: E731
-    bits = _bits(f"broadcast from rank {root}", octets, array, part=array.nbytes, root=root)
-    return Handle(comm, comm._prepare(bits), octets, finish)
-
-
-def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
-    """Prepare the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
-    _check_array("allgather", array)
-    shape = (comm.world_size, *array.shape)
-    parts = np.zeros(shape, array.dtype)  # not the caller's memory, which ranks of one machine may share
-    result = parts if out is None else _check_out("allgather", out, shape, array.dtype)
-    parts[comm.rank] = array
-    octets = _bytes_of(parts)
-
-    def finish() -> Array:
-        return _restored(octets, result)
-
-    return Handle(comm, comm._prepare(_bits("allgather", octets, array, part=array.nbytes)), octets, finish)
-
-
-def _check_array(name: str, array: Array) -> None:
+def check_array(name: str, array: Array) -> None:
+    """Refuse what is no array of numbers; raises UsageError or UnsupportedDtype."""
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
     if array.dtype.hasobject:
@@ -161,7 +127,7 @@ def _foreign(value: object) -> str:
 
 def check_written(name: str, array: Array) -> None:
     """Refuse what a result cannot be put into; raises UsageError or UnsupportedDtype."""
-    _check_array(name, array)
+    check_array(name, array)
     if not array.flags.writeable:
         raise UsageError(f"{name} works in place, and this array is read-only")
 
@@ -171,12 +137,13 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def _check_root(root: int, comm: CollectiveCalls) -> None:
+def check_root(root: int, comm: CollectiveCalls) -> None:
+    """Refuse what is no rank; raises UsageError."""
     if not is_integer(root) or not 0 <= root < comm.world_size:
         raise UsageError(f"root must be a rank, 0 to {comm.world_size - 1}, not {root!r}")
 
 
-def _check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return the array for the result."""
     if out is None:
         return np.empty(shape, dtype)
@@ -233,25 +200,3 @@ def _returned(values: Array, array: Array) -> Array:
     if not np.may_share_memory(values, array):
         array.view(np.ndarray)[...] = values.reshape(array.shape)
     return array
-
-
-def _bytes_of(array: Array, *, copy: bool = False) -> Array:
-    """Return an array's bytes: its own memory or a copy."""
-    plain = array.view(np.ndarray)
-    if copy or not plain.flags.c_contiguous:
-        plain = np.array(plain, order="C")
-    octets: Array = plain.reshape(-1).view(_BYTE)
-    return octets
-
-
-def _restored(octets: Array, array: Array) -> Array:
-    """Write bytes to the array that they are of, where they are not already."""
-    if not np.may_share_memory(octets, array):
-        array.view(np.ndarray)[...] = octets.view(array.dtype).reshape(array.shape)
-    return array
-
-
-def _bits(kind: str, octets: Array, array: Array, *, part: int, root: int = 0) -> Operation:
-    """Return an operation in which each rank gives its part to all others, so many bytes; the first one is `root`'s."""
-    dtype = array.dtype.name + array.dtype.byteorder.replace("=", "").replace("|", "")
-    return Operation.of(octets, kind, shape=array.shape, dtype_name=dtype, part=part, root=root, gathers=True)

@@ -14,9 +14,9 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.frame import Reason
 
+from .config import EngineConfig
 from .operation import Operation
 from .state import Failure, Phase, State
-from .worker import EngineConfig
 
 SILENT_PROBES = 4
 """A switch that has answered none of so many probes in a row is taken to be away."""

@@ -102,6 +102,12 @@ def fault(core: Core, frame: Frame) -> int:
 
 
 @inner
+def slot_of(core: Core, frame: Frame) -> Scalar:
+    """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
+    return (get32(frame, AT.slot) - core.first_slot) & 0xFFFF_FFFF
+
+
+@inner
 def fill_checksum(frame: Frame) -> None:
     """Fill in the UDP checksum (RFC 768)."""
     put16(frame, _UDP_CHECKSUM, 0)

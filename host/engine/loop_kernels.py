@@ -1,4 +1,4 @@
-"""The kernels of the one loop, which `loop.py` describes, and of an engine that is driven by hand."""
+"""The kernels of the one loop, which `loop.py` describes; `by_hand.py` has those of an engine without one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RECORD_BYTES: Final = OPERATION.itemsize
 
 
 @inner
-def _state_at(arrays: int) -> State:
+def state_at(arrays: int) -> State:
     """Return the state of an engine, whose `Arrays` are at an address."""
     here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
     slots, rows = here.window, 2 * here.window
@@ -43,51 +43,18 @@ def _state_at(arrays: int) -> State:
 
 
 @inner
-def _submit(arrays: int, record: int, now: float) -> None:
+def submit_record(arrays: int, record: int, now: float) -> None:
+    """Begin the operation whose `OPERATION` record is at an address."""
     here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
-    state = _state_at(arrays)
+    state = state_at(arrays)
     copy_bytes(here.operations + state.core[0].submitted % OPERATIONS * _RECORD_BYTES, record, _RECORD_BYTES)
     machine.submit(state, now)
 
 
 @Outlined
-def submit(arrays: int, record: int, now: float) -> int:
-    """Begin the operation whose `OPERATION` record is at an address."""
-    _submit(arrays, record, now)
-    return 0
-
-
-@Outlined
-def receive(arrays: int, frames: int, stride: int, rows: int, lengths: int, count: int, now: float) -> int:
-    """Take frames that are whole; see `machine.receive`."""
-    machine.receive(_state_at(arrays), frames, stride, rows, lengths, 0, count, now)
-    return 0
-
-
-@Outlined
-def poll(arrays: int, now: float) -> int:
-    """Do what time, and the transport's progress, allow."""
-    machine.poll(_state_at(arrays), now)
-    return 0
-
-
-@Outlined
-def wake_at(arrays: int) -> float:
-    """Return when `poll` has something to do if no frame comes; infinity: never."""
-    return machine.wake_at(_state_at(arrays))
-
-
-@Outlined
-def sent(arrays: int, count: int) -> int:
-    """Note that the transport took the first `count` frames of the queue."""
-    machine.sent(_state_at(arrays), count)
-    return 0
-
-
-@Outlined
 def restore(arrays: int, now: float) -> int:
     """Begin to tell a restarted switch what it needs."""
-    recovery.restore(_state_at(arrays), now)
+    recovery.restore(state_at(arrays), now)
     return 0
 
 
@@ -97,7 +64,7 @@ def begin(loop: int, record: int, until: float) -> int:
     here: LoopRecord = carray(pointer(loop), (1,), LOOP)[0]
     link: LinkRecord = carray(pointer(here.link), (1,), LINK)[0]
     call(link.now, here.link)
-    _submit(here.arrays, record, link.time)
+    submit_record(here.arrays, record, link.time)
     return int(call(here.run, loop, until))
 
 
@@ -110,7 +77,7 @@ def run(loop: int, until: float) -> int:
     link.queue_rows = arrays.queue
     link.queue_lengths = arrays.queue + 4 * 2 * arrays.window
     spans = carray(pointer(here.spans), (here.span_rows, 5), np.int64)
-    state = _state_at(here.arrays)
+    state = state_at(here.arrays)
     core = state.core[0]
     link.stop = 0
     rested = True

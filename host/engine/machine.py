@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels import inner
-from switchsum.native.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
+from switchsum.native.memory import Scalar, bytes_at, call, longs_at, words_at
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.lanes import NOT_FINITE
 
+from .ahead import LINE_BYTES, fetch_ahead, fetch_lines
 from .contribution import (
     address_in,
     begin_column,
@@ -28,9 +29,8 @@ from .contribution import (
     wants,
 )
 from .dtypes import EXACT, INT8
-from .header import Frame, fault, get16, get32
+from .header import Frame, fault, get16, get32, slot_of
 from .integers import parts_of
-from .kernels import item_bytes
 from .recovery import (
     note_answer,
     note_held,
@@ -45,11 +45,6 @@ from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Pha
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
-
-LINE_BYTES: Final = 64
-"""Of a cache."""
-MOST_AHEAD_BYTES: Final = 1024
-"""So much of each block is fetched ahead; the processor sees by itself how a longer one goes on."""
 
 _ODD: Final = 0x9E37_79B1
 """What serial numbers are multiplied by, so that those near each other differ in many bits."""
@@ -147,10 +142,10 @@ def receive(
     length_list = words_at(lengths, count)
     for i in range(count):
         if i + 2 < count:
-            _fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * LINE_BYTES)
+            fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * LINE_BYTES)
         if i + 1 < count:
             start = _start_of(core, frames, stride, row_list[i + 1])
-            _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
+            fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
         start = _start_of(core, frames, stride, row_list[i])
         length: Scalar = np.int64(length_list[i])
         core.counts[Count.FRAMES_RECEIVED] += 1
@@ -174,40 +169,6 @@ def _lanes_at(bodies: int, body_list: npt.NDArray[np.uint64], index: int, start:
 
 
 @inner
-def _fetch_ahead(state: State, start: int, lanes: int) -> None:
-    """Have brought near what the frame at an address will need, if it is the result that its slot waits for.
-
-    While nothing is lost, blocks follow one another in memory and the processor does so by itself; once slots are in
-    different rounds, they do not, and each round would wait for memory three times.
-    """
-    core = state.core[0]
-    index = _slot_of(core, bytes_at(start, FRAME_BYTES))
-    if index >= core.window or state.slots[index].phase != Phase.WAITING:
-        return
-    slot = state.slots[index]
-    operation = state.operations[slot.operation % OPERATIONS]
-    size = operation.per_block * item_bytes(operation.dtype)
-    near = min(size, MOST_AHEAD_BYTES)
-    _fetch_lines(lanes, near)
-    _fetch_lines(operation.address + slot.block * size, near)
-    _fetch_lines(operation.address + slot.next_block * size, near)
-    _fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
-
-
-@inner
-def _slot_of(core: Core, frame: Frame) -> Scalar:
-    """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
-    return (get32(frame, AT.slot) - core.first_slot) & _WORD_MASK
-
-
-@inner
-def _fetch_lines(address: int, size: int) -> None:
-    """Have some bytes at an address brought near; the address may be anything."""
-    for offset in range(0, size, LINE_BYTES):
-        prefetch(address + offset)
-
-
-@inner
 def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     """Take one frame, of which only the header is sure to be in `frame`, and whose lanes are at an address.
 
@@ -219,7 +180,7 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     reason = fault(core, frame)
     if reason != 0:
         return reason
-    index = _slot_of(core, frame)
+    index = slot_of(core, frame)
     if index >= core.window:
         return Count.FOREIGN
     slot = state.slots[index]

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,8 +24,9 @@ from switchsum.native.natives import Native, address_of
 from switchsum.protocol.errors import SwitchLost, SwitchsumError, UsageError
 from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, MOST_WORKERS, padding_bytes, payload_bytes
 from switchsum.protocol.lanes import NOT_FINITE, full_scale, holds, step
-from switchsum.protocol.wire import Address, lower_headers
+from switchsum.protocol.wire import lower_headers
 
+from .config import EngineConfig
 from .events import Failed, Finished, Outcome
 from .operation import FLOAT_LANES, MARKS, Operation
 from .state import CORE, OPERATIONS, Count, State, allocate, arrays_of
@@ -43,9 +43,10 @@ def _word(name: str) -> int:
     return offset // 8
 
 
-_KERNELS: Final = f"{__package__}.loop_kernels"
-RESTORE: Final = Native(_KERNELS, "restore")
-BY_HAND: Final = tuple(Native(_KERNELS, name) for name in ("submit", "receive", "poll", "wake_at", "sent"))
+RESTORE: Final = Native(f"{__package__}.loop_kernels", "restore")
+BY_HAND: Final = tuple(
+    Native(f"{__package__}.by_hand", name) for name in ("submit", "receive", "poll", "wake_at", "sent")
+)
 """What an engine needs that no loop drives: in a test, or a program with a link of its own."""
 _SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
 
@@ -53,56 +54,6 @@ _SUBMITTED, _OLDEST = _word("submitted"), _word("oldest")
 _PROGRESS, _FAILURE = _word("progress"), _word("failure")
 _FINISHED, _FINISHED_COUNT = _word("finished"), _word("finished_count")
 _FRAMES_RECEIVED: Final = _word("counts") + Count.FRAMES_RECEIVED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """A membership, and how to use it."""
-
-    rank: int
-    """0 to world_size - 1."""
-    world_size: int
-    """1 to 1,024."""
-    places: tuple[int, ...] = ()
-    """The rank at each place of the bitmaps of this member's switch, -1 for other switches; empty: the ranks."""
-    trees: tuple[int, ...] = ()
-    """How many slots belong to each of the job's trees, in order; those beyond, and all if empty, to the last one."""
-    job: int
-    """Number of the job."""
-    epoch: int
-    """Incarnation of the job."""
-    lanes_per_frame: int
-    """32-bit lanes in a frame."""
-    cookie: int
-    """64 bits that this member's frames bear, both ways; nobody else knows them."""
-    switch: Address
-    """Where results come from and contributions go to."""
-    own: Address
-    """This member's own addresses as the switch sees them."""
-    window_slots: int
-    """Slots in use, the same on every rank."""
-    first_slot: int = 0
-    """The job's first slot on the switch; the engine counts its own from 0."""
-    first_number: int = 1
-    """Number of the first round in every slot."""
-    growth_bytes: int | None = None
-    """By how much frames may grow in the switch; None: no limit."""
-    timeout_s: float = 10.0
-    """Without progress for so long an operation fails."""
-    switch_timeout_s: float | None = None
-    """Without any answer for so long the switch is lost; None: `timeout_s`.  Shorter where late ranks may come."""
-    probe_initial_s: float = 0.02
-    """Time-out before any round has been timed."""
-    probe_min_s: float = 0.001
-    """Least time-out; where processes share cores and are late by more, the estimate says so."""
-    probe_max_s: float = 0.25
-    """Greatest time-out."""
-    reorder_threshold: int = 3
-    """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
-    checksum: bool = False
-    """Fill in UDP checksums, which the switch verifies; links have their own as a rule."""
-    seed: int = 0
-    """What rounding at random is drawn from, with the rank and the operation; any integer."""
 
 
 class Engine:

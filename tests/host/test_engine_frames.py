@@ -41,6 +41,7 @@ class Fed:
         self.engine.receive(self.rows, row, length, self.cluster.clock.now_s)
         changed = [Count(i) for i in np.flatnonzero(self.engine.counts[:9] != before[:9]).tolist()]
         assert len(changed) == 1
+        assert self.engine.counts[Count.BYTES_RECEIVED] - before[Count.BYTES_RECEIVED] == len(frame)
         return changed[0]
 
 
@@ -130,6 +131,14 @@ def test_a_result_cut_at_any_byte_or_with_more_behind_it_is_dropped() -> None:
     for length in range(len(fed.result)):
         assert fed.feed(fed.result[:length]) == Count.BROKEN
     assert fed.feed(fed.result + b"\0") == Count.BROKEN
+    assert fed.feed(fed.result) == Count.ROUNDS
+
+
+def test_lanes_in_a_round_that_has_none_are_not_believed() -> None:
+    fed = Fed()
+    frame = bytearray(patch(fed.result, "flags", Flag.PAYLOAD) + bytes(32))
+    frame[38:40] = (len(frame) - 34).to_bytes(2)  # UDP's length
+    assert fed.feed(bytes(frame)) == Count.UNEXPECTED
     assert fed.feed(fed.result) == Count.ROUNDS
 
 
