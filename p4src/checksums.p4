@@ -8,6 +8,7 @@
 #include "headers.p4"
 
 #define CHECKSUMS_LANES(i) , hdr.lanes.c##i
+#define CHECKSUMS_NARROW(i, j) , hdr.narrow.c##i
 #define CHECKSUMS_PADDING(i) , hdr.padding.c##i
 
 control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
@@ -20,7 +21,7 @@ control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
               hdr.agg.version, hdr.agg.kind, hdr.agg.operator, hdr.agg.format, hdr.agg.flags, hdr.agg.reason,
               hdr.agg.exponent, hdr.agg.next_exponent, hdr.agg.job, hdr.agg.epoch, hdr.agg.rank, hdr.agg.tree,
               hdr.agg.slot, hdr.agg.number, hdr.agg.block, hdr.agg.next_block, hdr.agg.digest, hdr.agg.bitmap, hdr.agg.cookie
-              CHUNKS_EACH(CHECKSUMS_LANES) CHUNKS_PADDING(CHECKSUMS_PADDING) },
+              CHUNKS_EACH(CHECKSUMS_LANES) CHUNKS_PAIRS(CHECKSUMS_NARROW) CHUNKS_PADDING(CHECKSUMS_PADDING) },
             meta.zero, HashAlgorithm.csum16);
         verify_checksum(hdr.agg.isValid(),
             { hdr.ipv4.version_ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_length, hdr.ipv4.identification,
@@ -31,6 +32,7 @@ control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
 }
 
 #undef CHECKSUMS_LANES
+#undef CHECKSUMS_NARROW
 #undef CHECKSUMS_PADDING
 
 control ComputeChecksums(inout headers_t hdr, inout metadata_t meta) {

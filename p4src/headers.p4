@@ -111,6 +111,13 @@ header lanes_t {
     CHUNKS_EACH(HEADERS_CHUNK)
 }
 
+// The payload of a contribution with 8 bits for each lane of 16: byte 2j is for lane j, byte 2j + 1 for lane j + LANES.
+#define HEADERS_PAIR(i, j) chunk_t c##i;
+header narrow_t {
+    CHUNKS_PAIRS(HEADERS_PAIR)
+}
+#undef HEADERS_PAIR
+
 // What a frame without payload carries instead on a switch that limits growth; all zero.
 header padding_t {
     CHUNKS_PADDING(HEADERS_CHUNK)
@@ -148,6 +155,7 @@ struct headers_t {
     udp_t udp;
     aggregation_t agg;
     lanes_t lanes;
+    narrow_t narrow;
     padding_t padding;
 }
 

@@ -16,7 +16,7 @@
 #define LANES_MASK(mask, int32, int16, int8, int64) \
         if (hdr.agg.format == format_t.INT32) { \
             mask = LANES_TIMES_32(int32); \
-        } else if (hdr.agg.format == format_t.INT16) { \
+        } else if (hdr.agg.format == format_t.INT16 || hdr.agg.format == format_t.WIDENED) { \
             mask = LANES_TIMES_32(int16); \
         } else if (hdr.agg.format == format_t.INT8) { \
             mask = LANES_TIMES_32(int8); \
@@ -31,8 +31,9 @@
 
 // How far the top bit of a lane is from its lowest.
 #define LANES_TOP_BIT \
-        (hdr.agg.format == format_t.INT32 ? 8w31 : (hdr.agg.format == format_t.INT16 ? 8w15 \
-            : (hdr.agg.format == format_t.INT8 ? 8w7 : 8w63)))
+        (hdr.agg.format == format_t.INT32 ? 8w31 \
+            : (hdr.agg.format == format_t.INT16 || hdr.agg.format == format_t.WIDENED ? 8w15 \
+                : (hdr.agg.format == format_t.INT8 ? 8w7 : 8w63)))
 
 // Combines the lanes of a frame with those of a cell, and gives the frame the cell's.
 //
@@ -51,6 +52,17 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
     chunk_t old;
     chunk_t low;
     chunk_t top;
+
+    // Two chunks of lanes of 16 bits from one of 8: each byte without its sign, then with it.
+    const chunk_t BYTES = LANES_TIMES_32(64w0x00FF00FF00FF00FF);
+    const chunk_t SIGNS = LANES_TIMES_32(64w0x7F807F807F807F80);
+#define LANES_WIDEN(i, j) \
+        hdr.lanes.c##i = ((hdr.narrow.c##i >> 8 & BYTES) + SIGNS) ^ SIGNS; \
+        hdr.lanes.c##j = ((hdr.narrow.c##i & BYTES) + SIGNS) ^ SIGNS;
+    action widen() {
+        hdr.lanes.setValid();
+        CHUNKS_PAIRS(LANES_WIDEN)
+    }
 
 #define LANES_STORE(i) sums.write(cell * CHUNKS + i, hdr.lanes.c##i);
     action store() {
@@ -102,6 +114,9 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
 
     apply {
         if (gives) {
+            if (hdr.narrow.isValid()) {
+                widen();
+            }
             if (is_empty) {
                 store();
             } else if (hdr.agg.operator == operator_t.SUM) {
@@ -128,6 +143,7 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
 #undef LANES_TOP_MASK
 #undef LANES_LOW_MASK
 #undef LANES_TOP_BIT
+#undef LANES_WIDEN
 #undef LANES_STORE
 #undef LANES_FETCH
 #undef LANES_DIFFERENT

@@ -179,6 +179,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         transition select(hdr.agg.flags, hdr.udp.length, hdr.ipv4.total_length) {
             (FLAG_PAYLOAD &&& FLAG_PAYLOAD, UDP_PAYLOAD, IPV4_PAYLOAD): parse_lanes;
             (0 &&& FLAG_PAYLOAD, UDP_EMPTY, IPV4_EMPTY): accept;
+            (FLAG_PAYLOAD &&& FLAG_PAYLOAD, UDP_NARROW, IPV4_NARROW): judge_narrow;
 #if LANES > 128
             (0 &&& FLAG_PAYLOAD, UDP_PADDED, IPV4_PADDED): parse_padding;
 #endif
@@ -188,6 +189,18 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
 
     state refuse_lengths {
         verify(false, error.WrongLengths);
+        transition accept;
+    }
+
+    state judge_narrow {
+        transition select(hdr.agg.kind, hdr.agg.format) {
+            (kind_t.CONTRIBUTION, format_t.WIDENED): parse_narrow;
+            default: refuse_lengths;
+        }
+    }
+
+    state parse_narrow {
+        packet.extract(hdr.narrow);
         transition accept;
     }
 
@@ -223,6 +236,7 @@ control SwitchDeparser(packet_out packet, in headers_t hdr) {
         packet.emit(hdr.udp);
         packet.emit(hdr.agg);
         packet.emit(hdr.lanes);
+        packet.emit(hdr.narrow);
         packet.emit(hdr.padding);
     }
 }

@@ -64,6 +64,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             hdr.udp.length = UDP_EMPTY;
             hdr.ipv4.total_length = IPV4_EMPTY;
         }
+        hdr.narrow.setInvalid();
         hdr.padding.setInvalid();
         meta.is_ipv4_changed = true;
     }

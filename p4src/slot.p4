@@ -225,7 +225,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                         meta.reason = reason_t.HELD;
                     }
                 }
-                lanes.apply(hdr, cell.index, flags, meta.reason == reason_t.CONTRIBUTED && hdr.lanes.isValid(),
+                lanes.apply(hdr, cell.index, flags, meta.reason == reason_t.CONTRIBUTED && (flags & FLAG_PAYLOAD) != 0,
                     (cell.outcome[SLOT_FLAGS] & FLAG_PAYLOAD) == 0, (cell.seen | meta.member) == meta.everybody);
                 if ((cell.seen & meta.member) == 0) {
                     join();

@@ -61,5 +61,7 @@ V1Switch(SwitchParser(), VerifyChecksums(), SwitchIngress(), SwitchEgress(), Com
 #undef CHUNKS_4
 #undef CHUNKS_30
 #undef CHUNKS_32
+#undef CHUNKS_PAIRS_16
 #undef CHUNKS_EACH
 #undef CHUNKS_PADDING
+#undef CHUNKS_PAIRS

@@ -29,14 +29,17 @@ const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
 const bit<16> AGGREGATION_BYTES = 48;
 const bit<16> PAYLOAD_BYTES = LANES * 4;
+const bit<16> NARROW_BYTES = PAYLOAD_BYTES / 2;       // 8 bits for each lane of 16
 const bit<16> PADDING_BYTES = PAYLOAD_BYTES - 512;    // see chunks.p4
 
 // Lengths of a whole datagram, as UDP and IPv4 have them.
 const bit<16> UDP_EMPTY = UDP_BYTES + AGGREGATION_BYTES;
 const bit<16> UDP_PAYLOAD = UDP_EMPTY + PAYLOAD_BYTES;
+const bit<16> UDP_NARROW = UDP_EMPTY + NARROW_BYTES;
 const bit<16> UDP_PADDED = UDP_EMPTY + PADDING_BYTES;
 const bit<16> IPV4_EMPTY = IPV4_BYTES + UDP_EMPTY;
 const bit<16> IPV4_PAYLOAD = IPV4_BYTES + UDP_PAYLOAD;
+const bit<16> IPV4_NARROW = IPV4_BYTES + UDP_NARROW;
 @noWarn("unused") const bit<16> IPV4_PADDED = IPV4_BYTES + UDP_PADDED;
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
@@ -85,9 +88,10 @@ enum bit<8> format_t {
     INT32 = 1,
     INT16 = 2,
     INT8 = 3,
-    INT64 = 4
+    INT64 = 4,
+    WIDENED = 7    // 16 bits to a lane, for which a contribution may have 8
 }
-const bit<8> FORMAT_LAST = 4;
+const bit<8> FORMAT_LAST = 4;    // without gaps
 
 // What goes with a frame, each a bit.
 typedef bit<8> flags_t;

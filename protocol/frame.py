@@ -106,11 +106,18 @@ class LaneFormat(IntEnum):
     INT16 = 2
     INT8 = 3
     INT64 = 4
+    WIDENED = 7
+    """Lanes of 16 bits, for which a contribution may have 8: the switch widens these."""
 
     @property
     def bits(self) -> int:
         """Width of one lane in bits."""
-        return (0, 32, 16, 8, 64)[self]
+        return (0, 32, 16, 8, 64, 0, 0, 16)[self]
+
+    @property
+    def value_bits(self) -> int:
+        """Width of what a contribution adds to one lane."""
+        return 8 if self is LaneFormat.WIDENED else self.bits
 
 
 class Flag(IntFlag):
@@ -391,6 +398,16 @@ def is_selected(bitmap: int, rank: int) -> bool:
 def payload_bytes(lanes_per_frame: int) -> int:
     """Return the length of the payload of a frame with so many lanes of 32 bits."""
     return lanes_per_frame * LANE_BYTES
+
+
+def narrow_bytes(lanes_per_frame: int) -> int:
+    """Return the length of a payload of 8 bits for each lane of 16, which the switch widens."""
+    return payload_bytes(lanes_per_frame) // 2
+
+
+def may_be_narrow(lanes_per_frame: int, growth_bytes: int | None) -> bool:
+    """Tell whether a contribution with such a payload can become a result where frames may grow by `growth_bytes`."""
+    return growth_bytes is None or growth_bytes >= payload_bytes(lanes_per_frame) - narrow_bytes(lanes_per_frame)
 
 
 def padding_bytes(lanes_per_frame: int, growth_bytes: int | None) -> int:

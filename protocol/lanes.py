@@ -3,12 +3,13 @@
 This module is the definition, in plain numpy and float64; `host/engine/kernels.py` does the same in place and fast.
 
 A block of floats is scaled by one power of two, taken from the largest exponent that any worker has in that block.
-With `n` workers and lanes of `w` bits, the largest magnitude maps to at most ``full_scale(n, w)``, so that the sum of
-`n` lanes cannot overflow.  Adding integers does not depend on the order, so every worker gets the same bits.  The full
-scale of 32-bit lanes is a power of two: scaling then changes no bit of a float32, and may be done in float32.
+With `n` workers and values of `w` bits, the largest magnitude maps to at most ``full_scale(n, w)``, so that the sum of
+`n` lanes cannot overflow.  Values of 32 and 16 bits add up in lanes of as many, those of 8 in lanes of 16: up to 258
+workers have all 127 steps each.  Adding integers does not depend on the order, so every worker gets the same bits.
+The full scale of 32-bit lanes is a power of two: scaling then changes no bit of a float32, and may be done in float32.
 
 Error bound: each worker rounds by at most half a step, so a sum of `n` is off by at most ``n / 2`` steps, where a step
-is ``step(exponent, n, w)``; narrowing the result to its dtype rounds once more.  Lanes of 16 and 8 bits are rounded at
+is ``step(exponent, n, w)``; narrowing the result to its dtype rounds once more.  Values of 16 and 8 bits are rounded at
 random instead, which is off by less than a step and right in the mean.
 """
 
@@ -18,8 +19,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-
-from .errors import UsageError
 
 NOT_FINITE: Final = 255
 """Exponent of a block with an infinity or a NaN."""
@@ -32,26 +31,18 @@ FRACTION_BITS: Final = 16
 GOLDEN: Final = 0x9E37_79B9
 """2**32 over the golden ratio: its multiples are spread evenly."""
 
-MIN_SCALE_BITS: Final = 2
-"""Lane formats that leave a value fewer bits than this are refused when a job is made."""
+NARROW_SUM_BITS: Final = 16
+"""Lanes in which values of 16 and of 8 bits add up."""
 
 
-def holds(workers: int, lane_bits: int) -> bool:
-    """Return whether lanes of `lane_bits` leave each of so many workers bits enough."""
-    return ((1 << (lane_bits - 1)) - 1) // workers >= (1 << MIN_SCALE_BITS) - 1
+def full_scale(workers: int, bits: int) -> int:
+    """Return what values of 32, 16 or 8 bits are scaled to, so that the sum of `workers` fits its lane.
 
-
-def full_scale(workers: int, lane_bits: int) -> int:
-    """Return what lanes of `lane_bits` are scaled to, so that the sum of `workers` fits; raises UsageError.
-
-    Lanes of 32 bits stay below it, for a float32 is below its power of two by a 2**-24th of that at least.
+    Values of 32 bits stay below it, for a float32 is below its power of two by a 2**-24th of that at least.
     """
-    if lane_bits == WIDE_BITS:
-        return 1 << (lane_bits - 1) >> (workers - 1).bit_length()
-    scale = ((1 << (lane_bits - 1)) - 1) // workers
-    if not holds(workers, lane_bits):
-        raise UsageError(f"{lane_bits}-bit lanes leave too few bits for the sum of {workers} workers")
-    return scale
+    if bits == WIDE_BITS:
+        return 1 << (bits - 1) >> (workers - 1).bit_length()
+    return min((1 << (bits - 1)) - 1, ((1 << (NARROW_SUM_BITS - 1)) - 1) // workers)
 
 
 def block_exponent(values: npt.NDArray[np.float32]) -> int:
@@ -60,29 +51,29 @@ def block_exponent(values: npt.NDArray[np.float32]) -> int:
     return int(bits.max(initial=0)) >> 23
 
 
-def step(exponent: int, workers: int, lane_bits: int) -> float:
+def step(exponent: int, workers: int, bits: int) -> float:
     """Return the value of one unit of a lane; every finite float32 of that exponent is below ``step * full_scale``.
 
     Subnormals (exponent 0) share the range of exponent 1.
     """
-    return 2.0 ** (max(exponent, 1) - 126) / full_scale(workers, lane_bits)
+    return 2.0 ** (max(exponent, 1) - 126) / full_scale(workers, bits)
 
 
-def quantise(values: npt.NDArray[np.float32], exponent: int, workers: int, lane_bits: int) -> npt.NDArray[np.int64]:
+def quantise(values: npt.NDArray[np.float32], exponent: int, workers: int, bits: int) -> npt.NDArray[np.int64]:
     """Scale and round to nearest even; `exponent` must be at least the block's own and finite."""
-    scale = full_scale(workers, lane_bits) * 2.0 ** (126 - max(exponent, 1))
+    scale = full_scale(workers, bits) * 2.0 ** (126 - max(exponent, 1))
     return np.rint(values.astype(np.float64) * scale).astype(np.int64)
 
 
 def quantise_at_random(
-    values: npt.NDArray[np.float32], exponent: int, workers: int, lane_bits: int, seed: int
+    values: npt.NDArray[np.float32], exponent: int, workers: int, bits: int, seed: int
 ) -> npt.NDArray[np.int64]:
     """Scale and round each value up or down at random, so that its mean is the value; at most `full_scale` either way.
 
     What is drawn depends on the 32-bit seed and on the value's index alone.  A sum of `n` is then off by less than `n`
     steps, and in the mean by less than `n` times ``2**-FRACTION_BITS`` of one.
     """
-    scale = full_scale(workers, lane_bits) * 2.0 ** (126 + FRACTION_BITS - max(exponent, 1))
+    scale = full_scale(workers, bits) * 2.0 ** (126 + FRACTION_BITS - max(exponent, 1))
     # Rounded to a float32 first: that is half a bit of the value itself, and may then be done in float32.
     fixed = np.rint((values.astype(np.float64) * scale).astype(np.float32)).astype(np.int64)
     index = np.arange(len(values), dtype=np.uint32)
@@ -97,6 +88,6 @@ def mixed(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     return words ^ (words >> np.uint32(16))
 
 
-def dequantise(sums: npt.NDArray[np.int64], exponent: int, workers: int, lane_bits: int) -> npt.NDArray[np.float64]:
+def dequantise(sums: npt.NDArray[np.int64], exponent: int, workers: int, bits: int) -> npt.NDArray[np.float64]:
     """Turn integer sums back into values."""
-    return sums.astype(np.float64) * step(exponent, workers, lane_bits)
+    return sums.astype(np.float64) * step(exponent, workers, bits)

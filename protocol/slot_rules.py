@@ -76,6 +76,8 @@ from .frame import (
     Operator,
     Reason,
     is_selected,
+    may_be_narrow,
+    narrow_bytes,
     payload_bytes,
 )
 from .serial import is_older
@@ -83,7 +85,7 @@ from .wire import Address, Packet, build_frame, internet_checksum, parse_frame, 
 
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 """Of a switch that is not told another one."""
-_LANE_TYPES: Final = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1", LaneFormat.INT64: ">i8"}
+_LANE_TYPES: Final = {format_: f">i{format_.bits // 8}" for format_ in LaneFormat}
 _COMBINATIONS: Final = {operator: getattr(np, operator.function) for operator in Operator}
 
 _ECN_AT: Final = ETHERNET_BYTES + 1
@@ -160,6 +162,7 @@ class ReferenceSwitch:
         self.lanes_per_frame = lanes_per_frame
         self.address = address
         self.growth_bytes = payload_bytes(lanes_per_frame) if growth_bytes is None else growth_bytes
+        self._takes_narrow = may_be_narrow(lanes_per_frame, self.growth_bytes)
         self.events: Counter[Reason] = Counter()
         """How often each reason occurred."""
         self.members: dict[tuple[int, int, int, int, int, int, int], Member] = {}
@@ -229,7 +232,9 @@ class ReferenceSwitch:
 
     def _payload_sizes(self, header: Header) -> tuple[int, ...]:
         if header.flags & Flag.PAYLOAD:
-            return (payload_bytes(self.lanes_per_frame),)
+            whole = payload_bytes(self.lanes_per_frame)
+            is_widened = header.kind == Kind.CONTRIBUTION and header.format == LaneFormat.WIDENED
+            return (whole, narrow_bytes(self.lanes_per_frame)) if is_widened else (whole,)
         return (0, max(0, payload_bytes(self.lanes_per_frame) - PADDING_LESS_BYTES))
 
     def _reason_to_refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
@@ -244,6 +249,8 @@ class ReferenceSwitch:
         if not member.first_slot <= header.slot < member.first_slot + member.slot_count:
             return Reason.SLOT
         if size == 0 and self.growth_bytes < payload_bytes(self.lanes_per_frame):
+            return Reason.PADDING
+        if size == narrow_bytes(self.lanes_per_frame) and header.flags & Flag.PAYLOAD and not self._takes_narrow:
             return Reason.PADDING
         return None
 
@@ -269,6 +276,8 @@ class ReferenceSwitch:
     def combine(self, cell: Cell, packet: Packet) -> bool:
         """Rows 6 and 8: store the round's first lanes, combine later ones; True when the sum of a lane overflowed."""
         lanes = np.frombuffer(packet.payload, np.uint8)
+        if len(lanes) == narrow_bytes(self.lanes_per_frame):
+            lanes = widened(packet.payload)
         if not cell.flags & Flag.PAYLOAD:
             cell.lanes[:] = lanes
             return False
@@ -367,6 +376,11 @@ class ReferenceSwitch:
             header = replace(header, flags=header.flags & ~Flag.PAYLOAD)
         payload = cell.lanes.tobytes() if header.flags & Flag.PAYLOAD else b""
         return build_frame(self.address, destination, header, payload)
+
+
+def widened(payload: bytes) -> npt.NDArray[np.uint8]:
+    """Return lanes of 16 bits for a narrow payload: byte 2j is for lane j, 2j + 1 for the one half the lanes on."""
+    return np.frombuffer(payload, np.int8).reshape(-1, 2).T.astype(">i2").reshape(-1).view(np.uint8)
 
 
 def _checksums_are_right(frame: bytes) -> bool:

@@ -24,7 +24,7 @@ LUA_NAMES: dict[type[IntEnum], str] = {Kind: "KINDS", Operator: "OPERATORS", Lan
 ROW_BYTES = 4
 CELL_WIDTH = 2 + max(len(field.name) for field in FIELDS.values() if field.size == 1)
 """Of one byte in the drawing, without its border: names of one-byte fields have room."""
-MOST_LISTED = 4
+MOST_LISTED = 5
 """An enumeration of so many numbers is listed in its field's row of the table."""
 
 
@@ -69,6 +69,7 @@ def lua_tables() -> str:
         *map(lua_field, FIELDS.values()),
         "}",
         lua_lengths("PAYLOADS", [frame.payload_bytes(lanes) for lanes in builds]),
+        lua_lengths("NARROWS", [frame.narrow_bytes(lanes) for lanes in builds]),
         lua_lengths("PADDINGS", [frame.padding_bytes(lanes, frame.PADDING_LESS_BYTES) for lanes in builds]),
     ]
     return "".join(f"{line}\n" for line in lines)

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from checks.bench import gradients
 from switchsum.host.compress import packed
-from switchsum.host.engine import dtypes, kernels
+from switchsum.host.engine import dtypes, kernels, narrow
 from switchsum.native.natives import address_of
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import UsageError
@@ -37,7 +37,7 @@ PAGE: Final = ROOT / "docs" / "accuracy.md"
 BEGIN, END = "<!-- errors: python -m checks.bench.accuracy --publish -->", "<!-- end of errors -->"
 RANKS: Final = (2, 4, 8, 16, 32, 64)
 FRAME_LANES: Final = 256
-"""32-bit lanes in a frame of MTU 1,500: one exponent for 256 values in lanes of 32 bits, for 512 of 16, 1,024 of 8."""
+"""32-bit lanes in a frame of MTU 1,500: one exponent for 256 values in lanes of 32 bits, for 512 of 16 and 8 bits."""
 LARGE_FRAME_LANES: Final = 2048
 """Of an MTU of 9,000 and of shared memory: eight times as many values share an exponent."""
 VALUES: Final = 65_536
@@ -46,7 +46,7 @@ DTYPES: Final = {
     "float16": (dtypes.FLOAT16, np.dtype(np.float16)),
     "bfloat16": (dtypes.BFLOAT16, np.dtype(ml_dtypes.bfloat16)),
 }
-LANE_BITS: Final = {"int32": 32, "int16": 16, "int8": 8}
+VALUE_BITS: Final = {"int32": 32, "int16": 16, "int8": 8}
 INPUTS: Final = {
     "normal": "normal values, each rank's its own",
     "heavy": "heavy tails: Student's t with 3 degrees of freedom, each rank's its own",
@@ -58,8 +58,6 @@ WORDS: Final = {
     "Packed(2)": packed.Layout(per_word=2, block=32),
 }
 """Several values to a 32-bit word, 32 of them to a scale."""
-WIDER_SUMS: Final = "8 bits up, 16 down"
-"""What a switch could do that adds lanes of 8 bits in cells of 16: all 127 steps are each rank's own."""
 GRADIENTS: Final = "gpt"
 """Of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
 
@@ -103,49 +101,44 @@ def exact_sum(arrays: Sequence[Array]) -> npt.NDArray[np.float64]:
 
 
 def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: int = FRAME_LANES) -> Array:
-    """Return the sum as workers and switch make it; raises UsageError where lanes leave too few bits."""
+    """Return the sum as workers and switch make it."""
     code, kind = DTYPES[dtype]
-    bits, ranks = LANE_BITS[lanes], len(arrays)
+    bits, ranks = VALUE_BITS[lanes], len(arrays)
+    lane_bits = max(bits, definition.NARROW_SUM_BITS)
     full = definition.full_scale(ranks, bits)
-    size, per_block = len(arrays[0]), frame_lanes * 32 // bits
+    size, per_block = len(arrays[0]), frame_lanes * 32 // lane_bits
     result = np.zeros(size, kind)
     for block, start in enumerate(range(0, size, per_block)):
         count = min(per_block, size - start)
         sources = [address_of(array[start:]) for array in arrays]
         exponent = max(0, *(kernels.scan(code, source, count) for source in sources))
         scale, total = full * 2.0 ** (126 - max(exponent, 1)), np.zeros(per_block, np.int64)
-        frame = np.zeros(per_block, f">i{bits // 8}")
+        frame = np.zeros(per_block, f">i{lane_bits // 8}")
         for rank, source in enumerate(sources):
             at = address_of(frame)
             if bits == definition.WIDE_BITS:
                 kernels.pack(code, source, count, at, frame_lanes, scale)
             else:
                 seed = int(np.random.default_rng([rank, block]).integers(1 << 32))
-                kernels.pack_narrow(code, bits // 8, source, count, at, frame_lanes, scale, seed)
+                narrow.pack_narrow(code, 2, source, count, at, frame_lanes, scale, seed)  # as the switch widens them
             total += frame
         frame[:] = total
         target, step = address_of(result[start:]), definition.step(exponent, ranks, bits)
         if bits == definition.WIDE_BITS:
             kernels.unpack(code, address_of(frame), count, target, step)
         else:
-            kernels.unpack_narrow(code, bits // 8, address_of(frame), count, target, step)
+            narrow.unpack_narrow(code, address_of(frame), count, target, step)
     return result
 
 
-def in_words(layout: packed.Layout, arrays: Sequence[Array], own_steps: int = 0) -> Array:
-    """Return the sum of float32 as `Packed` makes it; raises UsageError where words leave too few bits.
-
-    With `own_steps` each rank has so many either way, and the sums are taken to fit elsewhere.
-    """
+def in_words(layout: packed.Layout, arrays: Sequence[Array]) -> Array:
+    """Return the sum of float32 as `Packed` makes it; raises UsageError where words leave too few bits."""
     ranks = len(arrays)
     blocks = [layout.blocks_of(array) for array in arrays]
     scales = packed.scales_of(np.max([packed.magnitudes(one) for one in blocks], axis=0))
-    steps = own_steps or layout.steps(ranks)
+    steps = layout.steps(ranks)
     digits = [packed.digits_of(one, scales, steps, rank) for rank, one in enumerate(blocks)]
-    if own_steps:
-        total = np.sum(digits, axis=0).astype(np.float32)
-    else:
-        total = layout.part(np.sum([layout.join(one) for one in digits], axis=0, dtype=np.int32))
+    total = layout.part(np.sum([layout.join(one) for one in digits], axis=0, dtype=np.int32))
     found: Array = (total * (scales / np.float32(steps))).reshape(-1)[: len(arrays[0])]
     return found
 
@@ -156,7 +149,7 @@ def bytes_in_words(layout: packed.Layout, frame_lanes: int = FRAME_LANES) -> flo
 
 
 def finer_row(kind: str, ranks: int) -> str:
-    """Return the L2 errors of float32 between lanes of 8 and of 16 bits."""
+    """Return the L2 errors of float32 in ways that take less than 32 bits a value."""
     arrays = draw(kind, ranks, np.dtype(np.float32))
     exact = exact_sum(arrays)
 
@@ -166,17 +159,16 @@ def finer_row(kind: str, ranks: int) -> str:
         except UsageError:
             return ""
 
-    narrow = [cell(functools.partial(through_lanes, "float32", lanes, arrays)) for lanes in ("int8", "int16")]
+    lanes = [cell(functools.partial(through_lanes, "float32", lanes, arrays)) for lanes in ("int8", "int16")]
     words = [cell(functools.partial(in_words, layout, arrays)) for layout in WORDS.values()]
-    wider = cell(functools.partial(in_words, WORDS["Packed(4)"], arrays, 127))
-    return f"| {kind} | {ranks} | {' | '.join((narrow[0], *words, narrow[1], wider))} |"
+    return f"| {kind} | {ranks} | {' | '.join((*words, *lanes))} |"
 
 
 def finer_table(ranks: Sequence[int] = RANKS) -> Iterator[str]:
-    """Yield the lines of the table between lanes of 8 and of 16 bits."""
-    header = 1 + FRAME_BYTES / (LANE_BYTES * FRAME_LANES)
+    """Yield the lines of the table of ways that take less than 32 bits a value."""
+    header = FRAME_BYTES / (LANE_BYTES // 2 * FRAME_LANES)
     named = [f"{name}, {bytes_in_words(layout):.2f} B" for name, layout in WORDS.items()]
-    ways = [f"int8 lanes, {header:.2f} B", *named, f"int16 lanes, {2 * header:.2f} B", WIDER_SUMS]
+    ways = [*named, f"int8, {1 + header:.2f} B up, {2 + header:.2f} down", f"int16, {2 + header:.2f} B"]
     yield f"| values | ranks | {' | '.join(ways)} |"
     yield "|---" * (2 + len(ways)) + "|"
     for kind in INPUTS:
@@ -200,24 +192,18 @@ def around_a_ring(arrays: Sequence[Array]) -> Array:
     return result
 
 
-def errors(kind: str, dtype: str, ranks: int, frame_lanes: int = FRAME_LANES) -> dict[str, Error | None]:
-    """Return the errors of each lane format, and of the ring; None where lanes leave too few bits."""
+def errors(kind: str, dtype: str, ranks: int, frame_lanes: int = FRAME_LANES) -> dict[str, Error]:
+    """Return the errors of each lane format, and of the ring."""
     arrays = draw(kind, ranks, DTYPES[dtype][1])
     exact = exact_sum(arrays)
-    found: dict[str, Error | None] = {"ring": Error.of(around_a_ring(arrays), exact)}
-    for lanes in LANE_BITS:
-        try:
-            found[lanes] = Error.of(through_lanes(dtype, lanes, arrays, frame_lanes), exact)
-        except UsageError:
-            found[lanes] = None
-    return found
+    found = {lanes: Error.of(through_lanes(dtype, lanes, arrays, frame_lanes), exact) for lanes in VALUE_BITS}
+    return {**found, "ring": Error.of(around_a_ring(arrays), exact)}
 
 
 @functools.cache
 def off_by(lanes: str, workers: int, frame_lanes: int) -> str:
     """Say how far sums of normal float32 are off in narrow lanes, for tables of how fast these are."""
-    found = errors("normal", "float32", workers, frame_lanes)[lanes]
-    return "" if found is None else f"sum off by {found.relative:.1e}"
+    return f"sum off by {errors('normal', 'float32', workers, frame_lanes)[lanes].relative:.1e}"
 
 
 def beside_speed(name: str, conditions: str) -> str:
@@ -233,12 +219,8 @@ def beside_speed(name: str, conditions: str) -> str:
 def row(kind: str, dtype: str, ranks: int, frame_lanes: int = FRAME_LANES) -> str:
     """Return one row of a table."""
     found = errors(kind, dtype, ranks, frame_lanes)
-    cells = [text for way in (*LANE_BITS, "ring") for text in _cells(found[way])]
+    cells = [f"{error:.1e}" for one in found.values() for error in (one.relative, one.worst)]
     return f"| {dtype} | {ranks} | {' | '.join(cells)} |"
-
-
-def _cells(error: Error | None) -> tuple[str, str]:
-    return ("", "") if error is None else (f"{error.relative:.1e}", f"{error.worst:.1e}")
 
 
 def table(
@@ -248,7 +230,7 @@ def table(
     frame_lanes: int = FRAME_LANES,
 ) -> Iterator[str]:
     """Yield the lines of one table."""
-    ways = (*(f"{lanes} lanes" for lanes in LANE_BITS), "ring")
+    ways = (*(f"{lanes} lanes" for lanes in VALUE_BITS), "ring")
     yield f"| dtype | ranks | {' | '.join(f'{way}: L2 | worst' for way in ways)} |"
     yield "|---" * (2 + 2 * len(ways)) + "|"
     for dtype in dtypes:
@@ -263,7 +245,7 @@ def publish() -> None:
     large = "\n".join(table("heavy", ["bfloat16"], frame_lanes=LARGE_FRAME_LANES))
     parts.append(f"Heavy tails again, in frames of {LARGE_FRAME_LANES:,} lanes:\n\n{large}")
     finer = "\n".join(finer_table())
-    parts.append(f"Between lanes of 8 and of 16 bits: L2 of float32, with the bytes of a value each way:\n\n{finer}")
+    parts.append(f"Less than 32 bits a value: L2 of float32, with the bytes of a value each way:\n\n{finer}")
     PAGE.write_text(text[:before] + "\n\n" + "\n\n".join(parts) + "\n\n" + text[after:])
 
 
@@ -274,7 +256,7 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=tuple(DTYPES))
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
     parser.add_argument("--lanes", type=int, default=FRAME_LANES, help="32-bit lanes in a frame")
-    parser.add_argument("--finer", action="store_true", help="only what is between lanes of 8 and of 16 bits")
+    parser.add_argument("--finer", action="store_true", help="only what takes less than 32 bits a value")
     parser.add_argument("--publish", action="store_true", help="write all tables to docs/accuracy.md")
     options = parser.parse_args()
     if options.publish:

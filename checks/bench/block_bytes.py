@@ -27,11 +27,13 @@ import numpy.typing as npt
 from switchsum.host.api import owners, sparse
 from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine, EngineConfig
 from switchsum.host.links.driver import Driver
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag
+from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag, LaneFormat
 from switchsum.switch.pipeline import EngineName
 from switchsum.testing import rig
 from switchsum.testing.embedded import Embedded
@@ -111,7 +113,7 @@ class Counting:
     up: npt.NDArray[np.int64] = field(init=False)
     down: int = 0
     arrays: list[Array] = field(init=False)
-    value_bytes: int = LANE_BYTES
+    operation: Operation | None = None
 
     def __post_init__(self) -> None:
         self.up = np.zeros(self.ranks, np.int64)
@@ -119,31 +121,33 @@ class Counting:
         self.sum: Array = np.zeros(0)
         self.meeting = threading.Barrier(self.ranks, self._add, timeout=_WAIT_S)
 
-    def allreduce(self, rank: int, array: Array, lanes: str) -> None:
-        """Add the arrays of all ranks, in place; floats travel in these lanes."""
+    def allreduce(self, rank: int, array: Array, operator: str, lanes: str) -> None:
+        """Combine the arrays of all ranks, in place; floats that are added travel in these lanes."""
         self.arrays[rank] = array
-        self.value_bytes = int(lanes.removeprefix("int")) // 8 if array.dtype.kind == "f" else array.itemsize
+        self.operation = Operation.of(array, operator=operator, lanes=lanes)
         self.meeting.wait()
         array[...] = self.sum
         self.meeting.wait()
 
     def _add(self) -> None:
-        if self.arrays[0] is self.sum:
+        operation = self.operation
+        if self.arrays[0] is self.sum or operation is None:
             return
         flat = [array.reshape(-1) for array in self.arrays]
-        per_frame = self.lanes * LANE_BYTES // self.value_bytes
+        lane_format = operation.format
+        per_frame = self.lanes * LaneFormat.INT32.bits // lane_format.bits
         starts = np.arange(0, flat[0].size, per_frame)
-        has = np.array([np.logical_or.reduceat(array != 0, starts) for array in flat], np.bool_)
+        has = np.array([np.logical_or.reduceat(array != 0, starts) for array in flat], np.bool_) | operation.is_dense
         rounds: npt.NDArray[np.bool_] = np.any(has, axis=0)
         first = min(WINDOW, len(starts))
-        is_float = flat[0].dtype.kind == "f"
+        is_float = operation.code in (FLOAT32, FLOAT16, BFLOAT16)
         # Floats agree on exponents first, in each column; integers' first blocks travel in any case.
         headers = int(rounds.sum()) + first if is_float else int(rounds.sum() + (~rounds[:first]).sum())
         payload = self.lanes * LANE_BYTES
-        self.up += headers * FRAME_BYTES + has.sum(axis=1) * payload
+        self.up += headers * FRAME_BYTES + has.sum(axis=1) * (payload * lane_format.value_bits // lane_format.bits)
         self.down += headers * FRAME_BYTES + int(rounds.sum()) * payload
-        add = np.add if is_float else np.bitwise_or
-        self.sum = add.reduce(np.array(flat)).reshape(self.arrays[0].shape)
+        combine = getattr(np, operation.wire_operator.function)
+        self.sum = combine.reduce(np.array(flat)).reshape(self.arrays[0].shape)
         self.arrays = [self.sum] * self.ranks
 
 
@@ -164,7 +168,7 @@ class Model:
 
     def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
         """Combine arrays in place."""
-        self._network.allreduce(self.rank, array, lanes)
+        self._network.allreduce(self.rank, array, op, lanes)
         return array
 
     def allreduce_async(self, array: Array, op: str = "sum", *, lanes: str = "int32", **_options: object) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from checks.fuzz.choices import Choices, damage
 from checks.fuzz.guard import Guarded
 from switchsum.protocol import wire
-from switchsum.protocol.frame import Flag, Header, Kind
+from switchsum.protocol.frame import Flag, Header, Kind, LaneFormat, narrow_bytes
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.encapsulations import encapsulations
@@ -82,13 +82,15 @@ class Target:
             slot=choices.pick((*(FIRST_SLOT + slot for slot in (0, 0, 1, 7, 8, -1)), 1024, 1 << 31, 0xFFFF_FFFF)),
             number=choices.pick((0, 1, 2, 3, 4, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)),
             flags=Flag.PAYLOAD if has_payload else Flag(0),
-            format=1 + choices.below(3),
+            format=choices.pick((1, 2, 3, 7)),
             next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
             bitmap=choices.number(1),
             cookie=choices.pick((cookie(rank), cookie(rank), cookie(rank), 0)) if kind is Kind.CONTRIBUTION else 0,
         )
         source = SWITCH if from_controller else worker(rank)
-        frame = wire.build_frame(source, SWITCH, header, self._lanes if has_payload else b"")
+        is_narrow = header.format == LaneFormat.WIDENED and choices.below(4) > 0
+        payload = self._lanes[: narrow_bytes(LANES)] if is_narrow else self._lanes
+        frame = wire.build_frame(source, SWITCH, header, payload if has_payload else b"")
         if choices.below(2):
             frame = damage(frame, choices)
         return (CPU_PORT, bytes(2) + frame) if from_controller else (rank + 1, frame or b"\0")
@@ -106,6 +108,7 @@ def seeds() -> Iterator[bytes]:
         yield bytes([2, rank, 1, 0, 1, 0, 2, 0, 0] * FRAMES)
     yield bytes([2, 0, 1, 0, 1, 0, 2, 0, 0, 2, 1, 1, 0, 1, 0, 2, 0, 0, 2, 2, 1, 0, 1, 0, 2, 0, 0])
     yield bytes([1, 0, 0, 0, 1, 0, 0, 3, 0])
+    yield b"".join(bytes([2, rank, 1, 0, 1, 3, 2, 0, 0, 1, 0]) for rank in range(WORKERS))  # what is to be widened
     for around in range(ENCAPSULATIONS):
         yield b"".join(bytes([7, sender, around, 0, 0]) for sender in (0, 1))
     yield bytes(range(100))

@@ -13,7 +13,7 @@ import numpy as np
 from checks.fuzz.choices import Choices, damage
 from checks.fuzz.guard import Guarded
 from switchsum.protocol import wire
-from switchsum.protocol.frame import Flag, Header, Kind
+from switchsum.protocol.frame import Flag, Header, Kind, LaneFormat, narrow_bytes
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from tests.p4.test_trees import ABOVE, EPOCH, FIRST, JOB, LANES, UP, Pair, program
@@ -87,12 +87,14 @@ class Target:
             slot=first + choices.pick((0, 0, 0, 1, 2, -1)),
             number=choices.pick(_NUMBERS),
             flags=(Flag.PAYLOAD if has_payload else Flag(0)) | choices.pick((0, 0, 0, *map(int, Flag))),
-            format=1 + choices.below(3),
+            format=choices.pick((1, 2, 3, 7)),
             next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
             bitmap=choices.number(1),
             cookie=choices.pick((who.cookie, who.cookie, who.cookie, 0)),
         )
-        frame = wire.build_frame(who.address, pair.own, header, self._lanes if has_payload else b"")
+        is_narrow = header.format == LaneFormat.WIDENED and choices.below(4) > 0
+        payload = self._lanes[: narrow_bytes(LANES)] if is_narrow else self._lanes
+        frame = wire.build_frame(who.address, pair.own, header, payload if has_payload else b"")
         if choices.below(4) == 0:
             frame = damage(frame, choices)
         return choices.pick((who.port, who.port, who.port, UP)), frame or b"\0"

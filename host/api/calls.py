@@ -129,8 +129,8 @@ class CollectiveCalls(ABC):
         - "max" and "min", of every real dtype, exact; NaN wins over everything, and negative zero is less than zero.
         - "or", of integers and bool.
 
-        `lanes` is what floats travel as in sums and averages: "int16" and "int8" take half and a quarter of the bytes,
-        and round at random, right in the mean; a sum of n ranks is off by up to n steps (16 ranks in int8: by 41 %).
+        `lanes` is what floats travel as in sums and averages: "int16" takes half of the bytes, "int8" a quarter up
+        and half down; both round at random, right in the mean, and are off by up to n steps (16 ranks in int8: by 2 %).
 
         Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
         `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a

@@ -31,6 +31,7 @@ from . import bitmap, owners
 from .bitmap import Indices, Words
 from .collectives import Options, is_integer
 from .handle import Handle
+from .rough import rough_sums
 
 Array = npt.NDArray[Any]
 
@@ -144,9 +145,7 @@ def allreduce_sparse(
     if order is not None:
         compacted = compacted[order]
     if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
-        rough = compacted.copy()
-        comm.allreduce(rough, how.operator, lanes="int8")
-        chosen = largest(rough, keep)
+        chosen = largest(rough_sums(comm, compacted), keep)
         union, compacted = union[chosen], compacted[chosen]
     handle = comm.allreduce_async(compacted, how.operator, lanes=how.lanes, background=background)
 
@@ -166,9 +165,9 @@ def _order_of_rows(
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
-    bits = Operation.of(compacted, "rows", operator=how.operator, lanes=how.lanes).format.bits
-    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
-    if width >= per_frame or not owners.pays(counts, len(union), width * bits):
+    lane_format = Operation.of(compacted, "rows", operator=how.operator, lanes=how.lanes).format
+    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // lane_format.bits
+    if width >= per_frame or not owners.pays(counts, len(union), width * lane_format.value_bits):
         return None
     return _by_owners(comm, own, union, round(per_frame / width))
 
@@ -213,9 +212,9 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
     union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault, counts=counts)
-    bits = operation.format.bits
-    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // bits
-    if block != "auto" and size < per_frame and owners.pays(counts, len(union), size * bits):
+    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
+    own_bits = size * operation.format.value_bits
+    if block != "auto" and size < per_frame and owners.pays(counts, len(union), own_bits):
         is_short = int(union[-1]) == whole.size // size
         union = union[_by_owners(comm, own, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):

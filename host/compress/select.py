@@ -10,6 +10,7 @@ import numpy.typing as npt
 from switchsum.native.kernels import kernel
 from switchsum.protocol.errors import UsageError
 
+from ..api.rough import rough_sums
 from ..api.sparse import largest, put_blocks, take_blocks
 from .base import (
     Communicates,
@@ -162,7 +163,7 @@ class RandomK(Compressor):
 class BlockTopK(Stateless):
     """The blocks whose norms, added over all ranks, are largest: a common support, so neither index nor bitmap travels.
 
-    The norms travel in lanes of 8 bits, which choose between nearly equal blocks at random.
+    The norms travel as 8 bits each, which choose between nearly equal blocks at random.
     """
 
     def __init__(self, density: float, block: int = 256, *, lanes: str = "int32") -> None:
@@ -176,7 +177,7 @@ class BlockTopK(Stateless):
 
     def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        norms = comm.allreduce(_norms(values, self._block), lanes="int8")
+        norms = rough_sums(comm, _norms(values, self._block))
         kept = largest(norms, count_of(self._density, len(norms)))
         blocks = take_blocks(values, self._block, kept)
         # Pages of zeros that are never touched cost nothing.

@@ -12,7 +12,6 @@ from switchsum.protocol.frame import (
     ALL_BUT,
     AT,
     FRAME_BYTES,
-    LANE_BYTES,
     LOWER_BYTES,
     NO_BLOCK,
     WIRE_VERSION,
@@ -25,10 +24,11 @@ from switchsum.protocol.lanes import NOT_FINITE
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
-from .kernels import item_bytes, mixed
+from .kernels import item_bytes
+from .narrow import mixed
 from .recovery import acknowledge, transmit
 from .rules import ACTIONS, Action, Event
-from .state import OPERATIONS, WHOLE, Core, Count, OperationRecord, Phase, Slot, State
+from .state import OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Phase, Slot, State
 
 NO_RANK: Final = -1
 
@@ -191,11 +191,12 @@ def _write_frame(state: State, index: int, row: int) -> None:
     core = state.core[0]
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
-    body = core.lanes_per_frame * LANE_BYTES if slot.payload else core.padding
-    state.rows[row].length = FRAME_BYTES + body
+    body = _body_of(core, slot, operation)
+    length = FRAME_BYTES + core.bodies[body]
+    state.rows[row].length = length
     start = core.store + row * core.stride + core.lead
-    frame = bytes_at(start, FRAME_BYTES + body)
-    lower = core.lower[slot.payload]
+    frame = bytes_at(start, length)
+    lower = core.lower[body]
     for at in range(LOWER_BYTES):
         frame[at] = lower[at]
     frame[AT.version] = WIRE_VERSION
@@ -224,7 +225,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put32(frame, AT.cookie, core.cookie[0])
     put32(frame, AT.cookie + 4, core.cookie[1])
     if slot.payload:
-        _write_lanes(core, slot, operation, start + FRAME_BYTES)
+        _write_lanes(core, slot, operation, body, start + FRAME_BYTES)
     else:
         frame[FRAME_BYTES:] = 0
     if core.checksum:
@@ -232,7 +233,16 @@ def _write_frame(state: State, index: int, row: int) -> None:
 
 
 @inner
-def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, target: int) -> None:
+def _body_of(core: Core, slot: Slot, operation: OperationRecord) -> Scalar:
+    """Return what the slot's contribution consists of, a `Body`."""
+    if slot.payload == 0:
+        return np.int64(Body.NONE)
+    is_narrow = operation.format == LaneFormat.WIDENED and core.takes_narrow == 1
+    return np.int64(Body.NARROW) if is_narrow else np.int64(Body.LANES)
+
+
+@inner
+def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, body: int, target: int) -> None:
     """Write the lanes of the slot's block at an address."""
     dtype = operation.dtype
     count = values_in(operation, slot.block)
@@ -249,8 +259,8 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, target: int
         call(core.pack, dtype, source, count, target, words, scale)
     else:
         seed = mixed(np.uint32(core.seed ^ operation.digest)) ^ np.uint32(slot.block)
-        lane_bytes = np.int64(2) if operation.format == LaneFormat.INT16 else np.int64(1)
-        call(core.pack_narrow, dtype, lane_bytes, source, count, target, words, scale, np.int64(mixed(seed)))
+        value_bytes = np.int64(1) if body == Body.NARROW else np.int64(2)
+        call(core.pack_narrow, dtype, value_bytes, source, count, target, words, scale, np.int64(mixed(seed)))
 
 
 @inner

@@ -1,4 +1,4 @@
-"""Hot loops over one block of floats, and its scan: `switchsum.host.engine.integers` has those of integers.
+"""Hot loops over one block of floats, and its scan; those of integers are in `integers`, of 16 and 8 bits in `narrow`.
 
 `switchsum.protocol.lanes` is the definition; tests hold these loops against it.  Values become float64, are scaled and
 rounded to the nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.
@@ -15,9 +15,8 @@ import numpy as np
 
 from switchsum.native.floats import restore_floats, usual_floats
 from switchsum.native.kernels import Outlined, inner
-from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
-from switchsum.native.plain import wrapping
-from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, NOT_FINITE
+from switchsum.native.memory import Scalar, floats_at, halves_at, swap, words_at
+from switchsum.protocol.lanes import NOT_FINITE
 
 from .dtypes import BFLOAT16, EXACT, FLOAT16, FLOAT32, INT8
 from .integers import ALL_ZERO, is_zero
@@ -30,7 +29,7 @@ _SINGLE_MAX: Final = 127
 """Exponents of float32's normal powers of two."""
 _HALF_BIAS_GAP: Final = 112
 """Exponent bias of float32 less that of float16."""
-_HALF_TO_SINGLE: Final = 2.0**_HALF_BIAS_GAP
+HALF_TO_SINGLE: Final = 2.0**_HALF_BIAS_GAP
 """A float16's bits, moved to where float32 has its own, are too small by this factor."""
 _HALF_INFINITY: Final = 0x7C00
 _HALF_SMALLEST_NORMAL: Final = 0x3880_0000
@@ -104,7 +103,7 @@ def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
         return np.int64(largest >> np.uint16(7))
     if largest >= _HALF_INFINITY:
         return NOT_FINITE
-    value = np.float32(np.float64(np.uint32(np.uint32(largest) << np.uint32(13)).view(np.float32)) * _HALF_TO_SINGLE)
+    value = np.float32(np.float64(np.uint32(np.uint32(largest) << np.uint32(13)).view(np.float32)) * HALF_TO_SINGLE)
     return np.int64(np.float32(value).view(np.uint32) >> np.uint32(23))
 
 
@@ -130,7 +129,7 @@ def pack(dtype: int, source: int, count: int, target: int, lanes: int, scale: fl
                 words[i] = swap(np.uint32(np.int32(np.rint(np.float64(bits.view(np.float32)) * scale))))
         else:
             # A power of two more in the scale changes no other bit of it.
-            scale *= _HALF_TO_SINGLE
+            scale *= HALF_TO_SINGLE
             for i in range(count):
                 half = np.uint32(halves[i])
                 magnitude = (half & np.uint32(0x7FFF)) << np.uint32(13)
@@ -159,10 +158,10 @@ def unpack(dtype: int, source: int, count: int, target: int, step: float) -> int
         halves = halves_at(target, count)
         if dtype == BFLOAT16:
             for i in range(count):
-                halves[i] = _bfloat16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
+                halves[i] = as_bfloat16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
         else:
             for i in range(count):
-                halves[i] = _float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
+                halves[i] = as_float16(np.float32(np.float64(np.int32(swap(words[i]))) * step))
     restore_floats(mode)
     return 0
 
@@ -179,97 +178,8 @@ def _is_single(factor: float) -> Scalar:
     return (bits & _DOUBLE_FRACTION) == np.uint64(0) and _SINGLE_MIN <= exponent <= _SINGLE_MAX
 
 
-@Outlined
-def pack_narrow(
-    dtype: int, lane_bytes: int, source: int, count: int, target: int, words: int, scale: float, seed: int
-) -> int:
-    """Write a block into lanes of 8 or 16 bits, each value rounded up or down at random, so that the mean is right.
-
-    `switchsum.protocol.lanes.quantise_at_random` is the definition.
-    """
-    mode = usual_floats()
-    octets, halves = bytes_at(target, count), halves_at(target, count)
-    scale *= 1 << FRACTION_BITS
-    factor = np.float32(scale)
-    if dtype == FLOAT32 and np.float64(factor) == scale:
-        # Apart, so that the loops have no branches and run several values at a time.
-        values = floats_at(source, count)
-        if lane_bytes == 1:
-            for i in range(count):
-                octets[i] = np.uint8(_rounded(np.float32(values[i] * factor), seed, i))
-        else:
-            for i in range(count):
-                halves[i] = swap(np.uint16(_rounded(np.float32(values[i] * factor), seed, i)))
-    elif lane_bytes == 1:
-        for i in range(count):
-            octets[i] = np.uint8(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i))
-    else:
-        for i in range(count):
-            halves[i] = swap(np.uint16(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i)))
-    used = count * lane_bytes
-    bytes_at(target + used, 4 * words - used)[:] = 0
-    restore_floats(mode)
-    return 0
-
-
-@Outlined
-def unpack_narrow(dtype: int, lane_bytes: int, source: int, count: int, target: int, step: float) -> int:
-    """Write the first `count` sums of a frame with lanes of 8 or 16 bits to the array, each times `step`."""
-    mode = usual_floats()
-    octets, halves = bytes_at(source, count), halves_at(source, count)
-    values, results = floats_at(target, count), halves_at(target, count)
-    if dtype == FLOAT32 and lane_bytes == 1:
-        for i in range(count):
-            values[i] = np.float32(np.float64(np.int8(octets[i])) * step)
-    elif dtype == FLOAT32:
-        for i in range(count):
-            values[i] = np.float32(np.float64(np.int16(swap(halves[i]))) * step)
-    else:
-        for i in range(count):
-            lane = np.int64(np.int8(octets[i])) if lane_bytes == 1 else np.int64(np.int16(swap(halves[i])))
-            value = np.float32(np.float64(lane) * step)
-            results[i] = _bfloat16(value) if dtype == BFLOAT16 else _float16(value)
-    restore_floats(mode)
-    return 0
-
-
 @inner
-def _value(dtype: int, source: int, index: int) -> Scalar:
-    """Return one value as float64."""
-    if dtype == FLOAT32:
-        return np.float64(floats_at(source + 4 * index, 1)[0])
-    half = np.uint32(halves_at(source + 2 * index, 1)[0])
-    if dtype == BFLOAT16:
-        return np.float64(np.uint32(half << np.uint32(16)).view(np.float32))
-    magnitude = (half & np.uint32(0x7FFF)) << np.uint32(13)
-    bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
-    return np.float64(bits.view(np.float32)) * _HALF_TO_SINGLE
-
-
-@inner
-def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
-    """Round a number of ``2**-FRACTION_BITS`` down, after less than 1 was added to it, drawn from seed and index.
-
-    Return it in two's complement, below bits that mean nothing.
-    """
-    drawn = mixed(np.uint32(np.uint32(seed) + np.uint32(np.uint32(index) * np.uint32(GOLDEN))))
-    drawn = np.uint32(drawn >> np.uint32(32 - FRACTION_BITS))
-    return np.uint32(np.uint32(np.uint32(np.int32(np.rint(fixed))) + drawn) >> np.uint32(FRACTION_BITS))
-
-
-@inner
-@wrapping
-def mixed(word: Scalar) -> Scalar:
-    """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
-    word = np.uint32(word ^ (word >> np.uint32(16)))
-    word = np.uint32(word * np.uint32(0x85EB_CA6B))
-    word = np.uint32(word ^ (word >> np.uint32(13)))
-    word = np.uint32(word * np.uint32(0xC2B2_AE35))
-    return np.uint32(word ^ (word >> np.uint32(16)))
-
-
-@inner
-def _bfloat16(value: Scalar) -> Scalar:
+def as_bfloat16(value: Scalar) -> Scalar:
     """Round a finite or infinite float32 to nearest even and return the bits."""
     bits = np.float32(value).view(np.uint32)
     odd = (bits >> np.uint32(16)) & np.uint32(1)
@@ -277,7 +187,7 @@ def _bfloat16(value: Scalar) -> Scalar:
 
 
 @inner
-def _float16(value: Scalar) -> Scalar:
+def as_float16(value: Scalar) -> Scalar:
     """Round a finite or infinite float32 to nearest even and return the bits."""
     bits = np.float32(value).view(np.uint32)
     magnitude = np.uint32(bits & np.uint32(0x7FFF_FFFF))

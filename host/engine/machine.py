@@ -332,8 +332,7 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     if operation.format == LaneFormat.INT32:
         call(core.unpack, dtype, lanes, count, target, step)
     else:
-        lane_bytes = np.int64(2) if operation.format == LaneFormat.INT16 else np.int64(1)
-        call(core.unpack_narrow, dtype, lane_bytes, lanes, count, target, step)
+        call(core.unpack_narrow, dtype, lanes, count, target, step)
     return False
 
 

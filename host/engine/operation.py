@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from switchsum.native.natives import address_of
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
-from switchsum.protocol.frame import MAX_WORKERS, NO_BLOCK, LaneFormat, Operator
+from switchsum.protocol.frame import NO_BLOCK, LaneFormat, Operator
 
 from .dtypes import (
     AS_IS,
@@ -60,7 +60,7 @@ OPERATORS: Final = ("sum", *(name for name in _OPERATORS if name != "sum"))
 BITWISE: Final = tuple(name for name, operator in _OPERATORS.items() if operator.is_bitwise)
 SKIP_ZEROS: Final = tuple(name for name in OPERATORS if _OPERATORS[name].skips_zeros)
 """Those of which zero is the identity."""
-FLOAT_LANES: Final = {"int32": LaneFormat.INT32, "int16": LaneFormat.INT16, "int8": LaneFormat.INT8}
+FLOAT_LANES: Final = {"int32": LaneFormat.INT32, "int16": LaneFormat.INT16, "int8": LaneFormat.WIDENED}
 """What sums of floats may travel as."""
 _WAYS_OUT: Final = {
     "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
@@ -68,7 +68,6 @@ _WAYS_OUT: Final = {
     "complex128": "reduce array.astype(np.complex64).view(np.float32) instead",
     "bool": "use op='or' or op='max', or cast it to int32 first: array.astype(np.int32)",
 }
-_SCALED: Final = frozenset(_FLOATS.values())
 MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
 """Which 64-bit word of an `OPERATION` that is; the array's address is the first one."""
 _NO_RECORD: Final = memoryview(b"")
@@ -123,10 +122,6 @@ class Operation:
     def prepare(self, lanes_per_frame: int, world_size: int) -> None:
         """Make the record, for frames of so many 32-bit lanes; raises UsageError."""
         code, format_ = self.code, self.format
-        if world_size > MAX_WORKERS and code in _SCALED:
-            from switchsum.protocol.world import check_lanes  # noqa: PLC0415
-
-            check_lanes(self.lanes, world_size)
         per_block = lanes_per_frame * LaneFormat.INT32.bits // format_.bits
         if code == EXACT:
             per_block = most_values(lanes_per_frame)

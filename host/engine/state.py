@@ -50,6 +50,16 @@ class Outstanding(IntEnum):
     """It may; something has come, perhaps from before the restart."""
 
 
+class Body(IntEnum):
+    """What follows the headers of a contribution."""
+
+    NONE = 0
+    """Nothing, or padding."""
+    LANES = 1
+    NARROW = 2
+    """8 bits for each lane of 16."""
+
+
 WHOLE: Final = 0
 """A slot's stage: its block is added as it is.  From 1 on: that part of it (see `switchsum.host.engine.integers`); with
 integers the stage travels as the exponent, so that it is part of what all must agree in."""
@@ -105,7 +115,8 @@ class Count(IntEnum):
 BLOCK_KERNELS: Final = {
     name: Native(f"{__package__}.{module}", name)
     for module, names in (
-        ("kernels", ("scan", "pack", "pack_narrow", "unpack", "unpack_narrow", "fill_nan")),
+        ("kernels", ("scan", "pack", "unpack", "fill_nan")),
+        ("narrow", ("pack_narrow", "unpack_narrow")),
         ("exact", ("pack_exact", "unpack_exact")),
         ("integers", ("pack_integers", "pack_part", "unpack_integers", "unpack_part")),
     )
@@ -136,8 +147,10 @@ class Core(Record):
     rank: Int64
     workers: Int64
     lanes_per_frame: Int64
-    padding: Int64
-    """Bytes behind the header of a frame without payload."""
+    bodies: Annotated[Integers, "i8", len(Body)]
+    """Bytes behind the header, by `Body`."""
+    takes_narrow: Int64
+    """1: the switch widens values of 8 bits."""
     window: Int64
     """Slots in use."""
     first_slot: Int64
@@ -220,10 +233,10 @@ class Core(Record):
     """Serial numbers of operations that ended since Python last looked."""
     finished_count: Int64
     # Tables: by lane format and exponent what values are multiplied by and what one unit of a lane is worth;
-    # Ethernet, IPv4 and UDP headers of frames without and with payload.
-    scales: Annotated[Floats, "f8", len(LaneFormat) + 1, 256]
-    steps: Annotated[Floats, "f8", len(LaneFormat) + 1, 256]
-    lower: Annotated[Octets, "u1", 2, LOWER_BYTES]
+    # Ethernet, IPv4 and UDP headers by `Body`.
+    scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
+    steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
+    lower: Annotated[Octets, "u1", len(Body), LOWER_BYTES]
 
 
 class Slot(Record):

@@ -22,8 +22,16 @@ import numpy.typing as npt
 
 from switchsum.native.natives import Native, address_of
 from switchsum.protocol.errors import SwitchLost, SwitchsumError, UsageError
-from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, MOST_WORKERS, padding_bytes, payload_bytes
-from switchsum.protocol.lanes import NOT_FINITE, full_scale, holds, step
+from switchsum.protocol.frame import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    MOST_WORKERS,
+    may_be_narrow,
+    narrow_bytes,
+    padding_bytes,
+    payload_bytes,
+)
+from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
 from switchsum.protocol.wire import lower_headers
 
 from .config import EngineConfig
@@ -92,13 +100,18 @@ class Engine:
 
     def _fill_core(self, lead: int) -> None:
         config, core = self._config, self._state.core[0]
+        lanes = config.lanes_per_frame
+        bodies = (padding_bytes(lanes, config.growth_bytes), payload_bytes(lanes), narrow_bytes(lanes))  # by `Body`
+        for row, body in zip(core["lower"], bodies, strict=True):
+            row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
         values = {
             "job": config.job,
             "epoch": config.epoch,
             "rank": config.rank,
             "workers": config.world_size,
-            "lanes_per_frame": config.lanes_per_frame,
-            "padding": padding_bytes(config.lanes_per_frame, config.growth_bytes),
+            "lanes_per_frame": lanes,
+            "bodies": bodies,
+            "takes_narrow": may_be_narrow(lanes, config.growth_bytes),
             "window": config.window_slots,
             "first_slot": config.first_slot,
             "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
@@ -128,15 +141,11 @@ class Engine:
     def _fill_tables(self) -> None:
         config, core = self._config, self._state.core[0]
         for lane_format in FLOAT_LANES.values():
-            if not holds(config.world_size, lane_format.bits):
-                continue  # an operation with such lanes is refused
+            bits = lane_format.value_bits
             for exponent in range(NOT_FINITE):
-                scale = full_scale(config.world_size, lane_format.bits) * 2.0 ** (126 - max(exponent, 1))
+                scale = full_scale(config.world_size, bits) * 2.0 ** (126 - max(exponent, 1))
                 core["scales"][lane_format][exponent] = scale
-                core["steps"][lane_format][exponent] = step(exponent, config.world_size, lane_format.bits)
-        bodies = (padding_bytes(config.lanes_per_frame, config.growth_bytes), payload_bytes(config.lanes_per_frame))
-        for row, body in zip(core["lower"], bodies, strict=True):
-            row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
+                core["steps"][lane_format][exponent] = step(exponent, config.world_size, bits)
 
     @property
     def world_size(self) -> int:

@@ -23,7 +23,17 @@ from scapy.fields import (
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
 
-from switchsum.protocol.frame import AGGREGATION_PORT, FIELDS, NO_BLOCK, Flag, HeaderField, Kind, LaneFormat
+from switchsum.protocol.frame import (
+    AGGREGATION_PORT,
+    FIELDS,
+    LANE_BUILDS,
+    NO_BLOCK,
+    Flag,
+    HeaderField,
+    Kind,
+    LaneFormat,
+    narrow_bytes,
+)
 
 
 class BlockField(IntField):
@@ -91,6 +101,27 @@ class Int8Lanes(Packet):
     fields_desc = [LanesField("lanes", "b")]  # noqa: RUF012
 
 
+class NarrowLanesField(LanesField):
+    """Numbers for lanes of twice the width, in the lanes' order: on the wire those of the two halves take turns."""
+
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
+        """Read whole numbers; return the rest and the numbers."""
+        rest, found = super().getfield(pkt, s)
+        return rest, found[::2] + found[1::2]
+
+    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
+        """Write the numbers, of which there is an even number."""
+        half = len(val) // 2
+        return super().addfield(pkt, s, [each for pair in zip(val[:half], val[half:], strict=True) for each in pair])
+
+
+class NarrowLanes(Packet):
+    """A payload of 8 bits for each lane of 16."""
+
+    name = "int8 lanes to be widened"
+    fields_desc = [NarrowLanesField("lanes", "b")]  # noqa: RUF012
+
+
 class Int64Lanes(Packet):
     """A payload of 64-bit lanes."""
 
@@ -103,6 +134,7 @@ LANES = {
     LaneFormat.INT16: Int16Lanes,
     LaneFormat.INT8: Int8Lanes,
     LaneFormat.INT64: Int64Lanes,
+    LaneFormat.WIDENED: Int16Lanes,
 }
 """The layer of each lane format's payload."""
 
@@ -116,8 +148,14 @@ class Aggregation(Packet):
     def guess_payload_class(self, payload: bytes) -> Any:
         """Return the layer of the lanes; what follows a header without payload is padding."""
         if int(self.flags) & Flag.PAYLOAD and self.format in LANES:
-            return LANES[self.format]
+            return NarrowLanes if self._is_narrow(len(payload)) else LANES[self.format]
         return super().guess_payload_class(payload)
+
+    def _is_narrow(self, length: int) -> bool:
+        """Tell whether the switch is to widen a payload; what a switch sends up, from the service's port, is wide."""
+        is_widened = self.kind == Kind.CONTRIBUTION and self.format == LaneFormat.WIDENED
+        port = getattr(self.underlayer, "sport", None)
+        return is_widened and length in map(narrow_bytes, LANE_BUILDS) and port != AGGREGATION_PORT
 
     def mysummary(self) -> str:
         """Return one line for `summary()` and the like."""

@@ -41,7 +41,7 @@ def bits(array: Array) -> Array:
 
 
 def check_sums(
-    inputs: Sequence[Array], outputs: Sequence[Array], lanes: int, operator: str = "sum", *, lane_bits: int = 32
+    inputs: Sequence[Array], outputs: Sequence[Array], lanes: int, operator: str = "sum", *, value_bits: int = 32
 ) -> None:
     """Check equal bits on all ranks, integers exactly, floats within the bound that `protocol.lanes` states."""
     for output in outputs[1:]:
@@ -52,10 +52,10 @@ def check_sums(
         return
     for start in range(0, inputs[0].size, lanes):
         blocks = [array[start : start + lanes].astype(np.float32) for array in inputs]
-        check_block(blocks, outputs[0][start : start + lanes], workers if operator == "average" else 1, lane_bits)
+        check_block(blocks, outputs[0][start : start + lanes], workers if operator == "average" else 1, value_bits)
 
 
-def check_block(blocks: Sequence[Array], result: Array, divisor: int, lane_bits: int = 32) -> None:
+def check_block(blocks: Sequence[Array], result: Array, divisor: int, value_bits: int = 32) -> None:
     """Check one block of floats."""
     workers = len(blocks)
     exponent = max(definition.block_exponent(block) for block in blocks)
@@ -63,8 +63,8 @@ def check_block(blocks: Sequence[Array], result: Array, divisor: int, lane_bits:
         assert np.isnan(result.astype(np.float32)).all()
         return
     exact = np.sum([block.astype(np.float64) for block in blocks], axis=0) / divisor
-    steps = workers / 2 if lane_bits == 32 else workers
-    bound = steps * definition.step(exponent, workers, lane_bits) / divisor
+    steps = workers / 2 if value_bits == 32 else workers
+    bound = steps * definition.step(exponent, workers, value_bits) / divisor
     with np.errstate(over="ignore"):
         low, high = (
             (exact + sign * (bound + np.abs(exact) * 2.0**-50)).astype(np.float32).astype(result.dtype)

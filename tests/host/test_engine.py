@@ -118,14 +118,28 @@ def test_narrow_lanes(dtype: np.dtype[Any], lanes: str, workers: int) -> None:
     arrays = draw(500, dtype, workers)
     outputs = [array.copy() for array in arrays]
     cluster.allreduce(outputs, lanes=lanes)
-    bits_of_lane = int(lanes.removeprefix("int"))
-    check_sums(arrays, outputs, 8 * 32 // bits_of_lane, lane_bits=bits_of_lane)
-    with_lanes = sum(bool(packet.header.flags & Flag.PAYLOAD) for packet in packets)
-    assert with_lanes == workers * -(-500 * bits_of_lane // (8 * 32))
+    value_bits = int(lanes.removeprefix("int"))
+    check_sums(arrays, outputs, 16, value_bits=value_bits)
+    payloads = [len(packet.payload) for packet in packets if packet.header.flags & Flag.PAYLOAD]
+    assert payloads == workers * -(-500 // 16) * [2 * value_bits]
     again = [array.copy() for array in arrays]
     cluster.allreduce(again, lanes=lanes)
     if dtype == np.float32:
         assert (bits(again[0]) != bits(outputs[0])).any()  # another operation draws other numbers
+
+
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+def test_values_of_8_bits_are_the_same_where_frames_may_not_grow(dtype: np.dtype[Any]) -> None:
+    sums, sizes = set(), []
+    for growth_bytes in (None, 512):
+        cluster = Cluster(ClusterConfig(workers=3, lanes_per_frame=2048, growth_bytes=growth_bytes))
+        packets = recording(cluster)
+        arrays = [np.random.default_rng(rank).standard_normal(9000).astype(dtype) for rank in range(3)]
+        cluster.allreduce(arrays, lanes="int8")
+        sums |= {array.tobytes() for array in arrays}
+        sizes.append({len(packet.payload) for packet in packets if packet.header.flags & Flag.PAYLOAD})
+    assert len(sums) == 1
+    assert sizes == [{4096}, {8192}]
 
 
 @pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)

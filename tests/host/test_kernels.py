@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.host.engine import dtypes, integers, kernels
+from switchsum.host.engine import dtypes, integers, kernels, narrow
 from switchsum.native import floats
 from switchsum.native.kernels import kernel
 from switchsum.native.natives import address_of
 from switchsum.protocol import lanes
+from switchsum.protocol.slot_rules import widened
 
 from .digits import digits_of, put_sums
 
@@ -121,28 +122,30 @@ def test_every_float16_and_bfloat16_comes_back() -> None:
 
 
 @pytest.mark.parametrize(("code", "dtype"), FLOATS)
-@pytest.mark.parametrize("lane_bits", [8, 16])
+@pytest.mark.parametrize("bits", [8, 16])
 @given(data=st.data())
-def test_narrow_lanes_are_the_definition(code: int, dtype: np.dtype[Any], lane_bits: int, data: st.DataObject) -> None:
+def test_narrow_values_are_the_definition(code: int, dtype: np.dtype[Any], bits: int, data: st.DataObject) -> None:
     values = block(data, dtype)
-    workers = data.draw(st.integers(1, 32))
+    workers = data.draw(st.integers(1, 1024))
     seed = data.draw(st.integers(0, 2**32 - 1))
     exponent = min(254, finite_exponent(values) + data.draw(st.integers(0, 3)))
-    words = -(-len(values) * lane_bits // 32) + data.draw(st.integers(0, 3))
-    frame = np.full(4 * words + 1, 0x5A, np.uint8)
-    scale = lanes.full_scale(workers, lane_bits) * 2.0 ** (126 - max(exponent, 1))
-    at, lane_bytes = address_of(frame), lane_bits // 8
-    kernels.pack_narrow(code, lane_bytes, address_of(values), len(values), at, words, scale, seed)
-    expected = lanes.quantise_at_random(values.astype(np.float32), exponent, workers, lane_bits, seed)
-    packed = frame[:-1].view(f">i{lane_bytes}")
-    np.testing.assert_array_equal(packed[: len(values)], expected)
-    assert np.abs(expected).max() <= lanes.full_scale(workers, lane_bits)
-    assert not packed[len(values) :].any()
-    assert frame[-1] == 0x5A
+    words = -(-len(values) // 2) + data.draw(st.integers(0, 30))
+    scale = lanes.full_scale(workers, bits) * 2.0 ** (126 - max(exponent, 1))
+    expected = lanes.quantise_at_random(values.astype(np.float32), exponent, workers, bits, seed)
+    assert np.abs(expected).max() <= lanes.full_scale(workers, bits)
+    for value_bytes in {1, 2} if bits == 8 else {2}:  # lanes of 16 bits take values of 8, too
+        frame = np.full(2 * words * value_bytes + 1, 0x5A, np.uint8)
+        at = address_of(frame)
+        narrow.pack_narrow(code, value_bytes, address_of(values), len(values), at, words, scale, seed)
+        payload = frame[:-1] if value_bytes == 2 else widened(frame[:-1].tobytes())
+        packed = payload.view(">i2")
+        np.testing.assert_array_equal(packed[: len(values)], expected)
+        assert not packed[len(values) :].any()
+        assert frame[-1] == 0x5A
 
     results = np.zeros(len(values) + 1, dtype)
-    step = lanes.step(exponent, workers, lane_bits)
-    kernels.unpack_narrow(code, lane_bytes, at, len(values), address_of(results), step)
+    step = lanes.step(exponent, workers, bits)
+    narrow.unpack_narrow(code, address_of(packed), len(values), address_of(results), step)
     with np.errstate(over="ignore"):
         wanted = (expected * step).astype(np.float32).astype(dtype)
     np.testing.assert_array_equal(results[:-1].view(f"u{dtype.itemsize}"), wanted.view(f"u{dtype.itemsize}"))
@@ -209,16 +212,14 @@ def test_what_a_thread_has_asked_of_its_floats_changes_no_bit(
                 if width == 32:
                     kernels.pack(code, address_of(block), len(block), address_of(frame), 8, scale)
                 else:
-                    kernels.pack_narrow(
-                        code, width // 8, address_of(block), len(block), address_of(frame), 8, scale, 77
-                    )
+                    narrow.pack_narrow(code, width // 8, address_of(block), len(block), address_of(frame), 8, scale, 77)
                 made.append(frame.tobytes())
         for (_, bits), step in steps.items():
             frame, back = numbers.astype(">i4"), np.zeros(64, dtype)
             if bits == 32:
                 kernels.unpack(code, address_of(frame), 64, address_of(back), step)
             else:
-                kernels.unpack_narrow(code, 2, address_of(frame), 64, address_of(back), step)
+                narrow.unpack_narrow(code, address_of(frame), 64, address_of(back), step)
             made.append(back.tobytes())
         sums = tiny.copy()
         put_sums(digits_of(sums), 1 / 3, sums)

@@ -19,6 +19,7 @@ from switchsum.protocol.frame import (
     LaneFormat,
     Operator,
     Reason,
+    narrow_bytes,
     padding_bytes,
     payload_bytes,
 )
@@ -79,6 +80,11 @@ def test_allreduce_through_the_program(lanes: int, growth: int | None) -> None:
         outputs = [array.copy() for array in arrays]
         cluster.allreduce(outputs)
         check_sums(arrays, outputs, lanes)
+    arrays = [random.standard_normal(20 * lanes - 7).astype(np.float32) for _ in range(3)]
+    outputs = [array.copy() for array in arrays]
+    cluster.allreduce(outputs, lanes="int8")
+    assert len({output.tobytes() for output in outputs}) == 1
+    assert np.abs(outputs[0] - np.sum(arrays, axis=0)).max() <= 3 * 2**3 / 127
 
 
 def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) -> tuple[int, bytes]:
@@ -86,7 +92,11 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
     rank = int(random.integers(config.workers))
     payload = b""
     flags = Flag(0)
-    if random.random() < 0.7:
+    lane_format = LaneFormat(int(random.choice([1, 1, 1, 2, 3, 4, 7])))
+    if lane_format is LaneFormat.WIDENED and random.random() < 0.7:
+        flags = Flag.PAYLOAD
+        payload = random.bytes(narrow_bytes(config.lanes_per_frame))
+    elif random.random() < 0.7:
         flags = Flag.PAYLOAD
         limit = int(random.choice([1 << 20, 1 << 31]))
         payload = random.integers(-limit, limit, config.lanes_per_frame).astype(">i4").tobytes()
@@ -106,7 +116,7 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
         next_exponent=int(random.integers(256)),
         exponent=100,
         digest=77,
-        format=LaneFormat(int(random.choice([1, 1, 1, 2, 3, 4]))),
+        format=lane_format,
         operator=Operator(int(random.choice([1, 1, 1, 2, 3, 4]))),
     )
     if random.random() < 0.15:

@@ -26,11 +26,12 @@ from switchsum.protocol.frame import (
     Operator,
     Reason,
 )
+from switchsum.protocol.slot_rules import widened
 from switchsum.protocol.wire import Address, build_frame, format_ip, format_mac, parse_frame
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 WORKER = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21334)
-DTYPES = {LaneFormat.INT32: ">i4", LaneFormat.INT16: ">i2", LaneFormat.INT8: ">i1", LaneFormat.INT64: ">i8"}
+DTYPES = {lane_format: f">i{lane_format.bits // 8}" for lane_format in LaneFormat}
 
 SIZES = {name: field.size for name, field in FIELDS.items()}
 HEADERS = st.builds(
@@ -82,6 +83,26 @@ def test_lanes_are_signed_numbers_of_their_format(lane_format: LaneFormat) -> No
     assert type(layer.payload) is LANES[lane_format]
     assert layer.lanes == values
     assert bytes(LANES[lane_format](lanes=values)) == payload
+
+
+@pytest.mark.parametrize(
+    ("kind", "sender", "size", "is_narrow"),
+    [
+        (Kind.CONTRIBUTION, WORKER, 512, True),
+        (Kind.CONTRIBUTION, WORKER, 1024, False),  # where frames may not grow
+        (Kind.CONTRIBUTION, SWITCH, 512, False),  # of 128 lanes, to a switch above
+        (Kind.RESULT, SWITCH, 512, False),
+    ],
+)
+def test_contributions_that_the_switch_widens_are_told_by_kind_length_and_sender(
+    kind: Kind, sender: Address, size: int, is_narrow: bool
+) -> None:
+    payload = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    header = Header(kind=kind, format=LaneFormat.WIDENED, flags=Flag.PAYLOAD)
+    layer = Ether(build_frame(sender, dataclasses.replace(SWITCH, ip=SWITCH.ip + 9), header, payload))[Aggregation]
+    lanes = widened(payload) if is_narrow else np.frombuffer(payload, np.uint8)
+    assert layer.lanes == lanes.view(">i2").tolist()
+    assert bytes(layer.payload) == bytes(type(layer.payload)(lanes=layer.lanes)) == payload
 
 
 def test_names_stand_for_numbers() -> None:

@@ -9,27 +9,28 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from switchsum.protocol import lanes
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import MOST_WORKERS
 
-WORKERS = st.integers(1, 32)
+WORKERS = st.sampled_from([*range(1, 33), 257, 258, 259, MOST_WORKERS])
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
 @given(st.data(), WORKERS, st.sampled_from([8, 16, 32]))
-def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, lane_bits: int) -> None:
-    if ((1 << (lane_bits - 1)) - 1) // workers < 3:
-        with pytest.raises(UsageError):
-            lanes.full_scale(workers, lane_bits)
-        return
+def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, bits: int) -> None:
     blocks = data.draw(hnp.arrays(np.float32, (workers, 5), elements=FLOATS))
     exponent = max(lanes.block_exponent(block) for block in blocks)
-    sums = np.sum([lanes.quantise(block, exponent, workers, lane_bits) for block in blocks], axis=0)
-    assert np.abs(sums).max() < 1 << (lane_bits - 1)
+    sums = np.sum([lanes.quantise(block, exponent, workers, bits) for block in blocks], axis=0)
+    assert np.abs(sums).max() < 1 << (max(bits, lanes.NARROW_SUM_BITS) - 1)
     exact = blocks.astype(np.float64).sum(axis=0)
-    bound = workers / 2 * lanes.step(exponent, workers, lane_bits)
+    bound = workers / 2 * lanes.step(exponent, workers, bits)
     # What float64 itself rounds here comes on top.
     bound += np.abs(exact).max() * 2.0**-50
-    assert np.abs(lanes.dequantise(sums, exponent, workers, lane_bits) - exact).max() <= bound
+    assert np.abs(lanes.dequantise(sums, exponent, workers, bits) - exact).max() <= bound
+
+
+@pytest.mark.parametrize(("workers", "steps"), [(1, 127), (16, 127), (258, 127), (259, 126), (MOST_WORKERS, 31)])
+def test_so_many_workers_have_all_steps_of_8_bits(workers: int, steps: int) -> None:
+    assert lanes.full_scale(workers, 8) == steps
 
 
 @pytest.mark.parametrize(

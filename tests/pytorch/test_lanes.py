@@ -111,7 +111,7 @@ def test_others_are_asked_for_by_a_variable(
 def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_LANES", "int4")
     with pytest.raises(UsageError, match="SWITCHSUM_LANES is 'int4': it must be one of int32, int16, int8"):
-        asked_for(2)
+        asked_for()
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,6 @@ def test_what_sums_travel_as(dtype: Any, operator: str, ranks: int, frame: int, 
 def test_by_default_no_sum_is_worse_than_a_rings(kind: str, frame: int) -> None:
     for ranks, most in ((2, 1.06), (3, 1.0), (MOST_RANKS[frame], 1.0)):  # with two ranks a ring rounds only once
         found = accuracy.errors(kind, "bfloat16", ranks, frame)
-        assert found["ring"] is not None
-        assert found["int16"] is not None
         assert found["int16"].relative <= most * found["ring"].relative
         assert found["int16"].worst <= found["ring"].worst
 

@@ -55,7 +55,7 @@ class Traffic:
             "slot": FIRST_SLOT + slot,
             "number": (self._numbers[slot] - (not rng.integers(20))) & 0xFFFF_FFFF,
             "flags": Flag.PAYLOAD if with_payload else Flag(0),
-            "format": self._pick([LaneFormat.INT32] * 12 + [LaneFormat.INT16, LaneFormat.INT8, LaneFormat.INT64]),
+            "format": self._pick([LaneFormat.INT32] * 12 + list(LaneFormat)),
             "operator": self._pick([Operator.SUM] * 11 + list(Operator)),
             "next_block": self._pick([NO_BLOCK, 3, 4]),
             "next_exponent": int(rng.integers(3)),
@@ -79,6 +79,8 @@ class Traffic:
             )
             fields[field] = int(rng.integers(16))
         payload = self._lanes[rng.integers(8)].astype(">i4").tobytes() if with_payload else self._rig.padding
+        if with_payload and fields["format"] == LaneFormat.WIDENED and rng.integers(4):
+            payload = payload[: len(payload) // 2]
         return wire.build_frame(worker(rank), SWITCH, Header(**fields), payload, checksum=checksum)
 
     def _damaged(self, frame: bytes) -> bytes:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
 from switchsum.protocol.frame import FIELDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
+from switchsum.protocol.slot_rules import widened
 from switchsum.protocol.wire import build_frame
 from switchsum.testing.rig import SWITCH, worker
 
@@ -103,8 +105,9 @@ def test_what_is_wrong_is_expert_information(tmp_path: Path) -> None:
 
 
 @TSHARK
-@pytest.mark.parametrize(("lane_format", "dtype"), list(zip(LaneFormat, (">i4", ">i2", ">i1", ">i8"), strict=True)))
-def test_lanes_are_numbers_of_their_format(lane_format: LaneFormat, dtype: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("lane_format", LaneFormat)
+def test_lanes_are_numbers_of_their_format(lane_format: LaneFormat, tmp_path: Path) -> None:
+    dtype = f">i{lane_format.bits // 8}"
     values = np.resize(np.array([-3, 0, 100, 5]), 512 // np.dtype(dtype).itemsize).astype(dtype)
     header = Header(kind=Kind.RESULT, format=lane_format, flags=Flag.PAYLOAD, next_block=NO_BLOCK - 1, digest=0xABC)
     capture = tmp_path / "frames.pcap"
@@ -113,3 +116,16 @@ def test_lanes_are_numbers_of_their_format(lane_format: LaneFormat, dtype: str, 
     [found] = fields(capture, lane, "switchsum.next_block", "switchsum.digest", home=tmp_path)
     assert [int(value) for value in found[lane]] == values.tolist()
     assert (found["switchsum.next_block"], found["switchsum.digest"]) == ([str(NO_BLOCK - 1)], ["0x00000abc"])
+
+
+@TSHARK
+def test_what_the_switch_widens_is_shown_in_the_order_of_its_lanes(tmp_path: Path) -> None:
+    payload = np.random.default_rng(1).integers(0, 256, 512, np.uint8).tobytes()
+    header = Header(kind=Kind.CONTRIBUTION, format=LaneFormat.WIDENED, flags=Flag.PAYLOAD)
+    capture = tmp_path / "frames.pcap"
+    senders = [worker(0), replace(worker(0), port=SWITCH.port)]  # what a switch sends up has been widened
+    wrpcap(str(capture), [Ether(build_frame(sender, SWITCH, header, payload)) for sender in senders])
+    found = fields(capture, "switchsum.lane.widened", "switchsum.expert.length", home=tmp_path)
+    lanes = [widened(payload).view(">i2").tolist(), np.frombuffer(payload, ">i2").tolist()]
+    assert [[int(value) for value in frame["switchsum.lane.widened"]] for frame in found] == lanes
+    assert not any("switchsum.expert.length" in frame for frame in found)

@@ -27,6 +27,7 @@ local FORMATS = {
   [2] = "int16",
   [3] = "int8",
   [4] = "int64",
+  [7] = "widened",
 }
 local REASONS = {
   [0] = "none",
@@ -87,6 +88,7 @@ local HEADER = { -- name, offset, bytes
   { "cookie", 40, 8, hexadecimal = true },
 }
 local PAYLOADS = { [512] = true, [1024] = true, [8192] = true }
+local NARROWS = { [256] = true, [512] = true, [4096] = true }
 local PADDINGS = { [512] = true, [7680] = true }
 -- End of what is generated
 
@@ -94,7 +96,7 @@ local switchsum = Proto("switchsum", "switchsum in-network allreduce")
 
 local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32, [8] = ftypes.UINT64 }
 local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 },
-  int64 = { ftypes.INT64, 8 } }
+  int64 = { ftypes.INT64, 8 }, widened = { ftypes.INT16, 2 } }
 
 local fields = {}
 for _, row in ipairs(HEADER) do
@@ -146,9 +148,28 @@ local function add_header(tree, buffer)
   return values
 end
 
-local function add_payload(tree, buffer, values)
+-- A worker's contribution has 8 bits for each lane of 16; what a switch sends up, whose port is the service's, has 16.
+local function is_narrow(length, values, port)
+  return KINDS[values.kind] == "contribution" and FORMATS[values.format] == "widened" and NARROWS[length]
+    and port ~= AGGREGATION_PORT
+end
+
+-- Byte 2j is for lane j, byte 2j + 1 for the lane half the lanes further on.
+local function add_narrow(tree, buffer)
+  local length = buffer:len()
+  local lanes = tree:add(switchsum, buffer(), string.format("%d lanes that the switch widens", length))
+  for first = 0, 1 do
+    for at = first, length - 1, 2 do
+      lanes:add(fields["lane.widened"], buffer(at, 1), buffer(at, 1):int())
+    end
+  end
+end
+
+local function add_payload(tree, buffer, values, port)
   local length, format = buffer:len(), FORMATS[values.format]
-  if values.payload then
+  if values.payload and is_narrow(length, values, port) then
+    add_narrow(tree, buffer)
+  elseif values.payload then
     if not PAYLOADS[length] then
       tree:add_proto_expert_info(experts.length)
     end
@@ -215,7 +236,7 @@ function switchsum.dissector(buffer, pinfo, root)
   tree:append_text(", " .. text)
   add_experts(tree, values, kind)
   if buffer:len() > HEADER_BYTES then
-    add_payload(tree, buffer(HEADER_BYTES):tvb(), values)
+    add_payload(tree, buffer(HEADER_BYTES):tvb(), values, pinfo.src_port)
   end
   return buffer:len()
 end

@@ -77,7 +77,7 @@ class SwitchGroup(Forwarded):
         devices (`cpu`, `cuda`) that are not this one's.
         """
         super().__init__(rank, size)  # the form that can be subclassed
-        self.lanes = asked_for(size)
+        self.lanes = asked_for()
         """What sums of floats in large tensors are to travel as; None: what suits their dtype."""
         self._store = store
         self._connect = connect

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine.operation import FLOAT_LANES
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.world import check_lanes
 
 VARIABLE: Final = "SWITCHSUM_LANES"
 FEW_BYTES: Final = 16 * 1024
@@ -26,13 +25,11 @@ That is one that rounds to bfloat16: docs/accuracy.md.  Sums of float16, which h
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 
 
-def asked_for(workers: int) -> str | None:
+def asked_for() -> str | None:
     """Return what all large sums of floats are to travel as, by the environment; raises UsageError."""
     lanes = os.environ.get(VARIABLE) or None
     if lanes is not None and lanes not in tuple(FLOAT_LANES):
         raise UsageError(f"{VARIABLE} is {lanes!r}: it must be one of {', '.join(FLOAT_LANES)}, or not set")
-    if lanes is not None:
-        check_lanes(lanes, workers)
     return lanes
 
 

@@ -13,7 +13,8 @@ from switchsum.host.compress.base import Part, split
 
 Floats = npt.NDArray[np.float32]
 
-_LANE_BYTES: Final = {"int32": 4, "int16": 2, "int8": 1}
+_VALUE_BYTES: Final = {"int32": 4, "int16": 2, "int8": 1}
+"""What a rank sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +83,7 @@ class Counted:
 def _payload(array: npt.NDArray[Any], options: dict[str, Any]) -> int:
     """Return the bytes that an array travels as."""
     is_narrow = array.dtype.kind not in "iub" and options.get("lanes", "int32") != "int32"
-    return array.size * _LANE_BYTES[options["lanes"]] if is_narrow else array.nbytes
+    return array.size * _VALUE_BYTES[options["lanes"]] if is_narrow else array.nbytes
 
 
 @dataclass(slots=True)

@@ -1,0 +1,117 @@
+"""Hot loops over one block of floats that travel as 16 or as 8 bits, and add up in lanes of 16.
+
+Each value is rounded up or down at random, so that the mean is right: `switchsum.protocol.lanes.quantise_at_random` is
+the definition.  Values of 8 bits are written as the switch takes them (docs/wire.md, Lanes), or, where it does not,
+into lanes of 16 bits: the sums are the same.  All else is as in `switchsum.host.engine.kernels`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from switchsum.native.floats import restore_floats, usual_floats
+from switchsum.native.kernels import Outlined, inner
+from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap
+from switchsum.native.plain import wrapping
+from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN
+
+from .dtypes import BFLOAT16, FLOAT32
+from .kernels import HALF_TO_SINGLE, as_bfloat16, as_float16
+
+
+@Outlined
+def pack_narrow(
+    dtype: int, value_bytes: int, source: int, count: int, target: int, words: int, scale: float, seed: int
+) -> int:
+    """Write a block of `count` values into the `2 * words` lanes of a frame, 1 or 2 bytes each; the rest become zero.
+
+    Of values of one byte, byte 2j is value j, and byte 2j + 1 value j + words.
+    """
+    mode = usual_floats()
+    halves = halves_at(target, 2 * words)
+    firsts = min(count, words) if value_bytes == 1 else 0
+    seconds = count - firsts if value_bytes == 1 else 0
+    scale *= 1 << FRACTION_BITS
+    factor = np.float32(scale)
+    if dtype == FLOAT32 and np.float64(factor) == scale:
+        # Apart, so that the loops have no branches and run several values at a time.
+        values = floats_at(source, count)
+        for i in range(seconds):
+            first = _rounded(np.float32(values[i] * factor), seed, i)
+            halves[i] = _pair(first, _rounded(np.float32(values[words + i] * factor), seed, words + i))
+        for i in range(seconds, firsts):
+            halves[i] = _pair(_rounded(np.float32(values[i] * factor), seed, i), np.uint32(0))
+        for i in range(0 if value_bytes == 1 else count):
+            halves[i] = swap(np.uint16(_rounded(np.float32(values[i] * factor), seed, i)))
+    else:
+        for i in range(seconds):
+            first = _rounded(np.float32(_value(dtype, source, i) * scale), seed, i)
+            second = _rounded(np.float32(_value(dtype, source, words + i) * scale), seed, words + i)
+            halves[i] = _pair(first, second)
+        for i in range(seconds, firsts):
+            halves[i] = _pair(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i), np.uint32(0))
+        for i in range(0 if value_bytes == 1 else count):
+            halves[i] = swap(np.uint16(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i)))
+    used = 2 * firsts if value_bytes == 1 else 2 * count
+    bytes_at(target + used, 2 * words * value_bytes - used)[:] = 0
+    restore_floats(mode)
+    return 0
+
+
+@Outlined
+def unpack_narrow(dtype: int, source: int, count: int, target: int, step: float) -> int:
+    """Write the first `count` sums of a frame with lanes of 16 bits to the array, each times `step`."""
+    mode = usual_floats()
+    lanes = halves_at(source, count)
+    if dtype == FLOAT32:
+        values = floats_at(target, count)
+        for i in range(count):
+            values[i] = np.float32(np.float64(np.int16(swap(lanes[i]))) * step)
+    else:
+        results = halves_at(target, count)
+        for i in range(count):
+            value = np.float32(np.float64(np.int16(swap(lanes[i]))) * step)
+            results[i] = as_bfloat16(value) if dtype == BFLOAT16 else as_float16(value)
+    restore_floats(mode)
+    return 0
+
+
+@inner
+def _value(dtype: int, source: int, index: int) -> Scalar:
+    """Return one value as float64."""
+    if dtype == FLOAT32:
+        return np.float64(floats_at(source + 4 * index, 1)[0])
+    half = np.uint32(halves_at(source + 2 * index, 1)[0])
+    if dtype == BFLOAT16:
+        return np.float64(np.uint32(half << np.uint32(16)).view(np.float32))
+    magnitude = (half & np.uint32(0x7FFF)) << np.uint32(13)
+    bits = np.uint32(magnitude | ((half & np.uint32(0x8000)) << np.uint32(16)))
+    return np.float64(bits.view(np.float32)) * HALF_TO_SINGLE
+
+
+@inner
+def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
+    """Round a number of ``2**-FRACTION_BITS`` down, after less than 1 was added to it, drawn from seed and index.
+
+    Return it in two's complement, below bits that mean nothing.
+    """
+    drawn = mixed(np.uint32(np.uint32(seed) + np.uint32(np.uint32(index) * np.uint32(GOLDEN))))
+    drawn = np.uint32(drawn >> np.uint32(32 - FRACTION_BITS))
+    return np.uint32(np.uint32(np.uint32(np.int32(np.rint(fixed))) + drawn) >> np.uint32(FRACTION_BITS))
+
+
+@inner
+def _pair(first: Scalar, second: Scalar) -> Scalar:
+    """Return the lowest bytes of two words side by side, as a half lies in memory."""
+    return swap(np.uint16(np.uint32(np.uint32(first) << np.uint32(8)) | np.uint32(second & np.uint32(0xFF))))
+
+
+@inner
+@wrapping
+def mixed(word: Scalar) -> Scalar:
+    """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
+    word = np.uint32(word ^ (word >> np.uint32(16)))
+    word = np.uint32(word * np.uint32(0x85EB_CA6B))
+    word = np.uint32(word ^ (word >> np.uint32(13)))
+    word = np.uint32(word * np.uint32(0xC2B2_AE35))
+    return np.uint32(word ^ (word >> np.uint32(16)))

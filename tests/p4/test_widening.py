@@ -1,0 +1,129 @@
+"""Contributions of 8 bits a value, which the switch widens before it adds them in lanes of 16 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.protocol import wire
+from switchsum.protocol.frame import (
+    FRAME_BYTES,
+    Flag,
+    Header,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+    may_be_narrow,
+    narrow_bytes,
+)
+from switchsum.protocol.slot_rules import widened
+from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, LIMITED_GROWTH, SWITCH, Rig, cookie, worker
+
+RNG = np.random.default_rng(8)
+Lanes = npt.NDArray[np.int64]
+
+
+def narrow(rig: Rig) -> bytes:
+    """Return a payload with all bytes there are, in any order."""
+    size = narrow_bytes(rig.lanes_per_frame)
+    return RNG.permutation(np.resize(np.arange(256, dtype=np.uint8), size)).tobytes()
+
+
+def lanes(payload: bytes) -> Lanes:
+    return np.frombuffer(payload, ">i2").astype(np.int64)
+
+
+def send(rig: Rig, rank: int, number: int, payload: bytes, **fields: int) -> dict[int, list[wire.Packet]]:
+    """Contribute a payload, with a checksum over all of it."""
+    header: dict[str, Any] = {"format": LaneFormat.WIDENED, "flags": Flag.PAYLOAD, "cookie": cookie(rank), **fields}
+    made = wire.parse_frame(rig.contribution(rank, number, **header))
+    assert made is not None
+    return rig.send(rank, wire.build_frame(worker(rank), SWITCH, made.header, payload, checksum=True))
+
+
+def test_values_of_8_bits_add_up_in_lanes_of_16(rig: Rig) -> None:
+    if not may_be_narrow(rig.lanes_per_frame, LIMITED_GROWTH):
+        pytest.skip("frames of this build may grow as far on the embedded switch alone: the next test")
+    for number, operator in enumerate((Operator.SUM, Operator.SUM, Operator.MAX, Operator.MIN, Operator.OR), 1):
+        payloads = [narrow(rig) for _ in range(rig.workers)]
+        wide = [lanes(widened(payload).tobytes()) for payload in payloads]
+        if number == 2:  # a switch below, or a worker whose frames may not grow, has lanes of 16 bits
+            wide[1] = RNG.integers(-8000, 8000, 2 * rig.lanes_per_frame)
+            payloads[1] = wide[1].astype(">i2").tobytes()
+        for rank in range(rig.workers - 1):
+            assert send(rig, rank, number, payloads[rank], operator=operator) == {}
+        answers = send(rig, rig.workers - 1, number, payloads[-1], operator=operator)
+        assert sorted(answers) == [rank + 1 for rank in range(rig.workers)]
+        expected = getattr(np, operator.function).reduce(wide)
+        for [packet] in answers.values():
+            assert (packet.header.kind, packet.header.format) == (Kind.RESULT, LaneFormat.WIDENED)
+            assert packet.header.flags == Flag.PAYLOAD
+            np.testing.assert_array_equal(lanes(packet.payload), expected)
+        [again] = send(rig, 1, number, payloads[1], operator=operator)[2]
+        np.testing.assert_array_equal(lanes(again.payload), expected)
+    assert rig.events(Reason.OVERFLOW) == 0
+
+
+def test_what_is_answered_otherwise_has_no_payload(rig: Rig) -> None:
+    if not may_be_narrow(rig.lanes_per_frame, LIMITED_GROWTH):
+        pytest.skip("the next test")
+    assert send(rig, 0, 1, narrow(rig)) == {}
+    [held] = send(rig, 0, 1, narrow(rig))[1]
+    [reject] = send(rig, 0, 1, narrow(rig), slot=0)[1]
+    assert (held.header.kind, held.payload) == (Kind.HELD, b"")
+    assert (reject.header.reason, reject.payload) == (Reason.SLOT, b"")
+    for rank in range(1, rig.workers):
+        answers = send(rig, rank, 1, narrow(rig), digest=5)
+    assert all(packet.header.flags == Flag.MISMATCH | Flag.PAYLOAD for [packet] in answers.values())
+
+
+def test_it_is_refused_where_the_result_would_grow_too_far(limited_rig: Rig) -> None:
+    rig, payload = limited_rig, narrow(limited_rig)
+    answers = [send(rig, rank, 1, payload) for rank in range(rig.workers)]
+    if may_be_narrow(rig.lanes_per_frame, LIMITED_GROWTH):
+        assert len(answers[-1]) == rig.workers
+    else:
+        for rank in range(rig.workers):
+            [reject] = answers[rank][rank + 1]
+            assert (reject.header.kind, reject.header.reason) == (Kind.REJECT, Reason.PADDING)
+        payload = widened(payload).tobytes()
+        answers = [send(rig, rank, 1, payload) for rank in range(rig.workers)]
+        np.testing.assert_array_equal(lanes(answers[-1][1][0].payload), rig.workers * lanes(payload))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"format": LaneFormat.INT16},
+        {"format": LaneFormat.INT8},
+        {"format": 5},
+        {"kind": Kind.RESULT},
+        {"kind": Kind.HELLO},
+    ],
+)
+def test_no_other_frame_may_be_as_short(rig: Rig, fields: dict[str, int]) -> None:
+    assert send(rig, 0, 1, narrow(rig), **fields) == {}
+    assert rig.events(Reason.LENGTH) == 1
+
+
+@pytest.mark.parametrize("wrong", [0, 100, -1])
+def test_the_checksum_covers_it(rig: Rig, wrong: int) -> None:
+    made = wire.parse_frame(rig.contribution(0, 1, format=LaneFormat.WIDENED, flags=Flag.PAYLOAD))
+    assert made is not None
+    frame = bytearray(wire.build_frame(worker(0), SWITCH, made.header, narrow(rig), checksum=True))
+    frame[FRAME_BYTES + wrong % narrow_bytes(rig.lanes_per_frame)] ^= 1
+    assert rig.send(0, bytes(frame)) == {}
+    assert rig.events(Reason.CHECKSUM) == 1
+
+
+def test_to_others_it_is_ordinary_traffic(rig: Rig) -> None:
+    rig.engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
+    header = Header(kind=Kind.CONTRIBUTION, format=LaneFormat.WIDENED, flags=Flag.PAYLOAD)
+    frame = wire.build_frame(worker(0), worker(1), header, narrow(rig))
+    frame = frame[:36] + SWITCH.port.to_bytes(2) + frame[38:]  # the service's port, at another address
+    out = dict(rig.engine.process(1, frame))
+    assert out[2] == frame
