@@ -133,6 +133,17 @@ def test_what_is_infinite_or_nothing(ranks: list[Communicator]) -> None:
         np.testing.assert_allclose(mean[[0, 31, 160, 399]], 1, rtol=0.02)
 
 
+def test_the_largest_finite_values_stay_finite(ranks: list[Communicator]) -> None:
+    def call(communicator: Communicator) -> Array:
+        values = np.ones(64, np.float32)
+        values[:3] = np.finfo(np.float32).max, -3.395e38, 1e38
+        return Packed().exchange(communicator, "x", values).mean
+
+    for mean in on_all(ranks, call):
+        np.testing.assert_allclose(mean[:3], [3.4e38, -3.395e38, 1e38], rtol=0.02)
+        np.testing.assert_allclose(mean[32:], 1, rtol=0.02)
+
+
 def test_too_many_ranks_for_a_word_are_refused() -> None:
     with pytest.raises(UsageError, match="4 values to a word leave too few bits for 64 ranks"):
         Layout(per_word=4, block=32).steps(64)
