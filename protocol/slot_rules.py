@@ -273,11 +273,14 @@ class ReferenceSwitch:
         """Rows 10 and 11: tell whether the member has contributed; a second contribution is not combined."""
         return bool(cell.seen & member.bit)
 
+    def lanes_of(self, packet: Packet) -> npt.NDArray[np.uint8]:
+        """Return a frame's lanes, widened if they are narrow."""
+        is_narrow = len(packet.payload) == narrow_bytes(self.lanes_per_frame)
+        return widened(packet.payload) if is_narrow else np.frombuffer(packet.payload, np.uint8)
+
     def combine(self, cell: Cell, packet: Packet) -> bool:
         """Rows 6 and 8: store the round's first lanes, combine later ones; True when the sum of a lane overflowed."""
-        lanes = np.frombuffer(packet.payload, np.uint8)
-        if len(lanes) == narrow_bytes(self.lanes_per_frame):
-            lanes = widened(packet.payload)
+        lanes = self.lanes_of(packet)
         if not cell.flags & Flag.PAYLOAD:
             cell.lanes[:] = lanes
             return False

@@ -51,8 +51,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from .frame import Flag, Header, Kind, Reason, payload_bytes
 from .serial import is_older
 from .slot_rules import Cell, Member, ReferenceSwitch, Replies
@@ -237,7 +235,7 @@ class TreeSwitch(ReferenceSwitch):
         cell.next_block, cell.next_exponent = header.next_block, header.next_exponent
         cell.flags = header.flags & _OF_RESULTS | Flag.FINAL
         if header.flags & Flag.PAYLOAD:
-            cell.lanes[: payload_bytes(self.lanes_per_frame)] = np.frombuffer(packet.payload, np.uint8)
+            cell.lanes[: payload_bytes(self.lanes_per_frame)] = self.lanes_of(packet)
         self.events[Reason.COMPLETED] += 1
         return self._tell_members(member, cell, self._answer(cell, header, Kind.RESULT))
 
