@@ -15,6 +15,7 @@ from typing import Any, Final
 import grpc
 
 from switchsum.native import tls
+from switchsum.protocol import rpc_codec
 from switchsum.protocol.p4runtime import (
     CHANNEL_OPTIONS,
     METHODS,
@@ -24,6 +25,7 @@ from switchsum.protocol.p4runtime import (
     encode_election_id,
     v1,
 )
+from switchsum.protocol.samples import METHOD, SERVICE, SampleReply, SampleRequest
 
 DEFAULT_ELECTION_ID: Final = 1 << 16
 """Higher than the 1 that shells and scripts use, so that a shell beside the controller may only read."""
@@ -171,6 +173,17 @@ class P4RuntimeClient:
         """Send p4.v1.PacketOuts; the switch confirms none of them."""
         for packet in packets:
             self._outgoing.put(v1.StreamMessageRequest(packet=packet))
+
+    def sample(self, request: SampleRequest) -> SampleReply:
+        """Return frames that pass; of a switch that is not the embedded one P4RuntimeError has code UNIMPLEMENTED."""
+        call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}", None, None)
+        try:
+            reply = call(rpc_codec.encode(request), timeout=self._timeout_s + request.seconds)
+            return rpc_codec.decode(SampleReply, reply)
+        except grpc.RpcError as error:
+            raise P4RuntimeError.from_rpc(METHOD, error) from error
+        except ValueError as error:
+            raise P4RuntimeError(METHOD, Code.INTERNAL, str(error)) from error
 
     def _call(self, name: str, request: Any, updates: Sequence[Any] = (), timeout_s: float | None = None) -> Any:
         method = METHODS[name]

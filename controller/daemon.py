@@ -5,11 +5,14 @@ It has three layers: `upkeep` has the loop and the lock, `member_calls` answers 
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import RemoteError, SwitchsumError, UsageError
 from switchsum.protocol.frame import WIRE_VERSION
+from switchsum.protocol.p4runtime import Code, P4RuntimeError
+from switchsum.protocol.samples import SampledFrame
 
 from . import views
 from .job import Job
@@ -91,6 +94,28 @@ class Controller(MemberCalls):
             jobs = list(self._jobs) if request.job is None else [self._jobs.find(request.job)]
             slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
             return views.slot_list(self._fleet.query(slots), self._jobs)
+
+    def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
+        """Return frames of a slot that pass some switch within so many seconds, in order, with the switch's name.
+
+        Raises UsageError for a switch that cannot be asked: BMv2 has no such method.
+        """
+        with self._changed:
+            self._need_switch()
+            slots = self._jobs.find(job).slots
+            if slot not in slots.indices():
+                raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, and not slot {slot}")
+            switches = {name: one.need() for name, one in self._fleet.connections.items()}
+        try:
+            with ThreadPoolExecutor(len(switches)) as pool:
+                found = pool.map(lambda switch: switch.sample(slot, seconds), switches.values())
+                frames = [(name, one) for name, of_switch in zip(switches, found, strict=True) for one in of_switch]
+        except P4RuntimeError as error:
+            if error.code is not Code.UNIMPLEMENTED:
+                raise
+            text = "this switch shows no packets, as the embedded one does: switchsum capture at its interfaces does"
+            raise UsageError(text) from error
+        return sorted(frames, key=lambda frame: frame[1].at_s)
 
     def statistics(self, _: member_rpc.Empty) -> rpc.Statistics:
         """Read the switch's counters."""

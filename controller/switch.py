@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.frame import MAX_WORKERS, REASONS, Header, Kind, Reason
+from switchsum.protocol.frame import AT, MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
+from switchsum.protocol.samples import SampledFrame, SampleRequest
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
 from .branch import ADMISSION, RESULT_ADDRESS
@@ -301,6 +302,12 @@ class Switch:
             frame = build_frame(CPU_SOURCE, own, header)
             packets.append(self._schema.encode_packet_out(frame, {"egress_port": 0, "unused": 0}))
         self._client.send_packets(packets)
+
+    def sample(self, slot: int, seconds: float) -> list[SampledFrame]:
+        """Return frames of a slot that pass within some time; any thread may call it."""
+        return self._client.sample(
+            SampleRequest(offset=AT.slot, pattern=slot.to_bytes(4).hex(), seconds=seconds)
+        ).frames
 
     def _take_packet(self, message: Any) -> None:
         """Pass a packet-in on if it is an answer to a query, a hello or LLDP; ignore all others."""

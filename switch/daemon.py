@@ -38,6 +38,7 @@ from .ports.shm import ShmPorts
 from .ports.taps import FrameLog, InterfaceFiles, Tap
 from .ports.udp import UdpPort
 from .queues import Queues
+from .sampling import Sampler
 from .v1model import PASSES
 
 SLEEP_S: Final = 1.0
@@ -144,9 +145,10 @@ class Switch:
                     self.service.on_change = tap.changed
             self.ports = PortSet(table, groups, taps=taps)
             self._loop = self._loop_over(self.ports) if Loop.covers(self.ports) and not taps else None
+            sampler = Sampler(self.ports)
             opened.pop_all()  # the set closes its groups and taps
             opened.callback(self.ports.close)
-            server = opened.enter_context(Server(self.service, config.listen))
+            server = opened.enter_context(Server(self.service, config.listen, sampler.handler()))
             self.address = server.address
             """Address at which the P4Runtime server listens, with the actual port."""
             self._resources = opened.pop_all()
@@ -218,7 +220,7 @@ class Switch:
     def _run_loop(self) -> bool:
         """Run the loop until Python has something to do; return False if the loop cannot run now."""
         pipeline, loop = self.device.pipeline, self._loop
-        if loop is None or pipeline is None or loop.is_blocked:
+        if loop is None or pipeline is None or loop.is_blocked or self.ports.is_tapped:
             return False
         pipeline.lock.make_way = self.ports.wake
         # Let control-plane threads go first.  One that comes after this look calls `make_way`, which ends the loop.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -22,11 +22,14 @@ UNARY_THREADS: Final = 16
 class Server:
     """A gRPC server that listens from construction to `close`; usable in a `with` block."""
 
-    def __init__(self, service: Service[Pipeline], address: str) -> None:
-        """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError."""
+    def __init__(self, service: Service[Pipeline], address: str, *others: grpc.GenericRpcHandler[Any, Any]) -> None:
+        """Listen on `host:port` or `unix:path`; port 0 takes a free one; raises TransportError.
+
+        `others` are served beside P4Runtime.
+        """
         self._pool = Pool(MAX_STREAMS + UNARY_THREADS, "p4runtime", service.exhausted)
         self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, *serving.SERVER_OPTIONS])
-        self._server.add_generic_rpc_handlers((service.handler(),))
+        self._server.add_generic_rpc_handlers((service.handler(), *others))
         try:
             port = serving.add_port(self._server, address, tls.P4RUNTIME)
         except RuntimeError as error:

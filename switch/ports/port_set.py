@@ -43,6 +43,20 @@ class PortSet:
         for descriptor in self.descriptors():
             self._poll.register(descriptor, select.POLLIN)
 
+    @property
+    def is_tapped(self) -> bool:
+        """Whether taps see frames, which they do in Python alone."""
+        return bool(self._taps)
+
+    def add_tap(self, tap: Tap) -> None:
+        """Let a tap see what comes from now on; any thread may call it."""
+        self._taps = (*self._taps, tap)
+        self.wake()
+
+    def remove_tap(self, tap: Tap) -> None:
+        """Let a tap see nothing more; any thread may call it, one at a time."""
+        self._taps = tuple(other for other in self._taps if other is not tap)
+
     def poll(self) -> Batch:
         """Return the frames that have arrived, if any; they are valid until `done`."""
         self._polls += 1

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from switchsum.protocol.errors import (
     VersionMismatch,
     WorldSizeMismatch,
 )
-from switchsum.protocol.frame import WIRE_VERSION, Kind, Reason, payload_bytes
+from switchsum.protocol.frame import LOWER_BYTES, WIRE_VERSION, Header, Kind, Reason, payload_bytes
 from switchsum.protocol.p4runtime import Code, Failure, P4RuntimeError
 
 from ..timing import patience
@@ -409,6 +411,35 @@ def test_a_new_incarnations_frames_are_counted_from_0(switch: AnySwitch, start: 
         for worker in workers:
             running.client.leave(worker.request)
     assert running.client.statistics().members == []
+
+
+def test_packets_of_a_slot_are_seen_as_they_pass_and_not_by_bmv2(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    number = admit(workers).first_number
+    sample = partial(running.controller.sample, "a")
+    with pytest.raises(UsageError, match="has slots 0 to 3, and not slot 4"):
+        sample(4, 0.0)
+    if isinstance(switch, Bmv2Switch):
+        with pytest.raises(UsageError, match="shows no packets"):
+            sample(1, 0.0)
+        return
+    assert sample(1, 0.0) == []
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(sample, 1, 2.0)
+        while not asked.done():
+            for slot, worker in itertools.product((1, 2), workers):
+                worker.contribute(number, 1, slot)
+            number += 1
+            time.sleep(0.01)
+    found = [frame for _, frame in asked.result()]
+    assert len(found) >= 4
+    for frame in found:
+        header = Header.unpack(bytes.fromhex(frame.head)[LOWER_BYTES:])
+        assert header is not None
+        assert (header.kind, header.slot) == (Kind.RESULT if frame.is_sent else Kind.CONTRIBUTION, 1)
+        assert frame.length > len(frame.head) // 2
 
 
 def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) -> None:

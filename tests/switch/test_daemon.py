@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from switchsum.protocol.errors import SwitchsumError, TransportError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, v1
+from switchsum.protocol.samples import METHOD, SERVICE
 from switchsum.switch.cpu import MAX_WAITING, CpuPort
 from switchsum.switch.daemon import Config, ProgramConfig, Switch
 from switchsum.switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
@@ -170,6 +172,25 @@ def test_capture_has_every_frame(tmp_path: Path) -> None:
         switch.receive(1, frame(1))
         switch.sent(1)
     assert [bytes(packet) for packet in rdpcap(str(tmp_path / "frames"))] == [frame(1)] * 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"{",
+        b"{}",
+        b'{"offset": 0, "pattern": "0g"}',
+        b'{"offset": 0, "pattern": ""}',
+        b'{"offset": -1, "pattern": "00"}',
+        b'{"offset": 0, "pattern": "00", "frames": 65}',
+        b'{"offset": 0, "pattern": "00", "seconds": 1e9}',
+        b'{"offset": 0, "pattern": "00", "seconds": NaN}',
+    ],
+)
+def test_a_sample_that_cannot_be_taken_is_refused(switch: MemorySwitch, client: Client, request_: bytes) -> None:
+    with pytest.raises(grpc.RpcError) as error:
+        client.channel.unary_unary(f"/{SERVICE}/{METHOD}", None, None)(request_, timeout=LONG_S)
+    assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_closed_switch_answers_nobody() -> None:

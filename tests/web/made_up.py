@@ -6,7 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import SwitchLost
+from switchsum.protocol.errors import SwitchLost, UsageError
+from switchsum.protocol.frame import Flag, Header, Kind
+from switchsum.protocol.samples import SampledFrame
+from switchsum.protocol.wire import Address, build_frame
 
 HOSTILE = '<script>alert("1")</script>\\"}\n'.replace("\n", "?")
 
@@ -19,6 +22,7 @@ class MadeUp:
         self.broken = False
         self.jobs: list[rpc.JobInfo] | None = None
         self.listed = 0
+        self.sampled: list[tuple[str, int]] = []
         self.asked = 0
         """How often the switch was read."""
         states = [rpc.MemberInfo(rank=rank, state="admitted", ingress_port=rank) for rank in range(3)]
@@ -80,6 +84,17 @@ class MadeUp:
         if self.broken:
             raise ZeroDivisionError
         return rpc.PortList(ports=[rpc.PortInfo(port=1, members=["a/1"], ingress_loss=0.25)])
+
+    def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
+        self.sampled.append((job, slot))
+        if self.away:
+            raise UsageError("this switch shows no packets")
+        here, there = (Address(mac=number, ip=0x0A000000 + number, port=21333) for number in (1, 2))
+        header = Header(kind=Kind.CONTRIBUTION, job=1, epoch=2, rank=1, slot=slot, number=40, flags=Flag.REPEAT)
+        found = []
+        for frame in (build_frame(here, there, header), b"\0" * 80):
+            found.append(SampledFrame(at_s=1.5, port=1, is_sent=False, length=len(frame), head=frame.hex()))
+        return [("", one) for one in found]
 
     def links(self) -> rpc.LinkList:
         return rpc.LinkList()

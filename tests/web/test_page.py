@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,6 +37,8 @@ pytestmark = [
     pytest.mark.skipif(find_spec("selenium") is None, reason="selenium is not installed"),
 ]
 PHONE = (390, 844)
+COLOURS = 64
+"""Of a picture: it has a third of the bytes."""
 
 
 @pytest.fixture
@@ -67,7 +70,10 @@ def text(browser: Any, selector: str) -> str:
 
 def picture(browser: Any, name: str) -> None:
     if folder := os.environ.get("SWITCHSUM_SCREENSHOTS"):
-        browser.save_screenshot(str(Path(folder) / f"{name}.png"))
+        path = Path(folder) / f"{name}.png"
+        browser.save_screenshot(str(path))
+        image: Any = import_module("PIL.Image")
+        image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
 
 
 def begin(parts: Parts, web: str) -> Process:
@@ -110,8 +116,8 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
         assert "It has no slots;" in alerts()
         waiting = '[data-job="slow"] [aria-label^="Slots of"]'
         assert eventually(lambda: "rank 1 (" in text(browser, waiting), 30)
-        label = browser.execute_script("return document.querySelector('[data-job=slow] canvas').ariaLabel")
-        assert int(re.findall(r"(\d+) stale", label)[0]) > 0
+        label = "return document.querySelector('[data-job=slow] canvas').ariaLabel"
+        assert eventually(lambda: int(re.findall(r"(\d+) stale", browser.execute_script(label))[0]) > 0, 30)
         assert "completed" in text(browser, "#counters")
         picture(browser, "page")
         browser.execute_script("document.querySelector('[data-job=slow]').scrollIntoView()")
@@ -129,6 +135,9 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
 
 
 def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.by import By
+
     server = WebServer(Tree(), "127.0.0.1:0", print)
     try:
         browser.get(server.url)
@@ -147,14 +156,50 @@ def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) ->
         assert "Switch two (unix:two) is away: no answer." in alerts
         assert "Links: the link from right to two is gone, which the tree needs." in alerts
         assert "wait for rank 3" in alerts
+        grid = browser.find_element(By.CSS_SELECTOR, "canvas.slots")
+        browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", grid)
+        ActionChains(browser).move_to_element_with_offset(grid, 3 - grid.size["width"] // 2, 0).click().perform()
+        assert eventually(lambda: "contribution job 1.2 rank 1 slot 4 number 40" in text(browser, ".packets"), 30)
         points = "return document.querySelector('.curve')?.getAttribute('points')?.split(' ').length ?? 0"
         assert eventually(lambda: browser.execute_script(points) >= 4, 30)
         browser.refresh()
         assert eventually(lambda: browser.execute_script(points), 30)
         assert browser.execute_script(points) >= 4  # the server has them
+        is_accessible(browser)
         assert browser.get_log("browser") == []
     finally:
         server.stop()
+
+
+def is_accessible(browser: Any) -> None:
+    """Check the names in Chromium's accessibility tree, and where the tab key goes, with a visible mark."""
+    from selenium.webdriver.common.keys import Keys
+
+    names: dict[str, list[str]] = {}
+    for node in browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]:
+        if not node["ignored"]:
+            names.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
+    sections = ["What is wrong", "Switches and hosts", "Jobs", "Job digits", "What the switch counts"]
+    scrolled = ["Ranks of job digits", "Slots of job digits that wait", "Counters of the switch"]
+    assert sorted(names["region"]) == sorted(sections + scrolled)
+    assert {*names["table"]} == {"Ranks", "Slots that wait, and who is missing in them", "Packets by reason"}
+    assert names["spinbutton"] == ["Slot of job digits"]
+    assert "4 switches with 4 ranks" in names["image"]
+    assert [one for one in names["image"] if one.startswith("1 slots from 4 on: ")]
+    assert {"0", "1", "2", "3", "completed"} <= {*names["rowheader"]}
+    assert {"switchsum", *sections[:2], "Slots"} <= {*names["heading"]}
+    for role in ("image", "region", "table", "button", "link", "columnheader"):
+        assert all(names[role]), role
+    reached = []
+    code = (
+        "const one = document.activeElement; return one === document.body ? '' : "
+        "(one.ariaLabel || one.innerText) + (getComputedStyle(one).outlineStyle === 'solid' ? '' : ' is not marked')"
+    )
+    for _ in range(7):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        reached.append(browser.execute_script(code))
+    form = ["Slot of job digits", "Show its packets"]
+    assert reached == ["To the jobs", scrolled[0], *form, *scrolled[1:], "metrics"]
 
 
 def is_usable(browser: Any) -> None:

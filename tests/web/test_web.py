@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import shutil
@@ -17,11 +18,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.protocol.samples import SampledFrame
+from switchsum.testing.clock import VirtualClock
 from switchsum.view.facts import look_at
 from switchsum.web.app import STATIC
 from switchsum.web.metrics import exposition
 from switchsum.web.picture import Painter
 from switchsum.web.server import WebServer
+from switchsum.web.slot_packets import SlotPackets
 
 from ..timing import eventually, patience
 from .made_up import HOSTILE, MadeUp, Tree
@@ -119,6 +123,52 @@ def test_a_picture_of_a_tree_has_its_switches_their_links_and_those_of_ranks() -
     )  # no job runs: the links say what is near the first switch
     levels = painter.paint(look_at(source, switch=True, slots=True), 2.0)["switches"]
     assert [one["level"] for one in levels] == [0, 2, 1, 1]
+
+
+def test_packets_of_a_slot_are_decoded_and_what_is_not_ours_is_left_out(served: tuple[MadeUp, WebServer]) -> None:
+    source, server = served
+
+    def ask(query: str) -> tuple[int, str]:
+        client = http.client.HTTPConnection(*place(server), timeout=patience(20))
+        client.request("GET", f"/packets?{query}")
+        answer = client.getresponse()
+        text = answer.read().decode()
+        client.close()
+        return answer.status, text
+
+    status, text = ask("job=a%20b&slot=5")
+    assert (status, source.sampled) == (200, [("a b", 5)])
+    [packet] = json.loads(text)["packets"]
+    assert packet["text"] == (
+        "10.0.0.1:21333 > 10.0.0.2:21333 contribution job 1.2 rank 1 slot 5 number 40 block 0 next none [repeat]"
+    )
+    assert (packet["port"], packet["sent"], packet["at"]) == (1, False, 1.5)
+    for query in ("", "job=a&slot=", "job=a&slot=-1", "job=a&slot=one"):
+        assert ask(query)[0] == 400
+    source.away = True  # as BMv2 does
+    assert ask("job=a&slot=5") == (503, "this switch shows no packets\n")
+
+
+def test_a_switch_is_asked_for_packets_a_tenth_of_the_time_whoever_asks() -> None:
+    clock, source = VirtualClock(), MadeUp()
+
+    asked: list[float] = []
+
+    def sample(job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
+        asked.append(clock())
+        clock.now_s += 0.5
+        return []
+
+    async def look() -> None:
+        looks = SlotPackets(source, clock)
+        for _ in range(12):
+            answers = await asyncio.gather(*(looks.look("a", slot) for slot in range(3)))
+            assert min(json.loads(answer)["again_s"] for answer in answers) > 0
+            clock.now_s += 1
+
+    source.sample = sample  # type: ignore[method-assign]
+    asyncio.run(look())
+    assert asked == [0.0, 5.5, 11.0]
 
 
 def test_the_page_is_small_and_of_this_origin_alone() -> None:

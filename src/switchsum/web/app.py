@@ -19,6 +19,7 @@ from starlette.routing import Route
 from switchsum.protocol.errors import LocalError, SwitchsumError
 from switchsum.web.looks import Looks
 from switchsum.web.metrics import exposition
+from switchsum.web.slot_packets import SlotPackets
 
 MOST_STREAMS: Final = 100
 """Pages that are open at a time; further ones are told to come again."""
@@ -26,7 +27,9 @@ SEND_S: Final = 20.0
 """A browser that takes nothing for so long is given up."""
 STATIC: Final = Path(__file__).with_name("static")
 TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-FILES: Final = {"/": "page.html"} | {f"/{name}": name for name in ("page.css", "page.js", "dom.js", "topology.js")}
+FILES: Final = {"/": "page.html"} | {
+    f"/{name}": name for name in ("page.css", "page.js", "dom.js", "slot.js", "topology.js")
+}
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -40,7 +43,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-def application(looks: Looks, own_host: str = "", *, most_streams: int = MOST_STREAMS) -> Guard:
+def application(looks: Looks, slots: SlotPackets, own_host: str = "", *, most_streams: int = MOST_STREAMS) -> Guard:
     """Return the application; `own_host` is the name or address that --web was given."""
 
     async def metrics(request: Request) -> Response:
@@ -51,6 +54,15 @@ def application(looks: Looks, own_host: str = "", *, most_streams: int = MOST_ST
         body, kind = exposition(seen, request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": kind})
 
+    async def packets(request: Request) -> Response:
+        job, slot = request.query_params.get("job", ""), request.query_params.get("slot", "")
+        if not (slot.isascii() and slot.isdigit()):
+            return PlainTextResponse("which slot? /packets?job=NAME&slot=NUMBER\n", 400)
+        try:
+            return Response(await slots.look(job, int(slot)), media_type="application/json")
+        except SwitchsumError as error:
+            return PlainTextResponse(f"{error}\n", 503)
+
     def page(name: str) -> Callable[[Request], Awaitable[Response]]:
         async def send(_: Request) -> Response:
             return FileResponse(STATIC / name, media_type=TYPES[Path(name).suffix])
@@ -59,6 +71,7 @@ def application(looks: Looks, own_host: str = "", *, most_streams: int = MOST_ST
 
     routes = [Route(path, page(file), methods=["GET"]) for path, file in FILES.items()]
     routes.append(Route("/metrics", metrics, methods=["GET"]))
+    routes.append(Route("/packets", packets, methods=["GET"]))
     routes.append(Route("/events", Stream(looks, most_streams), methods=["GET"]))
     return Guard(Starlette(routes=routes), own_host)
 

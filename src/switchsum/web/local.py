@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchsum.protocol import member_rpc, rpc
+from switchsum.protocol.samples import SampledFrame
 
 if TYPE_CHECKING:
     from switchsum.controller.daemon import Controller
@@ -43,6 +44,10 @@ class LocalSource:
     def ports(self) -> rpc.PortList:
         """Describe all ports of which something is known."""
         return self._controller.ports(member_rpc.Empty())
+
+    def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
+        """Return frames of a slot that pass, each with the name of the switch."""
+        return self._controller.sample(job, slot, seconds)
 
     def links(self) -> rpc.LinkList:
         """Describe the links between switches."""

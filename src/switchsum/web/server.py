@@ -8,10 +8,11 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from switchsum.native import threads
 from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.protocol.samples import SampledFrame
 from switchsum.view.facts import Source
 
 MOST_CONNECTIONS: Final = 300
@@ -41,16 +42,24 @@ def listen(text: str) -> socket.socket:
     return bound
 
 
+class WebSource(Source, Protocol):
+    """A controller of which the page shows everything."""
+
+    def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
+        """Return frames of a slot that pass, each with the name of the switch."""
+
+
 class WebServer:
     """Serves the page and the metrics of a source until it is stopped."""
 
-    def __init__(self, source: Source, at: str, exhausted: Callable[[Exception], object]) -> None:
+    def __init__(self, source: WebSource, at: str, exhausted: Callable[[Exception], object]) -> None:
         """Serve at HOST:PORT; raises UsageError or LocalError.  `exhausted` is called when no thread can be started."""
         try:
             import uvicorn  # noqa: PLC0415
 
             from switchsum.web.app import application  # noqa: PLC0415
             from switchsum.web.looks import Looks  # noqa: PLC0415
+            from switchsum.web.slot_packets import SlotPackets  # noqa: PLC0415
         except ImportError as error:
             raise UsageError(f"--web needs {error.name}: pip install 'switchsum[web]'") from error
         bound = listen(at)
@@ -59,7 +68,7 @@ class WebServer:
         """Where the page is."""
         self._looks = Looks(source)
         config = uvicorn.Config(
-            application(self._looks, host.strip("[]")),
+            application(self._looks, SlotPackets(source), host.strip("[]")),
             lifespan="off",
             ws="none",
             loop="asyncio",

@@ -1,8 +1,9 @@
 // The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
 import { byId, draw, isBad, list, make, number, rows, sum, table } from "./dom.js";
+import { slotPackets } from "./slot.js";
 import { portsText, topology } from "./topology.js";
 
-const MINUTES = 5, MOST = MINUTES * 60;
+const MINUTES = 5, MOST = MINUTES * 60, ACROSS = 64;
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
 const history = new Map(); // job -> [[seconds, collectives, bytes, repeats a second], ...]
 const isDark = matchMedia("(prefers-color-scheme: dark)");
@@ -45,9 +46,14 @@ function newJob(name) {
     ["repeats/s", "n"], ["lost", "n"], ["density", "n"], ["port", "n"], ["link"]]);
   const waiting = table("Slots that wait, and who is missing in them", [["slots"], ["round", "n"], ["missing"], ["seconds", "n"]]);
   card.parts = { title: make("h2"), findings: make("ul", { class: "findings" }), figures: make("dl", { class: "figures" }),
-    ranks, grid, legend: make("ul", { class: "legend" }), waiting, curve: make("div") };
-  const { title, findings, figures, legend, curve } = card.parts;
-  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Slots"), grid, legend,
+    packets: slotPackets(name), ranks, grid, legend: make("ul", { class: "legend" }), waiting, curve: make("div") };
+  const { title, findings, figures, legend, curve, packets } = card.parts;
+  grid.addEventListener("click", (event) => { // keyboards have the form below
+    const across = (event.offsetX / grid.clientWidth) * ACROSS, down = (event.offsetY / grid.clientHeight) * Number(grid.dataset.lines);
+    const place = Math.floor(down) * ACROSS + Math.floor(across);
+    if (place < Number(grid.dataset.count)) packets.open(Number(grid.dataset.first) + place);
+  });
+  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Slots"), grid, legend, ...packets.parts,
     scroll(`Slots of job ${name} that wait`, waiting), make("h3", {}, `Last ${MINUTES} minutes`), curve);
   return card;
 }
@@ -84,7 +90,9 @@ function grid(parts, job) {
   parts.grid.setAttribute("aria-label", `${job.slots.length} slots from ${job.first_slot} on: ${said}`);
   list(parts.legend, Object.keys(STATES).map((letter) => [letter, counts[letter]]),
     ([letter, count]) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), `${count} ${STATES[letter]}`));
-  const across = 64, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
+  const across = ACROSS, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
+  Object.assign(parts.grid.dataset, { lines, count: job.slots.length, first: job.first_slot });
+  parts.packets.suggest(job.first_slot);
   const key = `${job.slots} ${isDark.matches}`;
   if (parts.grid.dataset.shown === key) return;
   parts.grid.dataset.shown = key;

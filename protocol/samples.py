@@ -1,0 +1,50 @@
+"""What a controller asks of the embedded switch beside P4Runtime: a few frames as they pass.  JSON as in `rpc`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+SERVICE: Final = "switchsum.Switch"
+METHOD: Final = "Sample"
+"""Of another switch gRPC says that the method is not implemented."""
+MOST_FRAMES: Final = 64
+LONGEST_S: Final = 2.0
+HEAD_BYTES: Final = 256
+"""So many bytes of each frame are returned, from its first one on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRequest:
+    """Wait for frames that have certain bytes at a certain place."""
+
+    offset: int
+    """Bytes in front of that place, 0 to 255."""
+    pattern: str
+    """The bytes, in hexadecimal digits."""
+    frames: int = 16
+    """Return when so many have passed, 1 to `MOST_FRAMES`."""
+    seconds: float = 0.5
+    """Return with fewer after so long, at most `LONGEST_S`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledFrame:
+    """One frame that has arrived at the switch or leaves it."""
+
+    at_s: float
+    """Seconds since 1970 on the switch's clock."""
+    port: int
+    is_sent: bool
+    """It leaves; else it has arrived."""
+    length: int
+    """Bytes of the whole frame."""
+    head: str
+    """Its first `HEAD_BYTES` bytes, in hexadecimal digits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleReply:
+    """What has passed, in order."""
+
+    frames: list[SampledFrame] = field(default_factory=list)
