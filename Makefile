@@ -95,6 +95,7 @@ coverage: $(STAMP) ## list the lines of the worker's engine that its tests do no
 	  --cov=src/switchsum/host/engine --cov-branch --cov-report=term-missing $(ARGS)
 
 screenshots: $(STAMP) ## make the pictures of the live page in docs/images again (needs Debian's chromium and chromium-driver)
+	$(BIN)/python -m pip install --quiet 'pillow>=10'
 	SWITCHSUM_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/test_page.py $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
