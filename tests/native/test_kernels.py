@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -18,6 +19,7 @@ from switchsum.host.links.warm import warm_up
 from switchsum.native import kernels, natives, sources
 from switchsum.native.cache import CACHE_VARIABLE
 from switchsum.native.kernels import kernel, prepare
+from switchsum.native.machinecode import target_machine
 from switchsum.native.natives import PLAIN
 
 SOURCES = Path(kernels.__file__).parent
@@ -278,6 +280,27 @@ def test_the_engine_counts_no_references_to_memory() -> None:
     kept = list(store.path.glob("host.engine.loop_kernels.run.*.object"))
     assert kept
     assert not any(b"NRT_decref" in path.read_bytes() for path in kept)
+
+
+CALLS = """
+define internal i64 @callee(ptr %data, i64 %parent, i64 %items) noinline {
+  %word = load i64, ptr %data
+  ret i64 %word
+}
+define i64 @entry(ptr %data, i64 %parent, i64 %items) {
+  %found = call i64 @callee(ptr %data, i64 %parent, i64 %items)
+  ret i64 %found
+}
+"""
+
+
+def test_inner_functions_take_only_what_they_use() -> None:
+    from switchsum.native import compiler
+
+    module = llvm.parse_assembly(CALLS)
+    compiler.leave_out_arguments(module, target_machine(compiler.OPTIMISATION))
+    assert len(list(module.get_function("entry").arguments)) == 3
+    assert len(list(module.get_function("callee").arguments)) == 1
 
 
 def test_an_array_with_gaps_is_taken_too() -> None:
