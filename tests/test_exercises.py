@@ -15,8 +15,9 @@ from typer.testing import CliRunner
 
 from switchsum.cli import app
 from switchsum.exercises import EXERCISES, Exercise, driver, find, start
-from switchsum.exercises.p4 import attempt_of, compile_program
+from switchsum.exercises.p4 import Compiled, attempt_of, compile_program
 from switchsum.protocol.errors import UsageError
+from switchsum.testing.exercises import Bmv2Loader
 
 P4C = pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH")
 IN_P4 = [exercise for exercise in EXERCISES if exercise.has_p4]
@@ -126,13 +127,28 @@ def test_compiled_solutions_pass_on_the_embedded_switch(exercise: Exercise) -> N
     assert driver.check(exercise, attempt_of(exercise, exercise.folder, "solution")) > 0
 
 
+@pytest.mark.bmv2
+@pytest.mark.root
+@pytest.mark.parametrize("exercise", IN_P4, ids=lambda exercise: exercise.name)
+def test_compiled_solutions_pass_on_bmv2_and_other_programs_do_not(exercise: Exercise) -> None:
+    number = str(exercise.number)
+    right = CliRunner().invoke(app, ["exercise", "check", number, "--solution", "--p4", "--switch", "bmv2"])
+    assert right.output.startswith(f"exercise {number}: right, "), right.output
+    other = next(one for one in IN_P4 if one is not exercise).folder
+    program = Compiled(
+        document=(other / "solution.json").read_text(), p4info=(other / "solution.p4info.txtpb").read_text()
+    )
+    with Bmv2Loader() as load, pytest.raises(driver.Wrong, match=P4_SKELETONS[exercise.name]):
+        driver.check(exercise, attempt_of(exercise, exercise.folder, "solution", lambda _: load(program)))
+
+
 @P4C
 @pytest.mark.parametrize("exercise", IN_P4, ids=lambda exercise: exercise.name)
 def test_compiled_solutions_are_current_and_skeletons_compile(exercise: Exercise, tmp_path: Path) -> None:
-    committed = json.loads((exercise.folder / "solution.json").read_text())
-    assert current().without_places(compile_program(exercise.folder / "solution.p4")) == current().without_places(
-        committed
-    )
+    committed, made = exercise.folder / "solution.json", compile_program(exercise.folder / "solution.p4")
+    same = current().without_places
+    assert same(json.loads(made.document)) == same(json.loads(committed.read_text()))
+    assert made.p4info == committed.with_suffix(".p4info.txtpb").read_text()
     start(exercise, tmp_path / "mine")
     with pytest.raises(driver.Wrong, match=P4_SKELETONS[exercise.name]):
         driver.check(exercise, attempt_of(exercise, tmp_path / "mine", "switch"))
@@ -170,6 +186,9 @@ def test_nothing_is_overwritten_and_wrong_numbers_are_refused(tmp_path: Path) ->
         find(99)
     with pytest.raises(UsageError, match="in Python alone"):
         attempt_of(find(3), tmp_path, "switch")
+    for options in (["--switch", "bmv2"], ["--p4", "--switch", "tofino"]):
+        done = CliRunner().invoke(app, ["exercise", "check", "1", "--solution", *options])
+        assert "--switch is embedded or bmv2, and of use with --p4 alone" in str(done.exception)
 
 
 def test_exercises_need_nothing_of_linux() -> None:

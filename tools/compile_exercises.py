@@ -1,4 +1,4 @@
-"""Compile the exercises' solutions in P4 with p4c, a JSON file beside each.
+"""Compile the exercises' solutions in P4 with p4c, with BMv2's JSON and P4Info beside each.
 
 Run as `python tools/compile_exercises.py` (p4c-bm2-ss must be on PATH); a test compares what it makes with what is
 committed.
@@ -6,13 +6,12 @@ committed.
 
 from __future__ import annotations
 
-import json
-
 from switchsum.exercises import EXERCISES
 from switchsum.exercises.p4 import compile_program
 
 if __name__ == "__main__":
     for exercise in EXERCISES:
         if exercise.has_p4:
-            document = compile_program(exercise.folder / "solution.p4")
-            (exercise.folder / "solution.json").write_text(json.dumps(document, separators=(",", ":")) + "\n")
+            made = compile_program(exercise.folder / "solution.p4")
+            (exercise.folder / "solution.json").write_text(made.document)
+            (exercise.folder / "solution.p4info.txtpb").write_text(made.p4info)

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from switchsum.launch.waiting import waiting_for
+from switchsum.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from switchsum.exercises import Exercise
+    from switchsum.exercises.driver import Attempt
 
 app = typer.Typer(name="exercise", no_args_is_help=True, help="Exercises: write a switch that adds, step by step.")
 
 NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the exercise; see the list.")]
 FolderArgument = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Default: the exercise's name, here.")]
 SolutionOption = Annotated[bool, typer.Option("--solution", help="Check the solution that comes with switchsum.")]
-P4Option = Annotated[bool, typer.Option("--p4", help="Check switch.p4 on the embedded switch; needs p4c-bm2-ss.")]
+P4Option = Annotated[bool, typer.Option("--p4", help="Check switch.p4, not switch.py; needs p4c-bm2-ss.")]
+SwitchOption = Annotated[str, typer.Option("--switch", help="With --p4: embedded, or bmv2, which needs root.")]
+
+
+SWITCHES: Final = ("embedded", "bmv2")
 
 
 @app.command("list")
@@ -40,7 +50,11 @@ def start(number: NumberArgument, folder: FolderArgument = None) -> None:
 
 @app.command()
 def check(
-    number: NumberArgument, folder: FolderArgument = None, solution: SolutionOption = False, p4: P4Option = False
+    number: NumberArgument,
+    folder: FolderArgument = None,
+    solution: SolutionOption = False,
+    p4: P4Option = False,
+    switch: SwitchOption = "embedded",
 ) -> None:
     """Say whether an attempt is right, or in a sentence what is wrong; exit code 1 if anything is."""
     from switchsum import exercises
@@ -48,17 +62,31 @@ def check(
 
     exercise = exercises.find(number)
     folder = exercise.folder if solution else folder or Path(exercise.name)
+    if switch not in SWITCHES or (switch == "bmv2" and not p4):
+        raise UsageError(f"--switch is {' or '.join(SWITCHES)}, and of use with --p4 alone")
+    name = "solution" if solution else "switch"
     try:
-        if p4:
-            from switchsum.exercises.p4 import attempt_of
-
-            attempt = attempt_of(exercise, folder, "solution" if solution else "switch")
-        else:
-            path = folder / ("solution.py" if solution else driver.PYTHON)
-            attempt = driver.Attempt(driver.load(path), path.name)
-        with waiting_for("the checks"):
+        with ExitStack() as stack:
+            stack.enter_context(waiting_for("p4c, BMv2 and the checks" if p4 else "the checks"))
+            attempt = _p4_attempt(exercise, folder, name, switch, stack) if p4 else _attempt(folder / f"{name}.py")
             passed = driver.check(exercise, attempt)
     except driver.Wrong as wrong:
         typer.echo(f"exercise {number}: not yet. {wrong}")
         raise typer.Exit(1) from None
     typer.echo(f"exercise {number}: right, {passed} checks passed")
+
+
+def _attempt(path: Path) -> Attempt:
+    from switchsum.exercises import driver
+
+    return driver.Attempt(driver.load(path), path.name)
+
+
+def _p4_attempt(exercise: Exercise, folder: Path, name: str, switch: str, stack: ExitStack) -> Attempt:
+    from switchsum.exercises.p4 import attempt_of
+
+    if switch == "embedded":
+        return attempt_of(exercise, folder, name)
+    from switchsum.testing.exercises import Bmv2Loader
+
+    return attempt_of(exercise, folder, name, stack.enter_context(Bmv2Loader()))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from switchsum import p4src
 from switchsum.controller.client import P4RuntimeClient, Pipeline
@@ -75,15 +75,14 @@ def in_namespace(pid: int, action: Callable[[], Result]) -> Result:
     return results[0]
 
 
-class Bmv2:
-    """simple_switch_grpc with ports 1 to 4, whose other ends are raw sockets of the test."""
+class Bmv2Program:
+    """simple_switch_grpc with a program and ports 1 to 4, whose other ends are raw sockets here."""
 
-    def __init__(self, lanes_per_frame: int, *, offloads: bool = False) -> None:
+    def __init__(self, device_config: bytes, p4info_text: str, *, offloads: bool = False) -> None:
         self._children = Children()
         self._scratch = tempfile.TemporaryDirectory(prefix="switchsum-test-")
         self._groups: set[int] = set()
         self._packets_in: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.lanes_per_frame = lanes_per_frame
         holder = self._children.start("namespace", ["unshare", "--net", "sleep", "infinity"])
         self._pid = holder.process.pid
         self._await_namespace()
@@ -101,15 +100,14 @@ class Bmv2:
         self.child = self._start()
         self._client = P4RuntimeClient(self._address, on_packet=self._packets_in.put)
         self._connect()
-        program = p4src.load(lanes_per_frame)
-        p4info = parse_p4info(program.p4info)
+        p4info = parse_p4info(p4info_text)
         self.schema = Schema(p4info)
-        self._pipeline = Pipeline(p4info=p4info, device_config=program.device_config, cookie=1)
+        self._pipeline = Pipeline(p4info=p4info, device_config=device_config, cookie=1)
         self._keys = {table.preamble.name: [field.name for field in table.match_fields] for table in p4info.tables}
         self._params = {action.preamble.name: [param.name for param in action.params] for action in p4info.actions}
         self.load()
 
-    def __enter__(self) -> Bmv2:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -226,40 +224,6 @@ class Bmv2:
         self._client.write([v1.Update(type="DELETE", entity=entity)])
         self._groups.discard(group)
 
-    def events(self, counter: str, index: int) -> int:
-        """Return how many packets a cell of a counter has counted."""
-        [entity] = self._client.read([self.schema.counter_cell(counter, index)])
-        return int(entity.counter_entry.data.packet_count)
-
-    def frames(self, table: str, match: Sequence[int]) -> int:
-        """Return how many packets an entry of exact matches has counted."""
-        wanted = table, dict(zip(self._keys[table], match, strict=True))
-        for entity in self._client.read([self.schema.direct_counters(table)]):
-            if self.schema.decode_counted(entity.direct_counter_entry) == wanted:
-                return int(entity.direct_counter_entry.data.packet_count)
-        raise KeyError(wanted)
-
-    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        """Send one frame and return what comes out of it.
-
-        Ingress handles the frames of a port in their order, and so does egress: a probe behind the frame shows that
-        ingress is through, further ones at all ports that egress is, too.  What goes to the controller is awaited.
-        """
-        self.send(port, frame)
-        if port == CPU_PORT or (frame[12:14] == ETHERTYPE_IPV4 and frame[KIND_AT : KIND_AT + 1] == HELLO):
-            return self.collect(bool, ANSWER_S)
-        if frame[12:14] == ETHERTYPE_ARP:  # which the drop simulator's tests send: probes might be lost, too
-            return self.collect(bool, LOST_S)
-        frames = self._probe([port])
-        frames += self._probe(range(1, PORTS + 1))
-        return [item for item in frames if not _answers_probe(item)]
-
-    def _probe(self, ports: Iterable[int]) -> list[tuple[int, bytes]]:
-        """Send a probe into each port; return all frames that come until each is answered."""
-        for port in ports:
-            self.send(port, PROBE)
-        return self.collect(lambda frames: sum(map(_answers_probe, frames)) == len(list(ports)), ANSWER_S)
-
     def send(self, port: int, frame: bytes) -> None:
         """Send one frame into a port."""
         if port == CPU_PORT:
@@ -298,6 +262,49 @@ class Bmv2:
 
     def _write(self, kind: str, **entity: Any) -> None:
         self._client.write([v1.Update(type=kind, entity=v1.Entity(**entity))])
+
+
+class Bmv2(Bmv2Program):
+    """BMv2 with our own program."""
+
+    def __init__(self, lanes_per_frame: int, *, offloads: bool = False) -> None:
+        program = p4src.load(lanes_per_frame)
+        self.lanes_per_frame = lanes_per_frame
+        super().__init__(program.device_config, program.p4info, offloads=offloads)
+
+    def events(self, counter: str, index: int) -> int:
+        """Return how many packets a cell of a counter has counted."""
+        [entity] = self._client.read([self.schema.counter_cell(counter, index)])
+        return int(entity.counter_entry.data.packet_count)
+
+    def frames(self, table: str, match: Sequence[int]) -> int:
+        """Return how many packets an entry of exact matches has counted."""
+        wanted = table, dict(zip(self._keys[table], match, strict=True))
+        for entity in self._client.read([self.schema.direct_counters(table)]):
+            if self.schema.decode_counted(entity.direct_counter_entry) == wanted:
+                return int(entity.direct_counter_entry.data.packet_count)
+        raise KeyError(wanted)
+
+    def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        """Send one frame and return what comes out of it.
+
+        Ingress handles the frames of a port in their order, and so does egress: a probe behind the frame shows that
+        ingress is through, further ones at all ports that egress is, too.  What goes to the controller is awaited.
+        """
+        self.send(port, frame)
+        if port == CPU_PORT or (frame[12:14] == ETHERTYPE_IPV4 and frame[KIND_AT : KIND_AT + 1] == HELLO):
+            return self.collect(bool, ANSWER_S)
+        if frame[12:14] == ETHERTYPE_ARP:  # which the drop simulator's tests send: probes might be lost, too
+            return self.collect(bool, LOST_S)
+        frames = self._probe([port])
+        frames += self._probe(range(1, PORTS + 1))
+        return [item for item in frames if not _answers_probe(item)]
+
+    def _probe(self, ports: Iterable[int]) -> list[tuple[int, bytes]]:
+        """Send a probe into each port; return all frames that come until each is answered."""
+        for port in ports:
+            self.send(port, PROBE)
+        return self.collect(lambda frames: sum(map(_answers_probe, frames)) == len(list(ports)), ANSWER_S)
 
 
 def receive_whole(end: socket.socket) -> bytes:
