@@ -11,12 +11,12 @@ import numpy as np
 from checks.fuzz.choices import Choices, damage
 from checks.fuzz.guard import Guarded
 from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.worker import Engine
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, NO_BLOCK, Flag, Kind, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum.protocol.wire import Packet, build_frame, parse_frame
 from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.engine import EngineByHand
 
 LANES: Final = 8
 CALLS_INTEGERS_NOT_FINITE: Final = bytes.fromhex(
@@ -48,7 +48,7 @@ class Target:
         dtype = choices.pick((np.float32, np.int32, np.float16))
         values = self._array.last(VALUES * np.dtype(dtype).itemsize).view(dtype)
         values[:] = np.arange(VALUES) % 7
-        engine = Engine(self._config.engine(0), self._store, LEAD_BYTES)
+        engine = EngineByHand(self._config.engine(0), self._store, LEAD_BYTES)
         engine.submit(Operation.of(values), values, 0.0)
         switch = ReferenceSwitch(lanes_per_frame=LANES)
         for rank in range(2):
@@ -87,7 +87,7 @@ class Target:
             header = replace(header, next_exponent=choices.number(1), flags=header.flags & Flag.PAYLOAD)
         return build_frame(self._config.address(1), SWITCH_ADDRESS, header, packet.payload)
 
-    def _take(self, engine: Engine, frame: bytes, now: float) -> None:
+    def _take(self, engine: EngineByHand, frame: bytes, now: float) -> None:
         packet = parse_frame(frame)
         if packet is not None and packet.header.kind in set(Kind):
             again = build_frame(packet.source, packet.destination, packet.header, packet.payload)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.operation import Operation
-from . import collectives, copies
+from . import collectives, parts
 from .collectives import Options, is_integer
 from .handle import Handle
 from .interrupts import breaks_between_steps, breaks_if_interrupted
@@ -327,7 +327,7 @@ class CollectiveCalls(ABC):
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        self._run(self._checked(lambda: collectives.reduce(array, root, how, self)))
+        self._run(self._checked(lambda: parts.reduce(array, root, how, self)))
         return array
 
     @breaks_if_interrupted
@@ -347,7 +347,7 @@ class CollectiveCalls(ABC):
         `out` if given, which must have the part's shape and the array's dtype.
         """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        result: Array = self._run(self._checked(lambda: collectives.reduce_scatter(array, how, self, out=out)))
+        result: Array = self._run(self._checked(lambda: parts.reduce_scatter(array, how, self, out=out)))
         return result
 
     @breaks_if_interrupted
@@ -357,7 +357,7 @@ class CollectiveCalls(ABC):
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self._run(self._checked(lambda: copies.broadcast(array, root, self)))
+        self._run(self._checked(lambda: parts.broadcast(array, root, self)))
         return array
 
     @breaks_if_interrupted
@@ -366,7 +366,7 @@ class CollectiveCalls(ABC):
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self._run(self._checked(lambda: copies.allgather(array, self, out=out)))
+        result: Array = self._run(self._checked(lambda: parts.allgather(array, self, out=out)))
         return result
 
     @breaks_if_interrupted
@@ -414,7 +414,7 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce`."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(self._checked(lambda: collectives.reduce(array, root, how, self)), background)
+        return self._start(self._checked(lambda: parts.reduce(array, root, how, self)), background)
 
     @breaks_if_interrupted
     def reduce_scatter_async(
@@ -430,19 +430,19 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(self._checked(lambda: collectives.reduce_scatter(array, how, self, out=out)), background)
+        return self._start(self._checked(lambda: parts.reduce_scatter(array, how, self, out=out)), background)
 
     @breaks_if_interrupted
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
-        return self._start(self._checked(lambda: copies.broadcast(array, root, self)), background)
+        return self._start(self._checked(lambda: parts.broadcast(array, root, self)), background)
 
     @breaks_if_interrupted
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._start(self._checked(lambda: copies.allgather(array, self, out=out)), background)
+        return self._start(self._checked(lambda: parts.allgather(array, self, out=out)), background)
 
     @breaks_if_interrupted
     def barrier_async(self, *, background: bool = True) -> Handle:

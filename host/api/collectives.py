@@ -1,8 +1,6 @@
 """Callers' arrays as the engine wants them, and back.
 
-Everything is an allreduce to the engine; `copies.py` has those in which nothing is added.  Where one rank alone wants
-values (a reduce's root, each rank's part of a reduce_scatter), or has them already, the switch leaves the lanes out of
-what it sends to the others, or to that one.
+Everything is an allreduce to the engine; `parts.py` has those in which ranks have, or want, different values.
 """
 
 from __future__ import annotations
@@ -60,10 +58,10 @@ def allreduce(array: Array, how: Options, comm: CollectiveCalls) -> Handle:
     one is copied, so that all ranks add the same elements whatever their arrays' layout.
     """
     check_written("allreduce", array)
-    values = _values(array, how)
+    values = native_values(array, how)
     exact = is_exact(array, how.operator, how.lanes, comm)
     kind = "exact allreduce" if exact else "allreduce"
-    return _reduction(kind, how, values, array, comm, lambda: _returned(values, array), exact=exact)
+    return reduction(kind, how, values, array, comm, lambda: returned(values, array), exact=exact)
 
 
 def is_exact(array: Array, operator: str, lanes: str, comm: CollectiveCalls) -> bool:
@@ -75,40 +73,11 @@ def is_exact(array: Array, operator: str, lanes: str, comm: CollectiveCalls) -> 
 def allreduce_blocks(array: Array, how: Options) -> None:
     """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
     check_written("allreduce", array)
-    _values(array, how)
+    native_values(array, how)
     if how.operator not in SKIP_ZEROS:
         raise UsageError(f"blocks of zeros can be skipped where op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}")
     if array.dtype == np.float64:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
-
-
-def reduce(array: Array, root: int, how: Options, comm: CollectiveCalls) -> Handle:
-    """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
-    check_root(root, comm)
-    kind = f"reduce to rank {root}"
-    if comm.rank == root:
-        check_written("reduce", array)
-        values = _values(array, how)
-        return _reduction(kind, how, values, array, comm, lambda: _returned(values, array), part=array.size, root=root)
-    check_array("reduce", array)
-    values = _values(array, how, copy=True)
-    return _reduction(kind, how, values, array, comm, lambda: array, part=array.size, root=root)
-
-
-def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
-    """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
-    check_array("reduce_scatter", array)
-    if array.ndim == 0 or array.shape[0] % comm.world_size:
-        raise UsageError(f"reduce_scatter splits the first axis into {comm.world_size} parts; shape {array.shape}")
-    shape = (array.shape[0] // comm.world_size, *array.shape[1:])
-    out = check_out("reduce_scatter", out, shape, array.dtype)
-    values = _values(array, how, copy=True)
-
-    def finish() -> Array:
-        out.view(np.ndarray)[...] = values.reshape(comm.world_size, *shape)[comm.rank]
-        return out
-
-    return _reduction("reduce_scatter", how, values, array, comm, finish, part=values.size // comm.world_size)
 
 
 def check_array(name: str, array: Array) -> None:
@@ -137,23 +106,7 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def check_root(root: int, comm: CollectiveCalls) -> None:
-    """Refuse what is no rank; raises UsageError."""
-    if not is_integer(root) or not 0 <= root < comm.world_size:
-        raise UsageError(f"root must be a rank, 0 to {comm.world_size - 1}, not {root!r}")
-
-
-def check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return the array for the result."""
-    if out is None:
-        return np.empty(shape, dtype)
-    check_written(name, out)
-    if out.shape != shape or out.dtype != dtype:
-        raise UsageError(f"out of {name} must be {dtype}{list(shape)}, not {out.dtype}{list(out.shape)}")
-    return out
-
-
-def _values(array: Array, how: Options, *, copy: bool = False) -> Array:
+def native_values(array: Array, how: Options, *, copy: bool = False) -> Array:
     """Return an array's values as the engine can add them: the array's own memory, or a copy."""
     dtype = array.dtype.newbyteorder("=")
     if how.narrow and dtype == np.float64 and how.operator in ("sum", "average"):
@@ -165,7 +118,7 @@ def _values(array: Array, how: Options, *, copy: bool = False) -> Array:
     return values.view(np.ndarray).reshape(-1)
 
 
-def _reduction(
+def reduction(
     kind: str,
     how: Options,
     values: Array,
@@ -195,7 +148,7 @@ def _reduction(
     return Handle(comm, comm._prepare(operation), values, finish, saturates=how.saturate)
 
 
-def _returned(values: Array, array: Array) -> Array:
+def returned(values: Array, array: Array) -> Array:
     """Write results to the caller's array, where they are not already."""
     if not np.may_share_memory(values, array):
         array.view(np.ndarray)[...] = values.reshape(array.shape)

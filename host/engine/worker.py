@@ -52,12 +52,6 @@ def _word(name: str) -> int:
 
 
 RESTORE: Final = Native(f"{__package__}.loop_kernels", "restore")
-BY_HAND: Final = tuple(
-    Native(f"{__package__}.by_hand", name) for name in ("submit", "receive", "poll", "wake_at", "sent")
-)
-"""What an engine needs that no loop drives: in a test, or a program with a link of its own."""
-_SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
-
 _SUBMITTED, _OLDEST = _word("submitted"), _word("oldest")
 _PROGRESS, _FAILURE = _word("progress"), _word("failure")
 _FINISHED, _FINISHED_COUNT = _word("finished"), _word("finished_count")
@@ -214,19 +208,12 @@ class Engine:
             operation.prepare(self._config.lanes_per_frame, self._config.world_size)
         return operation
 
-    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
-        """Begin an operation on an array, which is reduced in place; return the serial number of its event.
-
-        `values` is one-dimensional, contiguous, aligned, native and writable, or None where there are none.
-        """
-        serial = self.adopt(self.prepare(operation), values, now)
-        _SUBMIT(self._address, operation.address, now)
-        return serial
-
     def adopt(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
         """Take note of an operation whose record the loop submits next; return its serial number.
 
-        Where that was interrupted, `submitted` says whether it was begun; what was not is adopted again.
+        `values`, which are reduced in place, are one-dimensional, contiguous, aligned, native and writable, or None
+        where there are none.  Where that was interrupted, `submitted` says whether it was begun; what was not is
+        adopted again.
         """
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
@@ -243,21 +230,8 @@ class Engine:
         self._operations[serial] = operation, values, marks
         return serial
 
-    def receive(
-        self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float
-    ) -> None:
-        """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
-        if len(rows):
-            found = address_of(frames), frames.shape[1], address_of(rows), address_of(lengths)
-            _RECEIVE(self._address, *found, len(rows), now)
-
-    def poll(self, now: float) -> None:
-        """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""
-        _POLL(self._address, now)
-        self.note(now)
-
     def note(self, now: float) -> None:
-        """Look at what a loop that polls itself has come to."""
+        """Look at what the loop has come to."""
         words = self._words
         if words[_PROGRESS]:
             words[_PROGRESS] = 0
@@ -311,25 +285,6 @@ class Engine:
         """Whether a restarted switch is to be told again of rounds that are over here, though an answer came."""
         core = self._state.core[0]
         return bool(core["answered"] and now >= core["resend_at"])
-
-    @property
-    def wake_at(self) -> float:
-        """When `poll` has something to do if no frame comes; infinity: never."""
-        return _WAKE_AT(self._address)
-
-    def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
-        queued = self._state.core[0]["queued"]
-        return self._state.queue[0, :queued], self._state.queue[1, :queued]
-
-    def sent(self, count: int) -> None:
-        """Note that the transport took the first `count` frames of `outgoing`."""
-        if count:
-            _SENT(self._address, count)
-
-    def consumed(self, count: int) -> None:
-        """Note that the transport has let go of the first `count` frames that it was ever handed."""
-        self._state.core[0]["consumed"] = count - self._pushed_before
 
     def events(self) -> deque[Outcome]:
         """Return what has happened, in order; the caller takes each event away once it is done with it.

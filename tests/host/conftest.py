@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.worker import BY_HAND
 from switchsum.host.links.warm import warm_up
 from switchsum.native.natives import prepare
+from switchsum.testing.engine import BY_HAND
 from switchsum.testing.local import communicators
 
 from .checks import RANKS

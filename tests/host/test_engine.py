@@ -14,7 +14,6 @@ import pytest
 
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import OPERATIONS, Count
-from switchsum.host.engine.worker import Engine
 from switchsum.native.natives import PLAIN
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import (
@@ -23,6 +22,7 @@ from switchsum.protocol.errors import (
 from switchsum.protocol.frame import FRAME_BYTES, Flag, Operator
 from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.engine import EngineByHand
 from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import bits, check_sums
@@ -420,4 +420,4 @@ def test_configurations_that_cannot_work_are_refused(change: dict[str, int]) -> 
     config = ClusterConfig(workers=2, lanes_per_frame=8, window_slots=8)
     fields = {name: getattr(config.engine(0), name) for name in config.engine(0).__dataclass_fields__} | change
     with pytest.raises(UsageError):
-        Engine(type(config.engine(0))(**fields), allocate_rows(16, FRAME_BYTES + 32), LEAD_BYTES)
+        EngineByHand(type(config.engine(0))(**fields), allocate_rows(16, FRAME_BYTES + 32), LEAD_BYTES)

@@ -23,6 +23,7 @@ from switchsum.native.packetsocket import open_packet_socket
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.engine import EngineByHand
 from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
 
 CONFIG = ClusterConfig(workers=2, lanes_per_frame=64)
@@ -135,7 +136,7 @@ def test_what_a_method_raises_is_raised_once_and_the_loop_goes_on_from_there(nam
     switch.admit(config.member(0))
     rows = 2 * config.window_slots
     link = Raising(LocalNetwork(switch), 1, config.address(0), rows=rows, frame_bytes=FRAME)
-    engine = Engine(config.engine(0), link.tx_frames, link.lead)
+    engine = EngineByHand(config.engine(0), link.tx_frames, link.lead)
     driver = Driver(engine, link)
     values, raised = np.ones(1000, np.int32), list[str]()
     link.raises = name

@@ -14,7 +14,7 @@ import pytest
 from switchsum.host import connect
 from switchsum.host.engine.loop import BEGIN, RUN
 from switchsum.host.engine.state import BLOCK_KERNELS
-from switchsum.host.engine.worker import BY_HAND, RESTORE
+from switchsum.host.engine.worker import RESTORE
 from switchsum.host.links.shm import ShmTransport
 from switchsum.host.links.warm import warm_up
 from switchsum.native import kernels, natives
@@ -22,6 +22,7 @@ from switchsum.native.natives import name_of
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
+from switchsum.testing.engine import BY_HAND
 from switchsum.testing.local import communicators
 
 

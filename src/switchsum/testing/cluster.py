@@ -13,7 +13,7 @@ import numpy.typing as npt
 from switchsum.host.engine.events import Failed, Finished, Outcome
 from switchsum.host.engine.loop import Operations, Stop
 from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.worker import Engine, EngineConfig
+from switchsum.host.engine.worker import EngineConfig
 from switchsum.host.links.base import Indices, Received
 from switchsum.host.links.callbacks import PythonTransport
 from switchsum.host.links.driver import Driver
@@ -22,6 +22,7 @@ from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum.protocol.wire import Address
 from switchsum.testing.clock import VirtualClock
+from switchsum.testing.engine import EngineByHand
 from switchsum.testing.network import LinkConditions, Network, Pipeline
 
 MOST_FRAMES: Final = 64
@@ -196,7 +197,7 @@ class Worker:
     def __init__(self, config: ClusterConfig, rank: int, network: Network, clock: VirtualClock) -> None:
         self.port = rank + 1
         self._transport = VirtualTransport(config, rank, network, clock)
-        self.engine = Engine(config.engine(rank), self._transport.tx_frames, LEAD_BYTES)
+        self.engine = EngineByHand(config.engine(rank), self._transport.tx_frames, LEAD_BYTES)
         self._driver = Driver(self.engine, self._transport)
         self._submitted = 0
         self.finished: dict[int, Finished] = {}

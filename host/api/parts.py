@@ -1,4 +1,7 @@
-"""Collectives that copy bits: broadcast and allgather, which are allreduces to the engine.
+"""Collectives in which ranks want, or have, different values; they are allreduces to the engine.
+
+Where one rank alone wants values (a reduce's root, each rank's part of a reduce_scatter), or has them already, the
+switch leaves the lanes out of what it sends to the others, or to that one.
 
 Where one rank alone has values (a broadcast's root, each rank's part of an allgather) the others contribute blocks of
 zeros, which do not travel, and its bytes, added to nothing in lanes of 8 bits, come through whatever they mean.
@@ -11,8 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.protocol.errors import UsageError
+
 from ..engine.operation import Operation
-from .collectives import check_array, check_out, check_root, check_written
+from .collectives import Options, check_array, check_written, is_integer, native_values, reduction, returned
 from .handle import Handle
 
 if TYPE_CHECKING:
@@ -22,6 +27,35 @@ Array = npt.NDArray[Any]
 
 _BYTE: Final = np.dtype(np.int8)
 """What bits travel as."""
+
+
+def reduce(array: Array, root: int, how: Options, comm: CollectiveCalls) -> Handle:
+    """Prepare an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
+    check_root(root, comm)
+    kind = f"reduce to rank {root}"
+    if comm.rank == root:
+        check_written("reduce", array)
+        values = native_values(array, how)
+        return reduction(kind, how, values, array, comm, lambda: returned(values, array), part=array.size, root=root)
+    check_array("reduce", array)
+    values = native_values(array, how, copy=True)
+    return reduction(kind, how, values, array, comm, lambda: array, part=array.size, root=root)
+
+
+def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
+    """Prepare an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
+    check_array("reduce_scatter", array)
+    if array.ndim == 0 or array.shape[0] % comm.world_size:
+        raise UsageError(f"reduce_scatter splits the first axis into {comm.world_size} parts; shape {array.shape}")
+    shape = (array.shape[0] // comm.world_size, *array.shape[1:])
+    out = check_out("reduce_scatter", out, shape, array.dtype)
+    values = native_values(array, how, copy=True)
+
+    def finish() -> Array:
+        out.view(np.ndarray)[...] = values.reshape(comm.world_size, *shape)[comm.rank]
+        return out
+
+    return reduction("reduce_scatter", how, values, array, comm, finish, part=values.size // comm.world_size)
 
 
 def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
@@ -53,6 +87,22 @@ def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) 
         return _restored(octets, result)
 
     return Handle(comm, comm._prepare(_bits("allgather", octets, array, part=array.nbytes)), octets, finish)
+
+
+def check_root(root: int, comm: CollectiveCalls) -> None:
+    """Refuse what is no rank; raises UsageError."""
+    if not is_integer(root) or not 0 <= root < comm.world_size:
+        raise UsageError(f"root must be a rank, 0 to {comm.world_size - 1}, not {root!r}")
+
+
+def check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the array for the result."""
+    if out is None:
+        return np.empty(shape, dtype)
+    check_written(name, out)
+    if out.shape != shape or out.dtype != dtype:
+        raise UsageError(f"out of {name} must be {dtype}{list(shape)}, not {out.dtype}{list(out.shape)}")
+    return out
 
 
 def _bytes_of(array: Array, *, copy: bool = False) -> Array:

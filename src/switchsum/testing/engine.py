@@ -1,0 +1,58 @@
+"""An engine that no loop drives: its caller brings the frames that came, and sends those that go."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.engine import by_hand
+from switchsum.host.engine.operation import Operation
+from switchsum.host.engine.worker import Engine
+from switchsum.native.natives import Native, address_of
+
+BY_HAND: Final = tuple(Native(by_hand.__name__, name) for name in ("submit", "receive", "poll", "wake_at", "sent"))
+_SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
+
+
+class EngineByHand(Engine):
+    """An `Engine` with what the loop does for others, a call for each of its steps."""
+
+    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
+        """Begin an operation on an array, or on None; return the serial number of its event (see `adopt`)."""
+        serial = self.adopt(self.prepare(operation), values, now)
+        _SUBMIT(self._address, operation.address, now)
+        return serial
+
+    def receive(
+        self, frames: npt.NDArray[np.uint8], rows: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32], now: float
+    ) -> None:
+        """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
+        if len(rows):
+            found = address_of(frames), frames.shape[1], address_of(rows), address_of(lengths)
+            _RECEIVE(self._address, *found, len(rows), now)
+
+    def poll(self, now: float) -> None:
+        """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""
+        _POLL(self._address, now)
+        self.note(now)
+
+    @property
+    def wake_at(self) -> float:
+        """When `poll` has something to do if no frame comes; infinity: never."""
+        return _WAKE_AT(self._address)
+
+    def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
+        queued = self._state.core[0]["queued"]
+        return self._state.queue[0, :queued], self._state.queue[1, :queued]
+
+    def sent(self, count: int) -> None:
+        """Note that the transport took the first `count` frames of `outgoing`."""
+        if count:
+            _SENT(self._address, count)
+
+    def consumed(self, count: int) -> None:
+        """Note that the transport has let go of the first `count` frames that it was ever handed."""
+        self._state.core[0]["consumed"] = count - self._pushed_before
