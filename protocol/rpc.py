@@ -108,6 +108,14 @@ class JobInfo:
     moved: list[str] = field(default_factory=list)
     """Why it was moved to other trees, and what was, in words; the latest moves."""
 
+    @property
+    def trees(self) -> dict[int, dict[str, str]]:
+        """The switches above others in each tree, by its number; a tree of one switch has none, and is not there."""
+        found: dict[int, dict[str, str]] = {}
+        for child, above, *number in self.tree:
+            found.setdefault(int(number[0]) if number else 0, {})[child] = above
+        return found
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobList:

@@ -29,11 +29,11 @@ EVERYWHERE = {"--help", "--json", "--controller", "--install-completion", "--sho
 
 def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Yield every command below one, with its full name; their classes are click's, which typer may bring along."""
-    if hasattr(command, "commands"):
-        for below, child in command.commands.items():
-            yield from commands(child, f"{name} {below}")
-    else:
+    below = getattr(command, "commands", {})
+    if not below or command.invoke_without_command:
         yield name, command
+    for word, child in below.items():
+        yield from commands(child, f"{name} {word}")
 
 
 def test_every_command_and_option_is_on_the_page() -> None:
@@ -55,7 +55,9 @@ def test_what_shows_the_controllers_state_can_be_watched_and_read_by_programs() 
         "tree list",
         "tree show",
         "link list",
-        "fleet list",
+        "link show",
+        "switch list",
+        "switch show",
         "slots",
         "stats",
         "ports",

@@ -133,11 +133,11 @@ def test_pytorch_has_its_sections(references: dict[str, str]) -> None:
 @NEEDS_GRIFFE
 def test_every_command_and_option_is_on_the_page(references: dict[str, str]) -> None:
     def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
-        if hasattr(command, "commands"):
-            for below, child in command.commands.items():
-                yield from walk(child, f"{name} {below}")
-        else:
+        below = getattr(command, "commands", {})
+        if not below or command.invoke_without_command:
             yield name, command
+        for word, child in below.items():
+            yield from walk(child, f"{name} {word}")
 
     page = references["commands.md"]
     for name, command in walk(typer.main.get_command(app), "switchsum"):

@@ -123,9 +123,9 @@ def cell(text: str) -> str:
 
 def command_lines(command: Any, name: str) -> Iterator[str]:
     """Yield the sections of a command and of those below it."""
-    if hasattr(command, "commands"):
-        for below, child in sorted(command.commands.items()):
-            yield from command_lines(child, f"{name} {below}")
+    for below, child in sorted(getattr(command, "commands", {}).items()):
+        yield from command_lines(child, f"{name} {below}")
+    if not getattr(command, "invoke_without_command", True):
         return
     yield f"## {name}\n"
     yield f"{cell(command.help or '')}\n"

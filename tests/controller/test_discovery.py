@@ -125,11 +125,25 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
         at = ["--controller", f"unix:{tmp_path}/controller", "--json"]
         [tree] = json.loads(CliRunner().invoke(app, ["tree", "list", *at]).stdout)
         assert (tree["job"], tree["root"], tree["switches"], tree["ranks"]) == ("a", "middle", 3, 2)
-        switches = json.loads(CliRunner().invoke(app, ["fleet", "list", *at]).stdout)
+        switches = json.loads(CliRunner().invoke(app, ["switch", "list", *at]).stdout)
         assert [(one["switch"], one["state"], one["trouble"]) for one in switches] == [
             (name, "settled", "") for name in ("middle", "left", "right")
         ]
         assert all(one["entries"] for one in switches)
+        middle, left = (
+            json.loads(CliRunner().invoke(app, ["switch", "show", name, *at]).stdout) for name in ("middle", "left")
+        )
+        assert {key: middle[key] for key in switches[0]} == switches[0]
+        [tree] = middle["trees"]
+        assert (tree["job"], tree["ranks"], tree["above"], tree["below"]) == ("a", [], "", ["left", "right"])
+        assert [(one["port"], one["far_switch"], one["far_port"]) for one in middle["links"]] == [
+            (1, "left", 4),
+            (2, "right", 3),
+        ]
+        assert [(one["ranks"], one["above"], one["below"]) for one in left["trees"]] == [([0], "middle", [])]
+        link = json.loads(CliRunner().invoke(app, ["link", "show", "middle", "left", *at]).stdout)
+        assert [(one["switch"], one["port"], one["far_port"]) for one in link["links"]] == [("left", 4, 1)]
+        assert [(one["job"], one["above"], one["below"]) for one in link["trees"]] == [("a", "middle", "left")]
         net.switches["left"].close()
         eventually(lambda: running.client.switches().switches[1].state == "away")
         assert running.client.switches().switches[1].trouble

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 import switchsum
-from switchsum.cli import exercise, fleet, job, link, observe, topology, tree
+from switchsum.cli import exercise, job, link, observe, switch, topology, tree
 from switchsum.cli.agent import agent
 from switchsum.cli.controller import controller
 from switchsum.cli.doctor import doctor
@@ -24,7 +24,6 @@ from switchsum.cli.packets import capture, replay, send
 from switchsum.cli.run import run
 from switchsum.cli.shell import shell
 from switchsum.cli.shipped import demo, path
-from switchsum.cli.switch import switch
 from switchsum.cli.tls import tls
 from switchsum.cli.top import top
 from switchsum.cli.warm import warm
@@ -43,13 +42,12 @@ app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show
 app.command()(run)
 app.command()(demo)
 app.command()(agent)
-app.command()(switch)
+app.add_typer(switch.app)
 app.command()(controller)
 app.add_typer(job.app)
 app.add_typer(topology.app)
 app.add_typer(tree.app)
 app.add_typer(link.app)
-app.add_typer(fleet.app)
 app.command()(observe.slots)
 app.command()(observe.stats)
 app.command()(observe.ports)

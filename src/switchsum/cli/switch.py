@@ -1,4 +1,4 @@
-"""`switchsum switch`: the embedded switch as a process."""
+"""`switchsum switch`: the embedded switch as a process; with a word behind it, a look at a controller's switches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
+from switchsum.cli.switches import list_switches, show_switch
 from switchsum.native.addresses import LAST_PORT, is_number
 from switchsum.native.serving import allow_many_descriptors
 from switchsum.native.sockets import p4runtime_address
 from switchsum.protocol.errors import UsageError
+
+app = typer.Typer(name="switch")
+app.command("list")(list_switches)
+app.command("show")(show_switch)
 
 
 class EngineChoice(StrEnum):
@@ -32,6 +37,8 @@ class EngineChoice(StrEnum):
 class SwitchOptions:
     """What the embedded switch is told."""
 
+    context: typer.Context
+    """Of the command line: whether a word follows, which is a command of its own."""
     listen: Annotated[
         str | None,
         typer.Option(help="P4Runtime server, host:port (0: any) or unix:path; else a socket for this user alone."),
@@ -53,9 +60,16 @@ class SwitchOptions:
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False
 
 
+@app.callback(invoke_without_command=True)
 @takes(SwitchOptions)
 def switch(options: SwitchOptions) -> None:
-    """Run the embedded switch until interrupted; a controller gives it its program."""
+    """Run the embedded switch until interrupted; a controller gives it its program.
+
+    With a command behind it, look at the switches of a controller.
+    """
+    if (command := options.context.invoked_subcommand) is not None:
+        _refuse_options(options.context, command)
+        return
     from switchsum.launch.ready import announce, report_progress
     from switchsum.protocol.frame import AGGREGATION_PORT
     from switchsum.protocol.wire import Address
@@ -85,6 +99,14 @@ def switch(options: SwitchOptions) -> None:
         greet(f"switch with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
+
+
+def _refuse_options(context: typer.Context, command: str) -> None:
+    """Refuse options of a switch that runs in front of a command that looks at switches; raises UsageError."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{parameter.opts[0]} is for a switch that is started, and `switch {command}` starts none")
 
 
 def read_interface(text: str) -> tuple[int, str]:

@@ -76,12 +76,9 @@ def list_trees(
 def _rows(jobs: Sequence[JobInfo]) -> list[dict[str, Any]]:
     rows = []
     for job in jobs:
-        trees: dict[int, dict[str, str]] = {}
-        for child, above, *number in job.tree:
-            trees.setdefault(int(number[0]) if number else 0, {})[child] = above
         at = sorted({member.switch for member in job.members})
         # A job at a single switch has no pairs; before its members have joined it has no tree.
-        for place, parents in (trees or ({0: {}} if job.window_slots else {})).items():
+        for place, parents in (job.trees or ({0: {}} if job.window_slots else {})).items():
             switches = {*parents, *parents.values()} or {*at}
             root = next(name for name in switches if name not in parents)
             rows.append(

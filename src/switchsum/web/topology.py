@@ -58,8 +58,9 @@ def _trees(seen: Overview) -> dict[tuple[str, str], set[int]]:
     """Return, for each switch and the one above it, in which trees of jobs it is below that."""
     found: dict[tuple[str, str], set[int]] = {}
     for facts in seen.jobs:
-        for child, above, *number in facts.job.tree:
-            found.setdefault((child, above), set()).add(int(number[0]) if number else 0)
+        for number, parents in facts.job.trees.items():
+            for pair in parents.items():
+                found.setdefault(pair, set()).add(number)
     return found
 
 
