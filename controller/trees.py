@@ -22,6 +22,7 @@ from scipy.sparse import csc_array
 from switchsum.protocol.errors import UsageError
 
 from .bounds import Bound, bound_of, cheapest, hosts_alone
+from .fabric import MOST_TREES
 from .forest import AggregationTree
 from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of
 from .topology import Network, TopologyError
@@ -53,11 +54,25 @@ class Plan:
     bound: Bound
     hosts_alone_mbit: float
     """What the hosts reach at most where no switch adds."""
+    lost_mbit: float = 0.0
+    """Rate that is lost because a job has MOST_TREES at most."""
+    lost_trees: int = 0
+    """How many more trees would have it."""
 
     @property
     def rate_mbit(self) -> float:
         """Rate of an allreduce over the trees in Mbit/s of each host's values."""
         return sum(tree.rate_mbit for tree in self.trees)
+
+    @property
+    def left_out(self) -> str:
+        """What is lost since a job has MOST_TREES at most, in words; empty: nothing."""
+        if not self.lost_trees:
+            return ""
+        return (
+            f"a job has at most {MOST_TREES} trees, and {len(self.trees) + self.lost_trees} would carry "
+            f"{self.lost_mbit:.6g} Mbit/s more"
+        )
 
 
 def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_levels: int = MOST_LEVELS) -> Plan:
@@ -68,7 +83,8 @@ def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_level
     core = core_of(network, hosts)
     packing = Packing(core, most_levels, bound_of(core))
     packing.pack()
-    chosen = packing.fewest()
+    fewest = packing.fewest()
+    chosen = packing.largest(fewest, MOST_TREES)
     if slots < len(chosen):
         raise UsageError(f"{slots} slots for {len(chosen)} trees: each needs one at least (--slots)")
     ordered = sorted(chosen.items(), key=lambda item: (-round(item[1], 6), item[0]))
@@ -83,6 +99,8 @@ def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_level
         best_single_mbit=max(packing.width(tree) for tree in packing.shapes),
         bound=packing.bound,
         hosts_alone_mbit=hosts_alone(core),
+        lost_mbit=max(0.0, sum(fewest.values()) - sum(chosen.values())),
+        lost_trees=len(fewest) - len(chosen),
     )
 
 
@@ -152,8 +170,19 @@ class Packing:
             choice = self._choose(trees, enough)
             if choice and len(choice) < len(best):
                 best = choice
-        rates, _, _ = self._share(best)
-        return {tree: float(rate) for tree, rate in zip(best, rates, strict=True) if rate > self.rate * _EXACT}
+        return self._carrying(best)
+
+    def largest(self, trees: dict[Tree, float], most: int) -> dict[Tree, float]:
+        """Return so many of these trees at most: the one that carries least is dropped first."""
+        while len(trees) > most:
+            least = min(trees, key=lambda tree: (round(trees[tree], 6), tree))
+            trees = self._carrying([tree for tree in trees if tree != least])
+        return trees
+
+    def _carrying(self, trees: list[Tree]) -> dict[Tree, float]:
+        """Return the rates of these trees that are most together, without trees that carry nothing."""
+        rates, _, _ = self._share(trees)
+        return {tree: float(rate) for tree, rate in zip(trees, rates, strict=True) if rate > self.rate * _EXACT}
 
     def width(self, tree: Tree) -> float:
         """Return the rate of a tree that has the network for itself."""

@@ -13,7 +13,6 @@ from typing import Any
 
 JOB = "mininet"
 DEFAULT_MBIT = 1000.0
-MOST_TREES = 8
 HELD_FRAMES = 128
 _ANSWER_S = 60.0
 
@@ -108,7 +107,7 @@ def plan(command: Path, folder: Path, topology: Any, hosts: Sequence[str], singl
             },
             share=tree["rate_mbit"],
         )
-        for tree in planned[:MOST_TREES]
+        for tree in planned
     ] or [single]
 
 

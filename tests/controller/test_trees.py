@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from switchsum.controller.fabric import MOST_TREES
 from switchsum.controller.topology import Cable, Network, TopologyError, problems
 from switchsum.controller.trees import ENOUGH, Plan, plan, share
 from switchsum.protocol.errors import UsageError
@@ -70,7 +71,8 @@ def check(network: Network, hosts: Sequence[str], found: Plan) -> None:
     for cable in network.cables:
         capacity[frozenset(cable.ends)] = capacity.get(frozenset(cable.ends), 0.0) + cable.free_mbit
     assert all(rate <= capacity[ends] * (1 + 1e-9) for ends, rate in used.items())
-    assert found.rate_mbit >= ENOUGH * found.packed_mbit * (1 - 1e-6)
+    assert found.rate_mbit + found.lost_mbit >= ENOUGH * found.packed_mbit * (1 - 1e-6)
+    assert len(found.trees) <= MOST_TREES
     assert found.packed_mbit <= found.bound.mbit * (1 + 1e-6)
     assert found.best_single_mbit <= found.packed_mbit * (1 + 1e-6)
 
@@ -165,6 +167,20 @@ def test_trees_of_one_level_are_sharded_aggregators() -> None:
     assert [tree.levels for tree in found.trees] == [1, 1, 1, 1]
     assert [tree.slots for tree in found.trees] == [64] * 4
     assert found.rate_mbit == pytest.approx(400)
+
+
+def test_more_trees_than_a_job_may_have_are_left_out_with_what_they_would_carry() -> None:
+    spines = range(10)
+    links = " ".join(f"l{leaf}-s{spine}:{100 + spine}" for leaf in range(2) for spine in spines)
+    switches = " ".join(["l0", "l1", *(f"s{spine}" for spine in spines)])
+    network = network_from(switches, "h0 h1", f"h0-l0:2000 h1-l1:2000 {links}")
+    found = plan(network, network.hosts)
+    check(network, network.hosts, found)
+    assert {tree.root for tree in found.trees} == {f"s{spine}" for spine in spines[-MOST_TREES:]}
+    assert found.rate_mbit == pytest.approx(844)
+    assert found.packed_mbit == pytest.approx(1045)
+    assert found.left_out == "a job has at most 8 trees, and 10 would carry 201 Mbit/s more"
+    assert plan(network_of(star(2)), ("h1", "h2")).left_out == ""
 
 
 def test_slots_go_to_trees_in_proportion() -> None:

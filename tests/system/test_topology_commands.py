@@ -174,6 +174,16 @@ def test_run_refuses_trees_that_are_too_deep_and_takes_cycles(tmp_path: Path) ->
         assert started.call_count == 2
 
 
+def test_run_says_which_links_a_job_does_not_use(tmp_path: Path) -> None:
+    path = tmp_path / "two.yaml"
+    links = "".join(f"  - {{between: [{host}, {switch}]}}\n" for host in ("h1", "h2") for switch in ("s1", "s2"))
+    path.write_text(f"switches: [s1, s2]\nhosts: [h1, h2]\nmbit: 100\nlinks:\n{links}")
+    with patch("switchsum.launch.session.run", return_value=0):
+        done = run("run", "-n", "2", "--topology", str(path), "--", "true")
+    said = "switchsum: a worker is at one switch: its host's links to others would carry 100 Mbit/s more\n"
+    assert (done.returncode, done.stderr) == (0, said)
+
+
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "switchsum.controller.topology", raising=False)
     monkeypatch.delattr(switchsum.controller, "topology", raising=False)

@@ -151,6 +151,8 @@ def test_what_others_have_reserved_of_a_link_is_no_part_of_its_wire() -> None:
 def test_a_worker_is_at_one_switch_so_that_trees_which_have_its_host_elsewhere_are_left_out() -> None:
     plan = planned(EXAMPLES / "sharded.yaml", 4)
     assert (plan.trees, len({*plan.leaves})) == ((({}, plan.trees[0][1]),), 1)
+    assert plan.notes == ("a worker is at one switch: its host's links to others would carry 750 Mbit/s more",)
+    assert planned("two-spines,2,100,40", 4, mbit=140).notes == ()
 
 
 def test_a_wire_is_a_hosts_and_two_workers_have_no_host_together() -> None:

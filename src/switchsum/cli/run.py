@@ -20,4 +20,6 @@ def run(options: RunOptions) -> None:
 
         network = read(options.topology, options.link_mbit)
         planned = planning.plan(network, options.workers, has_wires=options.link_kind is Links.VETH)
+        for note in planned.notes:
+            typer.echo(f"switchsum: {note}", err=True)
     raise typer.Exit(session.run(options, planned))

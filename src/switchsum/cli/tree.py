@@ -144,6 +144,7 @@ def record(found: Plan) -> dict[str, Any]:
         "packed_trees": found.packed_trees,
         "best_single_mbit": found.best_single_mbit,
         "hosts_alone_mbit": found.hosts_alone_mbit,
+        "left_out": found.left_out,
         "trees": [asdict(tree) for tree in found.trees],
     }
 
@@ -156,5 +157,5 @@ def summary(found: Plan) -> str:
         f"bound                 {found.bound.mbit:.6g} Mbit/s by {found.bound.by}; the plan reaches {part:.4g} %\n"
         f"most that was packed  {found.packed_mbit:.6g} Mbit/s, trees: {found.packed_trees}\n"
         f"best single tree      {found.best_single_mbit:.6g} Mbit/s\n"
-        f"hosts alone, at most  {found.hosts_alone_mbit:.6g} Mbit/s"
+        f"hosts alone, at most  {found.hosts_alone_mbit:.6g} Mbit/s" + (f"\n{found.left_out}" if found.left_out else "")
     )

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from switchsum.controller import trees as packing
-from switchsum.controller.fabric import MOST_TREES
 from switchsum.controller.forest import AggregationTree, switches_of
 from switchsum.controller.topology import Network
 from switchsum.launch.tree import TreePlan
@@ -31,15 +31,22 @@ def plan(network: Network, workers: int, *, has_wires: bool = False) -> TreePlan
         )
     standing = places(network.hosts, workers)
     hosts = tuple(dict.fromkeys(standing))
+    notes: list[str] = []
     if len(hosts) == 1:
         near = [end for cable in network.cables if hosts[0] in cable.ends for end in cable.ends if end != hosts[0]]
         leaf_of, chosen = {hosts[0]: near[0]}, [_alone(near[0], hosts[0])]
     else:
-        best, *others = packing.plan(network, hosts).trees
-        leaf_of = {host: best.parents[host] for host in hosts}
+        found = packing.plan(network, hosts)
+        leaf_of = {host: found.trees[0].parents[host] for host in hosts}
         # A worker is at one switch: a tree that has its host at another one does not serve it.
-        chosen = [best, *(tree for tree in others if all(tree.parents[host] == leaf_of[host] for host in hosts))]
-        chosen = chosen[:MOST_TREES]
+        if any(tree.parents[host] != leaf for tree in found.trees for host, leaf in leaf_of.items()):
+            before, found = found, packing.plan(_at_one_switch(network, leaf_of), hosts)
+            if (lost := before.rate_mbit - found.rate_mbit) > 0:
+                notes.append(
+                    f"a worker is at one switch: its host's links to others would carry {lost:.6g} Mbit/s more"
+                )
+        chosen = list(found.trees)
+        notes += [found.left_out] if found.left_out else []
     trees = tuple(({name: one.parents[name] for name in switches_of(one)[1:]}, one.rate_mbit) for one in chosen)
     leaves = tuple(leaf_of[host] for host in standing)
     for above, _ in trees:
@@ -52,7 +59,17 @@ def plan(network: Network, workers: int, *, has_wires: bool = False) -> TreePlan
         rates_mbit=tuple(_free_mbit(network, host, leaf_of[host]) for host in standing),
         trunks_mbit={(one, far): _free_mbit(network, one, far) for one, far in pairs},
         link_bytes=receive_bytes(),
+        notes=tuple(notes),
     )
+
+
+def _at_one_switch(network: Network, leaf_of: Mapping[str, str]) -> Network:
+    """Return the network without the links of the hosts to other switches than these."""
+    hosts = {*leaf_of}
+    kept = (
+        cable for cable in network.cables if all(leaf_of[host] in cable.ends for host in hosts.intersection(cable.ends))
+    )
+    return replace(network, cables=tuple(kept))
 
 
 def _alone(switch: str, host: str) -> AggregationTree:

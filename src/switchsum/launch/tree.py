@@ -38,6 +38,8 @@ class TreePlan:
     """Of the links between switches."""
     link_bytes: int
     """Bytes that may wait at a switch for all that come from other switches by UDP, as the kernel counts."""
+    notes: tuple[str, ...] = ()
+    """What the network would carry and this job does not, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
