@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from switchsum.native.sockets import controller_address
 from switchsum.native.starting import ANSWER_S, start_limit
-from switchsum.native.trace_files import PROFILE_VARIABLE
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
@@ -153,8 +152,9 @@ def _join(settings: _Settings) -> Communicator:
             transport.close()
         membership.leave()
         raise
+    trace = _trace(rank)
     communicator = Communicator(
-        (several.drive if several else _drive)(engine, transport, membership, _trace(rank)),
+        several.drive(engine, transport, membership, trace) if several else Driver(engine, transport, trace=trace),
         membership,
         rank=rank,
         world_size=world_size,
@@ -193,15 +193,11 @@ def _several(link: str) -> Any:
 
 def _trace(rank: int) -> Trace | None:
     """Return a trace if the environment asks for one."""
-    if not os.environ.get(PROFILE_VARIABLE):
+    if not os.environ.get("SWITCHSUM_PROFILE"):
         return None
     from switchsum.native.trace import Trace  # noqa: PLC0415
 
     return Trace.wanted(f"rank {rank}")
-
-
-def _drive(engine: Engine, transport: Transport, _: Membership, trace: Trace | None) -> Driver:
-    return Driver(engine, transport, trace=trace)
 
 
 def _admit(membership: Membership, transport: Transport, settings: _Settings, timeout_s: float) -> Engine:

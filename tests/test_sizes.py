@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +21,6 @@ FOLDERS = (
     "mininet",
 )
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
-MOST_LINES_OF_AN_ALLREDUCE = 4_000
-"""Of all that CONTRIBUTING.md names under "An afternoon's reading"."""
 
 
 def modules() -> list[Path]:
@@ -50,23 +47,3 @@ def test_modules_and_functions_are_small() -> None:
     assert len(modules()) > 300
     too_large = [(name, size) for name, size, most in sizes() if size > most]
     assert too_large == []
-
-
-def readings() -> Iterator[tuple[list[Path], int]]:
-    """Yield the files of each point of the list in CONTRIBUTING.md, and how many lines it says that they have."""
-    _, section = (ROOT / "CONTRIBUTING.md").read_text().split("## An afternoon's reading", 1)
-    points = re.findall(r"^\d\. (.*?) \(([\d,]+) lines\)", section.split("\n## ")[0], re.MULTILINE | re.DOTALL)
-    for text, lines in points:
-        files: list[Path] = []
-        for name in re.findall(r"[\w./-]+\.(?:md|p4|py)", text):
-            files.append(ROOT / name if "/" in name else files[-1].parent / name)
-        yield files, int(lines.replace(",", ""))
-
-
-def test_what_an_allreduce_needs_can_be_read_in_an_afternoon() -> None:
-    total = 0
-    for files, stated in readings():
-        lines = sum(file.read_text().count("\n") for file in files)
-        assert abs(lines - stated) <= 0.02 * stated, files
-        total += lines
-    assert MOST_LINES_OF_AN_ALLREDUCE / 2 < total <= MOST_LINES_OF_AN_ALLREDUCE

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -188,7 +188,9 @@ class Model:
     ) -> Any:
         """Add sparse arrays."""
         how = Options(operator=op, lanes=lanes)
-        return sparse.allreduce_sparse(self, indices, values, size, how, background=False, keep=keep).result()
+        return sparse.allreduce_sparse(
+            cast("Any", self), indices, values, size, how, background=False, keep=keep
+        ).result()
 
     def _break(self, error: SwitchsumError) -> NoReturn:
         raise error
@@ -202,7 +204,9 @@ def modelled(has: Owners, block: int, lanes: int, values: int, *, ordered: bool 
 
     def call(rank: int) -> None:
         try:
-            sparse.allreduce_blocks(Model(network, rank), arrays[rank], block, how, background=False).result()
+            sparse.allreduce_blocks(
+                cast("Any", Model(network, rank)), arrays[rank], block, how, background=False
+            ).result()
         except BaseException:
             network.meeting.abort()
             raise

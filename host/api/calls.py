@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import SwitchsumError
 
 from ..engine.operation import Operation
-from . import collectives, parts
-from .collectives import Options, is_integer
+from . import collectives
+from .collectives import Options
+from .driving import Driving
 from .handle import Handle
 from .interrupts import breaks_between_steps, breaks_if_interrupted
 
@@ -28,63 +28,13 @@ MOST_KNOWN: Final = 256
 """Kinds of allreduces that are kept."""
 
 
-class CollectiveCalls(ABC):
+class CollectiveCalls(Driving):
     """Every rank calls the same collectives in the same order."""
 
-    rank: int
-    """0 to world_size - 1."""
-    world_size: int
-    """Number of ranks."""
     supports: npt.NDArray[np.int64]
     """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
-    lanes_per_frame: int
-    """32-bit lanes in a frame."""
-
-    @abstractmethod
-    def _begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
-        """Begin a collective of several steps, on a thread of their own."""
-
-    @abstractmethod
-    def _prepare(self, operation: Operation) -> Operation:
-        """Have an operation ready to be begun; raises UsageError."""
-
-    @abstractmethod
-    def _start(self, handle: Handle, background: bool) -> Handle:
-        """Begin a collective, and have a thread go on with it in the background if wanted."""
-
-    _delivered: BaseException | None
-    """What was raised last after a collective had come to its end."""
     _known: dict[Hashable, Operation]
     """Allreduces in place that were called before, by dtype, shape, operator and lanes."""
-
-    @abstractmethod
-    def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None: ...
-
-    def _run(self, handle: Handle) -> Any:
-        """Begin a collective, wait for it, and return its result."""
-        self._bring_on(handle, begin=True, to_end=True)
-        return handle.wait()
-
-    @property
-    @abstractmethod
-    def _is_over(self) -> bool:
-        """Whether nothing that is in flight will end any more."""
-
-    def _wait(self, handle: Handle) -> None:
-        """Drive a collective that was begun to its end."""
-        self._bring_on(handle, begin=False, to_end=True)
-
-    @abstractmethod
-    def _note_early(self, error: BaseException | None) -> None:
-        """Keep what a signal handler has raised before a collective was begun, until that has ended."""
-
-    @abstractmethod
-    def _break(self, error: SwitchsumError) -> NoReturn:
-        """Break the communicator, and raise why."""
-
-    @abstractmethod
-    def _broken_off(self, error: BaseException) -> None:
-        """Break the communicator if a call did not end with an error of ours, nor with one that was held back."""
 
     def _checked(self, prepare: Callable[[], Made]) -> Made:
         """Return what a function returns; if it refuses the caller's arguments, let the other ranks hear of it.
@@ -174,9 +124,9 @@ class CollectiveCalls(ABC):
 
     def _blocks(self, array: Array, block: int | str, how: Options, background: bool) -> Callable[[], LastStep]:
         """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""
-        self._checked(lambda: collectives.allreduce_blocks(array, how))
         from . import sparse  # noqa: PLC0415 - many jobs add no sparse arrays
 
+        self._checked(lambda: sparse.check_blocks(array, how))
         return lambda: sparse.allreduce_blocks(self, array, block, how, background)
 
     @breaks_between_steps
@@ -238,15 +188,8 @@ class CollectiveCalls(ABC):
     ) -> Callable[[], LastStep]:
         from . import sparse  # noqa: PLC0415
 
-        def prepare() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-            if not is_integer(size) or size > sparse.MOST_ROWS:
-                raise UsageError(f"size is a number of rows, at most {sparse.MOST_ROWS}, not {size!r}")
-            return np.asarray(indices), np.asarray(values)
-
-        indices, values = self._checked(prepare)
-        fault = ""
-        if keep is not None and (not is_integer(keep) or keep < 0 or values.ndim != 1):
-            fault = f"keep is a number of single values, not {keep!r} of {list(values.shape)}"
+        indices, values = self._checked(lambda: sparse.given(indices, values, size))
+        fault = sparse.fault_of_keep(keep, values.shape)
         return lambda: sparse.allreduce_sparse(self, indices, values, size, how, background, keep=keep, fault=fault)
 
     @breaks_between_steps
@@ -299,19 +242,8 @@ class CollectiveCalls(ABC):
         from . import sparse  # noqa: PLC0415
 
         self._checked(lambda: collectives.check_written("allreduce_topk", array))
-        if (k is None) == (density is None):
-            fault = "allreduce_topk takes either k or density"
-        elif density is not None:
-            is_share = isinstance(density, float | int | np.floating) and 0 < density <= 1
-            fault = "" if is_share else f"density must be above 0 and at most 1, not {density!r}"
-            k = 0 if fault else max(1, round(array.size * density))
-        else:
-            fault = (
-                "" if k is not None and is_integer(k) and k >= 0 else f"k is an integer, not negative, and not {k!r}"
-            )
-        if keep is not None and (not is_integer(keep) or keep < 0):
-            fault = f"keep is an integer, not negative, and not {keep!r}"
-        chosen = 0 if fault or k is None else k
+        chosen, fault = sparse.largest_wanted(array, k, density)
+        fault = fault or sparse.fault_of_keep(keep, (array.size,))
         return lambda: sparse.allreduce_topk(self, array, chosen, how, background, keep=keep, fault=fault)
 
     @breaks_if_interrupted
@@ -327,7 +259,7 @@ class CollectiveCalls(ABC):
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        self._run(self._checked(lambda: parts.reduce(array, root, how, self)))
+        self._run(self._reduce(array, root, how))
         return array
 
     @breaks_if_interrupted
@@ -347,7 +279,7 @@ class CollectiveCalls(ABC):
         `out` if given, which must have the part's shape and the array's dtype.
         """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        result: Array = self._run(self._checked(lambda: parts.reduce_scatter(array, how, self, out=out)))
+        result: Array = self._run(self._reduce_scatter(array, how, out))
         return result
 
     @breaks_if_interrupted
@@ -357,7 +289,7 @@ class CollectiveCalls(ABC):
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self._run(self._checked(lambda: parts.broadcast(array, root, self)))
+        self._run(self._broadcast(array, root))
         return array
 
     @breaks_if_interrupted
@@ -366,7 +298,7 @@ class CollectiveCalls(ABC):
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self._run(self._checked(lambda: parts.allgather(array, self, out=out)))
+        result: Array = self._run(self._allgather(array, out))
         return result
 
     @breaks_if_interrupted
@@ -414,7 +346,7 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce`."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(self._checked(lambda: parts.reduce(array, root, how, self)), background)
+        return self._start(self._reduce(array, root, how), background)
 
     @breaks_if_interrupted
     def reduce_scatter_async(
@@ -430,21 +362,53 @@ class CollectiveCalls(ABC):
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
-        return self._start(self._checked(lambda: parts.reduce_scatter(array, how, self, out=out)), background)
+        return self._start(self._reduce_scatter(array, how, out), background)
 
     @breaks_if_interrupted
     def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
         """Begin a `broadcast`."""
-        return self._start(self._checked(lambda: parts.broadcast(array, root, self)), background)
+        return self._start(self._broadcast(array, root), background)
 
     @breaks_if_interrupted
     def allgather_async(
         self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._start(self._checked(lambda: parts.allgather(array, self, out=out)), background)
+        return self._start(self._allgather(array, out), background)
 
     @breaks_if_interrupted
     def barrier_async(self, *, background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""
         return self._start(collectives.barrier(self), background)
+
+    def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
+        def prepare() -> Handle:
+            from . import parts  # noqa: PLC0415 - in here, and below, it is imported again if a signal handler raises
+
+            return parts.reduce(array, root, how, self)
+
+        return self._checked(prepare)
+
+    def _reduce_scatter(self, array: npt.NDArray[Any], how: Options, out: npt.NDArray[Any] | None) -> Handle:
+        def prepare() -> Handle:
+            from . import parts  # noqa: PLC0415
+
+            return parts.reduce_scatter(array, how, self, out=out)
+
+        return self._checked(prepare)
+
+    def _broadcast(self, array: npt.NDArray[Any], root: int) -> Handle:
+        def prepare() -> Handle:
+            from . import parts  # noqa: PLC0415
+
+            return parts.broadcast(array, root, self)
+
+        return self._checked(prepare)
+
+    def _allgather(self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Handle:
+        def prepare() -> Handle:
+            from . import parts  # noqa: PLC0415
+
+            return parts.allgather(array, self, out=out)
+
+        return self._checked(prepare)

@@ -16,7 +16,7 @@ from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
 from ..engine.dtypes import most_values
-from ..engine.operation import SKIP_ZEROS, Operation, check
+from ..engine.operation import Operation, check
 from .handle import Handle
 
 if TYPE_CHECKING:
@@ -68,16 +68,6 @@ def is_exact(array: Array, operator: str, lanes: str, comm: CollectiveCalls) -> 
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
     adds = operator in ("sum", "average") and lanes == "int32" and comm.world_size <= MAX_WORKERS
     return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(comm.lanes_per_frame)
-
-
-def allreduce_blocks(array: Array, how: Options) -> None:
-    """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
-    check_written("allreduce", array)
-    native_values(array, how)
-    if how.operator not in SKIP_ZEROS:
-        raise UsageError(f"blocks of zeros can be skipped where op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}")
-    if array.dtype == np.float64:
-        raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
 
 def check_array(name: str, array: Array) -> None:

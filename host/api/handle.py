@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -15,19 +15,10 @@ from ..engine.events import Finished
 from ..engine.operation import Operation
 from .interrupts import HeldBack
 
+if TYPE_CHECKING:
+    from .driving import Driving
+
 Array = npt.NDArray[Any]
-
-
-class HandleOwner(Protocol):
-    """What a handle needs of its communicator."""
-
-    _delivered: BaseException | None
-    """What was raised last after a collective had come to its end."""
-
-    @property
-    def _is_over(self) -> bool: ...
-
-    def _wait(self, handle: Handle) -> None: ...
 
 
 class Handle:
@@ -41,7 +32,7 @@ class Handle:
 
     def __init__(
         self,
-        communicator: HandleOwner,
+        communicator: Driving,
         operation: Operation,
         values: Array | None = None,
         finish: Callable[[], Any] | None = None,

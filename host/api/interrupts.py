@@ -21,32 +21,19 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
-from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError
-
-if TYPE_CHECKING:
-    from ..links.driver import Driver
-    from .handle import Handle
-    from .steps import StepQueue
+from switchsum.protocol.errors import Interrupted, UsageError
 
 _P = ParamSpec("_P")
 Made = TypeVar("Made")
 
-LONGEST_WAIT_S: Final = 0.05
-"""How soon a waiting collective notices what heartbeats have brought."""
 HOLD_BACK_S: Final = 2.0
 """How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
 MOST_AGAIN: Final = 64
 """Something that is raised so often without any progress in between comes from no signal handler."""
-
-_WITHIN: Final = (
-    "this thread is in the midst of a collective of this communicator: a signal handler or a callback cannot call "
-    "another one; have it set a flag, and call it when the first one has returned"
-)
 
 
 class HeldBack:
@@ -111,112 +98,6 @@ def _is_about_arguments(error: BaseException) -> bool:
     """Whether a call did not come to its first line, for it does not take such arguments."""
     trace = error.__traceback__
     return isinstance(error, TypeError) and trace is not None and trace.tb_next is None
-
-
-class Interruptible:
-    """The steps of a collective, each of which may be interrupted and taken again; for `Communicator`."""
-
-    _driver: Driver
-    _steps: StepQueue | None = None
-    _turn: threading.RLock
-    _in_flight: dict[int, Handle]
-    _waiters: set[int]
-    _delivered: BaseException | None
-    _early: tuple[int, BaseException] | None
-    _closed: bool
-    _pid: int
-    _thread: threading.Thread | None
-    _wanted: threading.Event
-    _seconds: float
-
-    if TYPE_CHECKING:
-        # What the communicator has.
-        @property
-        def _is_over(self) -> bool: ...
-        def _wait_for_turn(self) -> None: ...
-        def _begin(self, handle: Handle, most_s: float) -> None: ...
-        def _has_begun(self, handle: Handle) -> bool: ...
-        def _drive(self, handle: Handle) -> None: ...
-        def _step(self, most_s: float) -> None: ...
-        def _check(self) -> None: ...
-        def _fail(self, error: SwitchsumError) -> None: ...
-        def _close_link(self) -> None: ...
-
-    def _note_early(self, error: BaseException | None) -> None:
-        self._early = None if error is None else (threading.get_ident(), error)
-
-    def _take_early(self, handle: Handle) -> None:
-        """Hold back with a collective what was raised in this thread before it was begun."""
-        early = self._early
-        if early is not None and early[0] == threading.get_ident():
-            handle._held, self._early = handle._held or HeldBack(early[1]), None
-
-    def _broken_off(self, error: BaseException) -> None:
-        if not isinstance(error, SwitchsumError) and error is not self._delivered and not self._is_over:
-            self._fail(interrupted(error))
-
-    def _bring_on(self, handle: Handle, *, begin: bool, to_end: bool) -> None:
-        """Begin a collective, unless that was done, and drive it to its end if that is wanted.
-
-        Raises UsageError in a signal handler, or a callback, that interrupts its own thread's collective with another.
-        What a handler raises in here is held back.  Each step can be taken again after that: it finds out how far it
-        was taken.
-        """
-        if self._turn._is_owned():  # type: ignore[attr-defined]
-            raise UsageError(_WITHIN)
-        if begin and self._early is not None:
-            self._take_early(handle)
-        while True:
-            try:
-                if begin and self._steps is not None:
-                    self._steps.wait_for_last_steps()
-                if os.getpid() != self._pid:
-                    check_process(self._pid)
-                began = self._driver.clock()
-                # No context manager of Python's own, which would take a small allreduce 3 us.
-                if not self._turn.acquire(blocking=False):
-                    self._wait_for_turn()
-                try:
-                    if self._closed:
-                        raise UsageError("this communicator is closed")
-                    if begin:
-                        self._begin(handle, LONGEST_WAIT_S if to_end else 0.0)
-                    if to_end and handle._finished is None:
-                        self._drive(handle)
-                finally:
-                    if self._thread is not None and (self._in_flight or self._driver.engine.awaits_switch):
-                        self._wanted.set()
-                    self._turn.release()
-                    self._seconds += self._driver.clock() - began
-                return
-            except BaseException as error:
-                self._hold_back(handle, error)
-
-    def _hold_back(self, handle: Handle, error: BaseException) -> None:
-        """Keep what a signal handler has raised until a collective has ended; raises whatever else it is."""
-        self._clean_up()
-        own = isinstance(error, SwitchsumError) and not self._has_begun(handle)
-        if own or self._is_over or os.getpid() != self._pid:
-            held, handle._held = handle._held, None
-            if held is not None and held.error is not None and held.error is not error:
-                raise held.error from error
-            raise error
-        self._note(handle, error)
-
-    def _note(self, handle: Handle, error: BaseException) -> None:
-        """Keep what was raised, unless it cannot wait."""
-        handle._held = handle._held or HeldBack(None)
-        if not handle._held.note(error, self._driver.clock()):
-            self._fail(interrupted(error))
-            raise error
-
-    def _clean_up(self) -> None:
-        """Give back what a call of this thread has kept that was interrupted anywhere."""
-        if self._turn._is_owned():  # type: ignore[attr-defined]
-            self._turn.release()
-        self._waiters.discard(threading.get_ident())
-        if self._closed:
-            self._close_link()
 
 
 def check_process(pid: int) -> None:

@@ -16,22 +16,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.natives import address_of
-from switchsum.protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
+from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, UsageError
 from switchsum.protocol.frame import LANE_BYTES
 
 from ..engine.kernels import scan
-from ..engine.operation import Operation, check
+from ..engine.operation import SKIP_ZEROS, Operation, check
 from . import bitmap, owners
 from .bitmap import Indices, Words
-from .collectives import Options, is_integer
+from .collectives import Options, check_written, is_integer, native_values, returned
 from .handle import Handle
 from .rough import rough_sums
+
+if TYPE_CHECKING:
+    from .calls import CollectiveCalls
 
 Array = npt.NDArray[Any]
 
@@ -55,31 +58,6 @@ MOST_ROWS: Final = 1 << 36
 """Of a sparse array: their bitmap takes 8 GiB."""
 EXACT_IN_FLOAT32: Final = 2
 """Bytes of the integers that float32 holds all of."""
-
-
-class Reduces(Protocol):
-    """What a sparse allreduce needs of a communicator."""
-
-    rank: int
-    world_size: int
-    supports: npt.NDArray[np.int64]
-    """Rows that this rank had so far, that some rank had, and of the whole arrays."""
-    lanes_per_frame: int
-    """32-bit lanes in a frame."""
-
-    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
-        """Combine arrays in place."""
-        ...
-
-    def allreduce_async(
-        self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
-    ) -> Handle:
-        """Begin to combine arrays in place."""
-        ...
-
-    def _break(self, error: SwitchsumError) -> NoReturn:
-        """Break the communicator, and raise why."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +95,45 @@ class LastStep:
         return self.finish()
 
 
+def check_blocks(array: Array, how: Options) -> None:
+    """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
+    check_written("allreduce", array)
+    native_values(array, how)
+    if how.operator not in SKIP_ZEROS:
+        raise UsageError(f"blocks of zeros can be skipped where op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}")
+    if array.dtype == np.float64:
+        raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
+
+
+def given(indices: Array, values: Array, size: int) -> tuple[Array, Array]:
+    """Return a caller's indices and values as arrays; raises UsageError for what is no number of rows."""
+    if not is_integer(size) or size > MOST_ROWS:
+        raise UsageError(f"size is a number of rows, at most {MOST_ROWS}, not {size!r}")
+    return np.asarray(indices), np.asarray(values)
+
+
+def fault_of_keep(keep: int | None, shape: tuple[int, ...]) -> str:
+    """Say what is wrong with the number of sums to keep, if anything is."""
+    if keep is None or (is_integer(keep) and keep >= 0 and len(shape) == 1):
+        return ""
+    return f"keep is a number of single values, not {keep!r} of {list(shape)}"
+
+
+def largest_wanted(array: Array, k: int | None, density: float | None) -> tuple[int, str]:
+    """Return how many of a rank's values are to be added, and what is wrong with what the caller asks for."""
+    if (k is None) == (density is None):
+        return 0, "allreduce_topk takes either k or density"
+    if density is not None:
+        if not isinstance(density, float | int | np.floating) or not 0 < density <= 1:
+            return 0, f"density must be above 0 and at most 1, not {density!r}"
+        return max(1, round(array.size * density)), ""
+    if k is None or not is_integer(k) or k < 0:
+        return 0, f"k is an integer, not negative, and not {k!r}"
+    return k, ""
+
+
 def allreduce_sparse(
-    comm: Reduces,
+    comm: CollectiveCalls,
     indices: Array,
     values: Array,
     size: int,
@@ -161,7 +176,7 @@ def allreduce_sparse(
 
 
 def _order_of_rows(
-    comm: Reduces, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
+    comm: CollectiveCalls, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
@@ -179,7 +194,14 @@ def _as_rows(values: Array) -> Array:
 
 
 def allreduce_topk(
-    comm: Reduces, array: Array, k: int, how: Options, background: bool, *, keep: int | None = None, fault: str = ""
+    comm: CollectiveCalls,
+    array: Array,
+    k: int,
+    how: Options,
+    background: bool,
+    *,
+    keep: int | None = None,
+    fault: str = "",
 ) -> LastStep:
     """See `CollectiveCalls.allreduce_topk`."""
     flat = _native(array.view(np.ndarray).reshape(-1))
@@ -192,12 +214,12 @@ def allreduce_topk(
         result = plain.reshape(-1) if plain.flags.c_contiguous else np.empty(array.size, array.dtype)
         result[:] = 0
         result[total.indices] = total.values
-        return _written(result, array)
+        return returned(result, array)
 
     return LastStep(handle=step.handle, finish=finish)
 
 
-def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
+def allreduce_blocks(comm: CollectiveCalls, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
     fault = _fault_of_block(block)
     size = AUTO_BLOCK if block == "auto" or fault else int(block)
@@ -219,17 +241,17 @@ def allreduce_blocks(comm: Reduces, array: Array, block: int | str, how: Options
         union = union[_by_owners(comm, own, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
-        return LastStep(handle=handle, finish=lambda: _written(whole, array))
+        return LastStep(handle=handle, finish=lambda: returned(whole, array))
     compacted = take_blocks(whole, size, union)
 
     def finish() -> Array:
         put_blocks(whole, size, union, compacted)
-        return _written(whole, array)
+        return returned(whole, array)
 
     return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
 
 
-def _by_owners(comm: Reduces, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
+def _by_owners(comm: CollectiveCalls, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
     """Return an order of the union in which `together` rows, a frame, have few owners; the last may have to stay."""
     bits = owners.table(comm.rank, comm.world_size, own, union)
     comm.allreduce(bits, "or")
@@ -258,7 +280,7 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
         whole[full * block :] = rows[-1, : len(whole) - full * block]
 
 
-def _begin(comm: Reduces, array: Array, how: Options, background: bool) -> Handle:
+def _begin(comm: CollectiveCalls, array: Array, how: Options, background: bool) -> Handle:
     return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 
@@ -268,19 +290,13 @@ def _gains(union: Indices, block: int, per_frame: int) -> bool:
     return len(union) * block <= AUTO_GAIN * frames * per_frame
 
 
-def _written(whole: Array, array: Array) -> Array:
-    if not np.may_share_memory(whole, array):
-        array.view(np.ndarray)[...] = whole.reshape(array.shape)
-    return array
-
-
 def _native(array: Array) -> Array:
     """Return an array in the machine's byte order, the only one that kernels know: itself, or a copy."""
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def unite(
-    comm: Reduces,
+    comm: CollectiveCalls,
     words: Words,
     bits: int,
     same: str,

@@ -19,7 +19,7 @@ from .handle import Handle
 from .interrupts import breaks_between_steps, check_process
 
 if TYPE_CHECKING:
-    from .communicator import Communicator
+    from .driving import Driving
     from .sparse import LastStep
 
 
@@ -63,7 +63,7 @@ class StepQueue:
         self._thread = threading.get_ident()
 
 
-def begin_steps(communicator: Communicator, steps: Callable[[], LastStep]) -> SteppedHandle:
+def begin_steps(communicator: Driving, steps: Callable[[], LastStep]) -> SteppedHandle:
     """Begin a collective of several steps; what is raised in its midst breaks the communicator."""
     check_process(communicator._pid)
     if communicator._closed:
@@ -75,7 +75,7 @@ def begin_steps(communicator: Communicator, steps: Callable[[], LastStep]) -> St
 
 
 @breaks_between_steps
-def _all_but_last(_: Communicator, steps: Callable[[], LastStep]) -> LastStep:
+def _all_but_last(_: Driving, steps: Callable[[], LastStep]) -> LastStep:
     return steps()
 
 

@@ -7,7 +7,6 @@ from switchsum.native.natives import prepare
 from ..engine.loop import BEGIN, RUN
 from ..engine.state import BLOCK_KERNELS
 from ..engine.worker import RESTORE
-from .shm import ShmTransport
 
 
 def warm_up(link: str = "") -> None:
@@ -15,5 +14,9 @@ def warm_up(link: str = "") -> None:
 
     With a link, as `connect` takes it, those of its loop as well, where they need nothing that a switch gives.
     """
-    operations = ShmTransport.natives.values() if link.startswith("shm:") else ()
-    prepare((RUN, BEGIN, RESTORE, *BLOCK_KERNELS.values(), *operations))
+    wanted = [RUN, BEGIN, RESTORE, *BLOCK_KERNELS.values()]
+    if link.startswith("shm:"):
+        from .shm import ShmTransport  # noqa: PLC0415 - a worker imports the one link that it has
+
+        wanted += ShmTransport.natives.values()
+    prepare(wanted)
