@@ -16,8 +16,9 @@ from typing import Any, Final
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from . import fabric
+from . import fleet_file
 from .entries import Change, SwitchState, Write
+from .fabric import Fabric, FabricSwitch
 from .neighbours import FoundLink, Neighbours, is_bare, with_tree
 from .plan import lldp_entry, station_ports
 from .switch import Build, Switch
@@ -43,12 +44,15 @@ class Found:
 def read_fleet(path: Path) -> dict[str, Any]:
     """Read the switches and addresses of a fleet's file, whatever it says of trees; raises UsageError."""
     try:
-        given = json.loads(path.read_text(encoding="utf-8"))
+        given = fleet_file.read_json(path.read_text(encoding="utf-8"))
         switches = given["switches"]
         # Each by itself has to be right: as long as no tree is known, nothing connects them.
+        others = {key: value for key, value in given.items() if key != "trees"}
+        read: dict[str, FabricSwitch] = {}
         for name, one in switches.items():
-            bare = {key: one[key] for key in one if key in ("p4runtime", "stations")}
-            fabric.parse(json.dumps({"switches": {name: bare}}), 0)
+            bare = {key: one[key] for key in one if key not in ("udp", "port", "ports", "above")}
+            read |= fleet_file.parse(json.dumps({**others, "switches": {name: bare}}), 0).switches
+        fleet_file.check_apart(read)
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UsageError as error:
@@ -117,7 +121,7 @@ def _listen(
     return found
 
 
-def load(path: Path, program: Build, **options: Any) -> fabric.Fabric:
+def load(path: Path, program: Build, **options: Any) -> Fabric:
     """Read a fleet's file; where it is bare, the switches get the program and the tree follows from their links.
 
     Raises UsageError for the file, and LocalError as long as links or switches are not as a tree needs them.
@@ -125,12 +129,12 @@ def load(path: Path, program: Build, **options: Any) -> fabric.Fabric:
     try:
         is_undetermined = is_bare(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
-        is_undetermined = False  # `fabric.load` says what is wrong
+        is_undetermined = False  # `fleet_file.load` says what is wrong
     if not is_undetermined:
-        return fabric.load(path, program.lanes_per_frame)
+        return fleet_file.load(path, program.lanes_per_frame)
     given = read_fleet(path)
     found = discover(given, program, may_load=True, **options)
     if found.faults:
         raise LocalError("; ".join(found.faults))
-    complete = fabric.parse(json.dumps(with_tree(given, found.links)), program.lanes_per_frame)
+    complete = fleet_file.parse(json.dumps(with_tree(given, found.links)), program.lanes_per_frame)
     return replace(complete, is_discovered=True)

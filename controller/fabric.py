@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from switchsum.native.addresses import check_form
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
-from switchsum.protocol.wire import Address, parse_ip, parse_mac
+from switchsum.protocol.wire import Address
 
 from .branch import Branch
 from .forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
@@ -31,12 +27,8 @@ from .slots import SlotRange
 
 ONLY: Final = ""
 """Name of the switch of a controller that has one."""
-UDP_PORT: Final = 1
-"""Number of the embedded switch's port that is a UDP socket, where it has no interfaces."""
-LAST_PORT: Final = 510
 MOST_TREES: Final = 8
 """Over which a job is added."""
-_KEYS: Final = {"p4runtime", "udp", "port", "ports", "stations", "above"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,148 +229,3 @@ def _cookies(live: Incarnation) -> Iterator[int]:
     for number in itertools.count():
         digest = hashlib.blake2b(number.to_bytes(4), digest_size=8, key=hashlib.sha256(secret).digest()).digest()
         yield int.from_bytes(digest) or 1
-
-
-def load(path: Path, lanes_per_frame: int) -> Fabric:
-    """Read a fabric from a JSON file, as docs/controller.md describes it; raises UsageError."""
-    try:
-        return parse(path.read_text(encoding="utf-8"), lanes_per_frame)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise UsageError(f"{path} cannot be read: {reason}") from error
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}") from error
-
-
-def parse(text: str, lanes_per_frame: int) -> Fabric:
-    """Read a fabric from JSON; raises UsageError."""
-    try:
-        top = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"it is no JSON: {error}") from error
-    given = top.get("switches") if isinstance(top, dict) else None
-    if not isinstance(given, dict) or not given or not all(isinstance(one, dict) for one in given.values()):
-        raise UsageError('it is no {"switches": {NAME: {"p4runtime": ADDRESS, "udp": HOST:PORT, "above": NAME}}}')
-    link_bytes = top.get("link_bytes", 0)
-    if not _is_natural(link_bytes):
-        raise UsageError(f"link_bytes is a number of bytes, not {link_bytes!r}")
-    all_parents, shares = _read_trees(top, given)
-    switches = {}
-    first = all_parents[0]
-    # Sockets reach one another, whatever the trees are.
-    by_udp = {name for name, one in given.items() if one.get("udp") is not None and one.get("ports") is None}
-    for name in sorted(given, key=lambda name: (name in first or name not in {*first.values()}, [*given].index(name))):
-        near = {far for parents in all_parents for far, above in parents.items() if above == name}
-        near |= {parents[name] for parents in all_parents if name in parents}
-        ports = given[name].get("ports")
-        reaches = by_udp if name in by_udp else {*ports} if isinstance(ports, dict) else set()
-        order = [far for far in given if far != name and (far in near or far in reaches)]
-        switches[name] = _read_switch(name, given[name], [far for far in order if far in near], order)
-    _check_apart(switches)
-    return Fabric(
-        switches=switches,
-        parents=first,
-        others=all_parents[1:],
-        shares=shares,
-        link_bytes=link_bytes,
-        lanes_per_frame=lanes_per_frame,
-    )
-
-
-def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[float]]:
-    """Return the switches above others in each tree, and the shares of the trees; raises UsageError."""
-    single = {name: one["above"] for name, one in given.items() if one.get("above") is not None}
-    trees = top.get("trees", [{"above": single}])
-    if not isinstance(trees, list) or not 1 <= len(trees) <= MOST_TREES or ("trees" in top and single):
-        raise UsageError(f"trees is a list of 1 to {MOST_TREES}, and then no switch has an above of its own")
-    shares = []
-    for tree in trees:
-        above, share = (tree.get("above"), tree.get("share", 1)) if isinstance(tree, dict) else (None, 1)
-        if not isinstance(above, dict) or not isinstance(share, int | float) or not 0 < share < math.inf:
-            raise UsageError(f'a tree is {{"above": {{NAME: NAME}}, "share": NUMBER}}, not {tree!r}')
-        _check_parents(list(given) if "trees" not in top else list({**above, **dict.fromkeys(above.values())}), above)
-        if unknown := [name for name in (*above, *above.values()) if name not in given]:
-            raise UsageError(f"a tree has switch {unknown[0]!r}, which is not among the switches")
-        shares.append(float(share))
-    return [dict(tree["above"]) for tree in trees], shares
-
-
-def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str], reaches: Sequence[str]) -> FabricSwitch:
-    for key in given:
-        if key not in _KEYS:
-            raise UsageError(f"switch {name}: unknown key {key!r}: a switch has {', '.join(sorted(_KEYS))}")
-    if not isinstance(given.get("p4runtime"), str):
-        raise UsageError(f"switch {name}: p4runtime is the address of its P4Runtime server")
-    try:
-        check_form(given["p4runtime"])
-    except UsageError as error:
-        raise UsageError(f"switch {name}: p4runtime: {error}") from error
-    port, ports = given.get("port", UDP_PORT), given.get("ports")
-    if not _is_port(port):
-        raise UsageError(f"switch {name}: port is the number of its port towards other switches, not {port!r}")
-    if ports is None:
-        ports = dict.fromkeys(reaches, port)
-    elif not isinstance(ports, dict) or not all(map(_is_port, ports.values())) or not set(near) <= ports.keys():
-        raise UsageError(f"switch {name}: ports has a port's number for each switch beside it: {', '.join(near)}")
-    address = None
-    if reaches and (given.get("udp") is not None or given.get("ports") is None):
-        host, _, number = str(given.get("udp")).rpartition(":")
-        try:
-            address = Address(mac=0, ip=parse_ip(host), port=int(number))
-        except ValueError as error:
-            raise UsageError(f"switch {name}: udp is IP:PORT, as other switches reach it: {error}") from error
-    return FabricSwitch(
-        p4runtime=given["p4runtime"],
-        address=address,
-        ports={far: ports[far] for far in reaches},
-        stations=_read_stations(name, given.get("stations", {})),
-    )
-
-
-def _read_stations(name: str, given: object) -> dict[int, int]:
-    try:
-        if isinstance(given, dict) and all(map(_is_port, given.values())):
-            return {parse_mac(mac): port for mac, port in given.items()}
-    except ValueError:
-        pass
-    raise UsageError(f"switch {name}: stations has a port's number for each Ethernet address, not {given!r}")
-
-
-def _check_apart(switches: Mapping[str, FabricSwitch]) -> None:
-    """Raise UsageError if two switches are one, or two switches are behind one port of another."""
-    for what in ("p4runtime", "address"):
-        owners: dict[object, str] = {}
-        for name, switch in switches.items():
-            place = getattr(switch, what)
-            if place is not None and owners.setdefault(place, name) != name:
-                raise UsageError(f"switches {owners[place]} and {name} have the same {what}, {place}")
-    for name, switch in switches.items():
-        # Without interfaces all other switches are behind the UDP socket, and are told apart by address.
-        behind = [far for far in switch.ports if switch.address is None]
-        ports = {switch.ports[far]: far for far in behind}
-        if len(ports) < len(behind):
-            raise UsageError(f"switch {name}: two of {', '.join(behind)} are behind one port")
-
-
-def _check_parents(names: Sequence[str], parents: Mapping[str, Any]) -> None:
-    """Raise UsageError unless all ways up end at one switch."""
-    for name, above in parents.items():
-        if above not in names:
-            raise UsageError(f"switch {name}: there is no switch {above!r} above it")
-    roots = [name for name in names if name not in parents]
-    if len(roots) > 1:
-        raise UsageError(f"{' and '.join(roots)} have no switch above: a tree has one root")
-    for name in names:
-        way = [name]
-        while way[-1] in parents:
-            way.append(parents[way[-1]])
-            if way[-1] in way[:-1]:
-                raise UsageError(f"switches are above one another in a circle: {', '.join(way)}")
-
-
-def _is_port(value: Any) -> bool:
-    return _is_natural(value) and value <= LAST_PORT
-
-
-def _is_natural(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

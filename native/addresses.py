@@ -18,7 +18,7 @@ def is_number(text: str, most: int) -> bool:
 def check_form(address: str) -> None:
     """Raise UsageError if a text is no address of a gRPC server.  gRPC itself takes port numbers modulo 65536."""
     host, _, port = address.rpartition(":")
-    if address.startswith("unix:"):
+    if address.startswith("unix:") and address != "unix:":
         return
     if not host or not is_number(port, LAST_PORT) or (":" in host and not host.startswith("[")):
         raise UsageError(

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
@@ -322,11 +323,29 @@ def test_a_bare_file_gets_the_lowest_tree_and_is_written_as_a_topology() -> None
     assert len(network.cables) == 6
 
 
+BARE = '{"switches": {"a": {"p4runtime": "unix:a"}, "b": {"p4runtime": "unix:b"}}}'
+
+
 @pytest.mark.parametrize(
-    "text", ["{", "[" * 100_000, "[]", '{"switches": {"a": {}}}', '{"switches": {"a": {"p4runtime": 5}}}']
+    "text",
+    [
+        "{",
+        "[" * 100_000,
+        "[]",
+        '{"switches": {"a": {}}}',
+        '{"switches": {"a": {"p4runtime": 5}}}',
+        BARE.replace("unix:b", "unix:a"),
+        BARE.replace('"b": ', '"a": '),
+        BARE.replace("}}}", '}}, "link_bytes": -1}'),
+        BARE.replace("}}}", '}}, "tree": []}'),
+        BARE.replace('"unix:b"', '"unix:b", "station": {}'),
+    ],
 )
-def test_a_file_that_names_no_addresses_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_names_no_addresses_is_refused_before_switches_are_asked(tmp_path: Path, text: str) -> None:
     path = tmp_path / "fleet.json"
     path.write_text(text)
     with pytest.raises(UsageError, match=r"fleet\.json"):
         discovery.read_fleet(path)
+    with patch.object(discovery, "discover") as asked, pytest.raises(UsageError):
+        discovery.load(path, program())
+    assert not asked.called

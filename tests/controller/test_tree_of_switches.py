@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,10 +18,9 @@ from switchsum.controller.fabric import (
     FabricSwitch,
     fabric_of_one,
     group_of,
-    load,
-    parse,
     shared,
 )
+from switchsum.controller.fleet_file import load, parse
 from switchsum.controller.job import Job, new_incarnation
 from switchsum.controller.jobs import Jobs
 from switchsum.controller.plan import RECORD_RANK, Identity, Settings, branches_of
@@ -268,6 +268,7 @@ def test_one_switch_is_a_fabric_of_one() -> None:
 
 
 ROOT = {"p4runtime": "unix:a", "udp": "127.0.0.1:1"}
+OTHER = {"p4runtime": "unix:b", "udp": "127.0.0.1:2"}
 
 
 def test_a_file_of_three_levels(tmp_path: Path) -> None:
@@ -358,11 +359,26 @@ def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
         (json.dumps({"switches": {"a": ROOT, "b": {"p4runtime": "unix:c", "above": "a"}}}), "b: udp is IP:PORT"),
         (json.dumps({"switches": {"a": {"p4runtime": "c"}}}), "a: p4runtime: an address is host:port"),
         (json.dumps({"switches": {"a": {"udp": "x"}}}), "a: p4runtime is"),
-        (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "unknown key 'prot'"),
+        (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "switch a: it has .*, and no 'prot'"),
         (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port is"),
+        (json.dumps({"switches": {"a": {**ROOT, "port": 255}}}), "port is"),
         (json.dumps({"switches": {"a": ROOT}, "link_bytes": -1}), "link_bytes"),
+        (json.dumps({"switches": {"a": ROOT}, "tree": []}), "a fleet has .*, and no 'tree'"),
+        ('{"switches": {"a": {"p4runtime": "unix:a"}, "a": {"p4runtime": "unix:b"}}}', "^'a' stands there twice"),
+        (json.dumps({"switches": {"": ROOT}}), "'' is no name"),
+        (json.dumps({"switches": {"a\x1b": ROOT}}), "is no name"),
+        (json.dumps({"switches": {"a": {"p4runtime": "unix:"}}}), "a: p4runtime: an address is"),
+        *(
+            (json.dumps({"switches": {"a": {**ROOT, "udp": udp}, "b": {**OTHER, "above": "a"}}}), "a: udp is IP:PORT")
+            for udp in ("127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:-5", "0.0.0.0:1", "224.0.0.1:1", "localhost:1")
+        ),
         (json.dumps(two_roots(trees=[])), "trees is a list of 1 to 8"),
-        (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "share": 0}])), "a tree is"),
+        *(
+            (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "share": share}])), "a tree is")
+            for share in (0, math.nan, 1e308, 10**400, True, "1")
+        ),
+        (json.dumps(two_roots(trees=[{"above": {"left": ["fast"]}}])), "a tree is"),
+        (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "shares": 1}])), "a tree has .*, and no 'shares'"),
         (json.dumps(two_roots(trees=[{"above": {"left": "top"}}])), "'top', which is not among"),
         (json.dumps(two_roots(trees=[{"above": {"left": "fast", "right": "slow"}}])), "have no switch above"),
         (
@@ -387,7 +403,10 @@ def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
         ),
         (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {}}}}), "b: ports has.*: a"),
         (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {"a": "1"}}}}), "b: ports has"),
+        (json.dumps({"switches": {"a": {**ROOT, "ports": {"b": 1}}}}), "a: ports has 'b', which is not among"),
         (json.dumps({"switches": {"a": {**ROOT, "stations": {"nobody": 1}}}}), "a: stations has"),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"01:00:5e:00:00:01": 1}}}}), "a: stations has"),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"02:0:0:0:0:a": 1, "02:0:0:0:0:A": 2}}}}), "stations has"),
         (json.dumps({"switches": {"a": {**ROOT, "stations": {"02:00:00:00:00:01": 511}}}}), "a: stations has"),
     ],
 )

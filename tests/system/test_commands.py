@@ -237,6 +237,11 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
         (["controller", "--listen", "256.1.1.1:1"], 2, "switchsum: cannot listen at"),
         (["controller", "--listen", "127.0.0.1:70000"], 2, "switchsum: an address is host:port"),
         (["controller", "--station", "02:00:00:00:00:01@511"], 2, "switchsum: a station is MAC@PORT, its port"),
+        (
+            ["controller", "--station", "ff:ff:ff:ff:ff:ff@1"],
+            2,
+            "switchsum: ff:ff:ff:ff:ff:ff is the Ethernet address",
+        ),
         (["controller", "--switch", "nonsense"], 2, "switchsum: an address is host:port, [IPv6]:port or unix:path"),
         (["switch", "--listen", "::1:9559"], 2, "switchsum: an address is host:port, [IPv6]:port"),
         (["switch", "--udp", "127.0.0.1:70000"], 2, "switchsum: an address is HOST:PORT, its port 0 to 65535"),

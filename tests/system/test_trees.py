@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli.topology import read
-from switchsum.controller.fabric import load
+from switchsum.controller.fleet_file import load
 from switchsum.launch import tree as trees
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children

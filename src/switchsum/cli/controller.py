@@ -209,11 +209,14 @@ def read_station(text: str) -> tuple[int, int]:
 
 
 def read_mac(text: str) -> int:
-    """Read an Ethernet address; raises UsageError."""
+    """Read the Ethernet address of a station; raises UsageError."""
     try:
-        return parse_mac(text)
+        mac = parse_mac(text)
     except ValueError as error:
         raise UsageError(f"not an Ethernet address: {text!r}") from error
+    if mac >> 40 & 1:
+        raise UsageError(f"{text} is the Ethernet address of a group, and not of a station")
+    return mac
 
 
 def read_ip(text: str) -> int:
