@@ -293,9 +293,14 @@ class Upkeep(Keeping):
         return self._config.limits(self._fleet.limits).port_frames, frame_bytes, self._fabric
 
     def _need_switch(self) -> None:
-        """Wait for the switch for a short while if it is away; raises SwitchLost."""
-        self._changed.wait_for(lambda: self._fleet.is_up, SWITCH_WAIT_S)
+        """Wait for the switch and its jobs for a short while if it is away or they are not read yet; raises SwitchLost.
+
+        A switch counts as up a moment before its jobs are read (`_connect`); an answer in between would not know them.
+        """
+        self._changed.wait_for(lambda: self._fleet.is_up and not self._is_fresh, SWITCH_WAIT_S)
         self._fleet.need()
+        if self._is_fresh:
+            raise SwitchLost("the switch is there, and its jobs have not been read yet")
 
     def _need_jobs(self) -> None:
         """Wait for the switch for a short while if its jobs have not been read yet; raises SwitchLost."""

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -532,6 +533,45 @@ def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
     assert create(running).state == "waiting"
     timer.join()
     running.stop()
+
+
+def test_nobody_is_answered_between_a_switch_s_connection_and_the_reading_of_its_jobs(
+    switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start()
+    create(first)
+    workers = join_all(first, switch)
+    admit(workers)
+    first.stop()
+    connect_one = upkeep.Upkeep._connect_one
+    asked: list[threading.Thread] = []
+    replies: list[object] = []
+
+    def ask(call: Callable[[], object]) -> None:
+        try:
+            replies.append(call())
+        except Exception as error:
+            replies.append(error)
+
+    def connect_and_be_asked(self: upkeep.Upkeep, *arguments: Any) -> bool:
+        came = connect_one(self, *arguments)
+        if came and not asked:
+            other = rpc.CreateJobRequest(job="b", workers=1, slots=SLOTS)
+            for call in (partial(self.heartbeat, workers[0].request), partial(self.create_job, other)):  # type: ignore[attr-defined]
+                asked.append(threading.Thread(target=ask, args=(call,)))
+                asked[-1].start()
+            for thread in asked:
+                thread.join(0.2)
+        return came
+
+    monkeypatch.setattr(upkeep.Upkeep, "_connect_one", connect_and_be_asked)
+    second = start()
+    assert show(second).state == "running"
+    for thread in asked:
+        thread.join(LONG_S)
+    heartbeat = next(reply for reply in replies if isinstance(reply, member_rpc.HeartbeatReply))
+    created = next(reply for reply in replies if isinstance(reply, rpc.JobInfo))
+    assert (heartbeat.lost, created.number) == ([], show(second).number + 1)
 
 
 def test_the_second_controller_of_a_switch_waits_for_the_first_to_go_and_has_nothing_to_write(
