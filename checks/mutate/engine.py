@@ -21,13 +21,20 @@ from typing import Any, Final
 import pytest
 
 from switchsum.host.engine import contribution, recovery
-from tests.host import test_engine, test_engine_failures, test_engine_frames, test_recovery, test_rules
+from tests.host import (
+    test_contribution,
+    test_engine,
+    test_engine_failures,
+    test_engine_frames,
+    test_recovery,
+    test_rules,
+)
 
 from .mutant import Mutant
 
 MODULES: Final = (recovery, contribution)
 ENGINE_TESTS: Final = (test_engine, test_engine_failures, test_engine_frames)
-TESTS: Final = (test_rules, test_recovery, *ENGINE_TESTS)
+TESTS: Final = (test_rules, test_recovery, test_contribution, *ENGINE_TESTS)
 MOST_S: Final = 0.1
 """Of processor time, that a test of the engine as a whole may take to be run for each change; nearly all take less."""
 TIMEOUT_S: Final = 60
@@ -49,7 +56,14 @@ CHANGED: Final = (
     *(ast.Constant, ast.Expr, ast.Assign, ast.Continue, ast.If),
 )
 OTHER_NAMES: Final = {"min": "max", "max": "min"}
-EQUAL: Final[dict[str, str]] = {}
+EQUAL: Final[dict[str, str]] = {
+    "contribution.begin_column: slot.considered = max(slot.considered, core.oldest) -> nothing": (
+        "operations that are over had no column for the slot, and there are fewer slots than records of operations"
+    ),
+    "contribution.choose_block: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
+    "contribution.contribute_blocked: if state.core[0].blocked == 0: -> nothing": "slots are searched in vain",
+    "contribution._write_frame: frame[AT.reason] = 0 -> nothing": "rows hold zeros, or hellos and contributions with 0",
+}
 """Changes that make no difference that a caller could see, and why."""
 
 

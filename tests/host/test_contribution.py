@@ -1,0 +1,235 @@
+"""What a worker contributes: which block, under which header, with which lanes; frame by frame, without a network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.host.engine.operation import Operation
+from switchsum.host.engine.state import Count, Phase
+from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol.frame import (
+    ALL_BUT,
+    FRAME_BYTES,
+    LANE_BYTES,
+    NO_BLOCK,
+    PADDING_LESS_BYTES,
+    Flag,
+    Kind,
+    payload_bytes,
+)
+from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
+from switchsum.protocol.wire import Packet, build_frame, parse_frame
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.engine import EngineByHand
+
+UNTOUCHED = 0xA5
+
+
+class Alone:
+    """A worker's engine, whose frames are looked at; where it is a job of its own, a switch answers them."""
+
+    def __init__(self, config: ClusterConfig, rank: int = 0, *, trees: tuple[int, ...] = ()) -> None:
+        self.config = config
+        self.frame_bytes = FRAME_BYTES + payload_bytes(config.lanes_per_frame)
+        self.store = allocate_rows(4 * config.window_slots, self.frame_bytes)
+        self.store[:] = UNTOUCHED
+        self.store[:, LEAD_BYTES : LEAD_BYTES + self.frame_bytes] = 0
+        self.engine = EngineByHand(replace(config.engine(rank), trees=trees), self.store, LEAD_BYTES)
+        self.switch = ReferenceSwitch(lanes_per_frame=config.lanes_per_frame, growth_bytes=config.growth_bytes)
+        self.switch.admit(config.member(0))
+        self.rows = allocate_rows(1, self.frame_bytes)
+
+    def submit(self, values: npt.NDArray[Any], **facts: Any) -> None:
+        self.engine.submit(Operation.of(values, **facts), values, 0.0)
+
+    def frames(self, *, consumed: bool = True) -> list[bytes]:
+        """Take what is queued, and say that nobody reads it any more, if that is wanted."""
+        rows, lengths = (part.tolist() for part in self.engine.outgoing())
+        frames = [
+            self.store[row, LEAD_BYTES : LEAD_BYTES + length].tobytes()
+            for row, length in zip(rows, lengths, strict=True)
+        ]
+        self.engine.sent(len(rows))
+        if consumed:
+            self.engine.consumed(int(self.engine.counts[Count.FRAMES_SENT]))
+        return frames
+
+    def feed(self, frame: bytes) -> None:
+        self.rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
+        self.engine.receive(self.rows, np.zeros(1, np.int32), np.full(1, len(frame), np.int32), 0.0)
+
+    def answers(self, frame: bytes) -> list[bytes]:
+        return [answer for _, answer in self.switch.process(1, frame)]
+
+    def add(self, values: npt.NDArray[Any], **facts: Any) -> list[Packet]:
+        """Reduce an array, over this worker alone; return what it has contributed."""
+        self.submit(values, **facts)
+        contributed: list[Packet] = []
+        while frames := self.frames():
+            contributed += map(read, frames)
+            for frame in frames:
+                for answer in self.answers(frame):
+                    self.feed(answer)
+        self.engine.note(0.0)
+        self.engine.events().popleft()  # it has ended
+        return contributed
+
+
+def read(frame: bytes) -> Packet:
+    packet = parse_frame(frame)
+    assert packet is not None
+    assert (packet.header.kind, packet.header.reason) == (Kind.CONTRIBUTION, 0)
+    return packet
+
+
+def one_slot(lanes_per_frame: int = 8, growth_bytes: int | None = None) -> Alone:
+    return Alone(ClusterConfig(workers=1, window_slots=1, lanes_per_frame=lanes_per_frame, growth_bytes=growth_bytes))
+
+
+PER_BLOCK, ROOT, WORKERS = 8, 1, 4
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+@pytest.mark.parametrize(("part", "parts"), [(15, 2), (16, 2), (17, 2), (8, 3), (20, 3)])
+def test_blocks_of_parts_take_turns_and_say_whose_they_are(part: int, parts: int, gathers: bool) -> None:
+    job = Alone(ClusterConfig(workers=WORKERS, window_slots=16, lanes_per_frame=PER_BLOCK // LANE_BYTES))
+    values = np.arange(1, part * parts + 1, dtype=np.int8)
+    job.submit(values, part=part, root=ROOT, gathers=gathers)
+    blocks = -(-len(values) // PER_BLOCK)
+    turns = [each * (blocks // parts) + turn for turn in range(blocks // parts) for each in range(parts)]
+    order = [*turns, *range(len(turns), blocks)]
+    packets = [read(frame) for frame in job.frames()]
+    assert [packet.header.block for packet in packets] == list(range(blocks))
+    for packet, place in zip(packets, order, strict=True):
+        inside = range(place * PER_BLOCK, min((place + 1) * PER_BLOCK, len(values)))
+        assert packet.payload == values[inside.start : inside.stop].tobytes().ljust(PER_BLOCK, b"\0")
+        having = {index // part for index in inside}
+        owner = having.pop() + ROOT if len(having) == 1 else None
+        assert bool(packet.header.flags & Flag.SELECT) == (owner is not None)
+        expected = 0 if owner is None else (ALL_BUT if gathers else 0) | WORKERS << 16 | owner
+        assert packet.header.bitmap == expected
+
+
+@pytest.mark.parametrize("gathers", [False, True])
+def test_a_worker_takes_the_parts_that_are_for_it(gathers: bool) -> None:
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=2, lanes_per_frame=2))
+    arrays = [np.zeros(32, np.int8) if gathers else np.full(32, rank + 1, np.int8) for rank in range(2)]
+    serials = []
+    for rank, (worker, array) in enumerate(zip(cluster.workers, arrays, strict=True)):
+        if gathers:
+            array[16 * rank : 16 * (rank + 1)] = rank + 1
+        operation = Operation.of(array, part=16, gathers=gathers)
+        serials.append(worker.engine.submit(operation, array, cluster.clock.now_s))
+    cluster.run(lambda: all(serial in one.finished for serial, one in zip(serials, cluster.workers, strict=True)))
+    for rank, array in enumerate(arrays):
+        if gathers:
+            assert array.tolist() == [1] * 16 + [2] * 16
+        else:
+            assert array[16 * rank : 16 * (rank + 1)].tolist() == [3] * 16
+            assert array[16 * (1 - rank) :][:16].tolist() == [rank + 1] * 16  # the other one's sums are not sent
+
+
+def test_zeros_travel_where_they_change_something() -> None:
+    values = np.array([1] * 8 + [0] * 8 + [1] * 8, np.int32)
+    for operator, nexts in (("max", [1, 2, NO_BLOCK]), ("sum", [2, NO_BLOCK])):
+        packets = one_slot().add(values.copy(), operator=operator)
+        assert [packet.header.next_block for packet in packets] == nexts
+
+
+def test_the_exponent_is_that_of_the_round() -> None:
+    job = one_slot()
+    floats = np.array([1.5] * 8 + [6.0] * 8, np.float32)  # 2**0 and 2**2, biased 127 and 129
+    for _ in range(2):
+        packets = job.add(floats.copy())
+        headers = [(one.header.block, one.header.exponent, one.header.next_exponent) for one in packets]
+        assert headers == [(NO_BLOCK, 0, 127), (0, 127, 129), (1, 129, 0)]
+        [packet] = job.add(np.ones(8, np.int32))
+        assert (packet.header.exponent, packet.header.next_exponent) == (0, 0)
+    packets = job.add(np.full(8, 0x8000_0001, np.uint32))
+    assert [packet.header.exponent for packet in packets] == [1, 2], "which part of the integers it is"
+
+
+def test_a_block_that_nobody_named_may_be_empty() -> None:
+    job = one_slot()
+    job.add(np.ones(16, np.int32))
+    [packet] = job.add(np.zeros(8, np.int32))
+    assert not packet.header.flags & Flag.PAYLOAD
+
+
+def test_the_first_block_of_integers_goes_along_if_there_is_one() -> None:
+    [packet] = one_slot().add(np.ones(8, np.int8))
+    assert packet.header.block == 0
+    assert packet.header.flags & Flag.PAYLOAD
+    [packet] = one_slot().add(np.zeros(0, np.int8))
+    assert packet.header.block == NO_BLOCK
+    assert not packet.header.flags
+
+
+def test_nothing_stays_in_a_row_of_what_it_held_before() -> None:
+    job = one_slot(lanes_per_frame=136, growth_bytes=PADDING_LESS_BYTES)
+    selected = job.add(np.ones(136, np.int32), part=136)
+    assert [packet.header.bitmap for packet in selected] == [1 << 16]
+    for _ in range(2):  # both rows
+        [packet] = job.add(np.ones(136, np.int32))
+        assert (packet.header.bitmap, packet.header.flags) == (0, Flag.PAYLOAD)
+    for _ in range(2):
+        [packet] = job.add(np.zeros(136, np.int32))
+        assert packet.payload == bytes(payload_bytes(136) - PADDING_LESS_BYTES)
+
+
+def test_few_floats_are_packed_whole() -> None:
+    values = np.array([1e30, -1.0, 1e-30], np.float32)
+    [packet] = one_slot(lanes_per_frame=36).add(values, exact=True)
+    assert any(packet.payload)
+    assert values.tolist() == np.array([1e30, -1.0, 1e-30], np.float32).tolist()
+
+
+@pytest.mark.parametrize("lanes", ["int32", "int16", "int8"])
+def test_lanes_stay_in_their_row(lanes: str) -> None:
+    job = one_slot()
+    job.add(np.ones(40, np.float32), lanes=lanes)
+    outside = np.delete(job.store, range(LEAD_BYTES, LEAD_BYTES + job.frame_bytes), axis=1)
+    assert (outside == UNTOUCHED).all()
+    assert not job.store[2 * job.config.window_slots :, LEAD_BYTES : LEAD_BYTES + job.frame_bytes].any()
+
+
+def test_slots_name_their_tree() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=4), trees=(1, 3))
+    job.submit(np.ones(32, np.int32))
+    assert [read(frame).header.tree for frame in job.frames()] == [0, 1, 1, 1]
+
+
+def test_a_contribution_waits_for_its_row() -> None:
+    job = one_slot()
+    job.submit(np.ones(24, np.int32))
+    for _ in range(2):  # nobody lets go of either row
+        [frame] = job.frames(consumed=False)
+        [answer] = job.answers(frame)
+        job.feed(answer)
+    core, slot = np.asarray(job.engine.state.core)[0], np.asarray(job.engine.state.slots)[0]
+    for _ in range(2):
+        assert (slot["phase"], core["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.BLOCKED, 1, 1)
+        assert job.frames(consumed=False) == []
+        job.engine.poll(0.0)
+    job.engine.consumed(2)
+    job.engine.poll(0.0)
+    assert (slot["phase"], core["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.WAITING, 0, 1)
+    assert [read(frame).header.block for frame in job.frames()] == [2]
+
+
+def test_what_is_held_is_so_for_one_round() -> None:
+    job = one_slot()
+    job.submit(np.ones(16, np.int32))
+    [frame] = job.frames()
+    slot = np.asarray(job.engine.state.slots)[0]
+    held = replace(read(frame).header, kind=Kind.HELD, flags=0)
+    job.feed(build_frame(SWITCH_ADDRESS, job.config.address(0), held))
+    assert slot["held"] == 1
+    [answer] = job.answers(frame)
+    job.feed(answer)
+    assert (slot["phase"], slot["held"]) == (Phase.WAITING, 0)
