@@ -191,8 +191,9 @@ def test_watching_shows_again_until_an_interrupt() -> None:
     assert shown == [0, 1, 2]
     repeat(lambda: shown.append(3), None)
     assert shown == [0, 1, 2, 3]
-    with pytest.raises(UsageError, match="--watch"):
-        repeat(show, float("nan"))
+    for seconds in (float("nan"), float("inf"), 1e300, 0.0, -1.0):
+        with pytest.raises(UsageError, match=r"--watch takes seconds, 0\.1 to 100,000,000, not"):
+            repeat(show, seconds)
 
 
 def test_a_ranks_row_says_what_became_of_its_contributions() -> None:
@@ -243,6 +244,9 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
             "switchsum: ff:ff:ff:ff:ff:ff is the Ethernet address",
         ),
         (["controller", "--switch", "nonsense"], 2, "switchsum: an address is host:port, [IPv6]:port or unix:path"),
+        (["top", "--interval", "nan"], 2, "switchsum: --interval takes seconds, 0.2 to 100,000,000, not nan"),
+        (["send", "--wait", "inf"], 2, "switchsum: --wait takes seconds, 0 to 100,000,000, not inf"),
+        (["capture", "-i", "lo", "--seconds", "-1"], 2, "switchsum: --seconds takes seconds, 0 to 100,000,000, not -1"),
         (["switch", "--listen", "::1:9559"], 2, "switchsum: an address is host:port, [IPv6]:port"),
         (["switch", "--udp", "127.0.0.1:70000"], 2, "switchsum: an address is HOST:PORT, its port 0 to 65535"),
         (["switch", "--udp", "[::1]:21333"], 2, "switchsum: an address is HOST:PORT of IPv4"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,9 @@ LONGEST_WORD: Final = 14
 """Longer ones, as addresses and types are, are broken where room is short."""
 LEAST_WATCH_S: Final = 0.1
 """Reading slots and counters keeps the switch busy."""
+
+MOST_WAIT_S: Final = 1e8
+"""Three years; the system cannot wait for any number of seconds."""
 
 WatchOption = Annotated[float | None, typer.Option("--watch", help="Show it again every so many seconds.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -65,10 +67,15 @@ def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | s
     return table
 
 
+def check_seconds(option: str, seconds: float | None, least_s: float = 0.0) -> None:
+    """Raise UsageError if an option that was given is no number of seconds that somebody may wait."""
+    if seconds is not None and not least_s <= seconds <= MOST_WAIT_S:
+        raise UsageError(f"{option} takes seconds, {least_s:g} to {MOST_WAIT_S:,.0f}, not {seconds:g}")
+
+
 def repeat(show: Callable[[], None], every_s: float | None) -> None:
     """Show something once, or again every so many seconds until an interrupt or the reader of the output ends it."""
-    if every_s is not None and not LEAST_WATCH_S <= every_s < math.inf:
-        raise UsageError(f"--watch takes seconds, {LEAST_WATCH_S:g} and more, not {every_s:g}")
+    check_seconds("--watch", every_s, LEAST_WATCH_S)
     show()
     while every_s is not None:
         time.sleep(every_s)

@@ -12,7 +12,7 @@ import typer
 
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
-from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum.launch.waiting import waiting_for
 from switchsum.protocol.errors import UsageError
@@ -61,6 +61,7 @@ def send(options: SendOptions) -> None:
 
     if options.lanes not in LANE_BUILDS or options.times < 1:
         raise UsageError(f"a payload has {', '.join(map(str, LANE_BUILDS))} lanes, and --times is at least 1")
+    check_seconds("--wait", options.wait_s)
     wanted, numbers = read_fields(options.fields or ()), None if options.values is None else read_values(options.values)
     switch = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
     if options.job is None:
@@ -83,7 +84,7 @@ def send(options: SendOptions) -> None:
 def capture(
     interface: Annotated[str | None, typer.Option("--interface", "-i", help="Listen here; needs CAP_NET_RAW.")] = None,
     read: Annotated[Path | None, typer.Option(help="Read this pcap or pcapng file instead.")] = None,
-    count: Annotated[int | None, typer.Option(help="Stop after so many packets.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many packets.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
     port: Annotated[int, typer.Option(help="The switch's UDP port, where another was given.")] = AGGREGATION_PORT,
     verbose: VerboseOption = False,
@@ -94,6 +95,7 @@ def capture(
 
     if (interface is None) == (read is None):
         raise UsageError("capture from where? --interface eth0, or --read frames.pcapng")
+    check_seconds("--seconds", seconds)
     listen_at(port)
     packets = from_file(read) if read is not None else from_interface(str(interface), seconds)
     place = f"packets of UDP port {port} at {interface}, until Ctrl-C" if read is None else f"the file {read}"

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.markup import escape
 
 from switchsum.cli.explain import no_such_job
-from switchsum.cli.output import JsonOption, print_json, records_table
+from switchsum.cli.output import JsonOption, check_seconds, print_json, records_table
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.view.explain import lost_of, warnings
 from switchsum.view.facts import look_at
@@ -33,7 +33,7 @@ def top(
     as_json: JsonOption = False,
 ) -> None:
     """Show what every rank of every job does, live, and what is wrong; --once or --json for scripts."""
-    interval = max(LEAST_INTERVAL_S, interval)
+    check_seconds("--interval", interval, LEAST_INTERVAL_S)
     with connect_to_look(controller) as client:
         before: Seen = {}
         rows, wrong = look(client, job, before)
