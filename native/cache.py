@@ -30,7 +30,7 @@ _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Store:
-    """Files in one directory that is held open; each begins with a digest of the rest.
+    """Files in one directory that is held open; each begins with a digest of the rest (cache_writing.py puts it there).
 
     Whatever is wrong with a file, it is as if there was none.
     """
@@ -39,7 +39,8 @@ class Store:
         """Take over the descriptor of a directory that was looked at; `path` is what messages call it."""
         self.path = path
         self.descriptor = descriptor
-        self._told = False
+        self.is_warned = False
+        """Whether a line has said that nothing can be written here."""
 
     def __del__(self) -> None:
         """Close the directory."""
@@ -67,43 +68,6 @@ class Store:
         digest, content = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
         return content if hashlib.sha256(content).digest() == digest else None
 
-    def has(self, prefix: str) -> bool:
-        """Return whether anything is stored under a name that begins so."""
-        with contextlib.suppress(OSError):
-            return any(name.startswith(prefix) for name in os.listdir(self.descriptor))
-        return False
-
-    def store(self, name: str, content: bytes) -> bool:
-        """Keep `content` under a name, where readers see all of it or nothing; False, and one warning, if not."""
-        part = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            file = os.open(part, flags, 0o600, dir_fd=self.descriptor)
-            try:
-                with open(file, "wb") as writer:
-                    writer.write(hashlib.sha256(content).digest() + content)
-                os.replace(part, name, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(part, dir_fd=self.descriptor)
-                raise
-        except OSError as error:
-            if not self._told:
-                self._told = True
-                say(f"compiled code is not kept: {self.path}: {error.strerror} ({CACHE_VARIABLE} names another place)")
-            return False
-        return True
-
-    def prune(self, suffix: str, most: int) -> None:
-        """Keep the `most` files with a suffix that were used last."""
-        with contextlib.suppress(OSError):
-            used = {}
-            for name in os.listdir(self.descriptor):
-                if name.endswith(suffix):
-                    used[name] = os.stat(name, dir_fd=self.descriptor, follow_symlinks=False).st_mtime_ns
-            for name in sorted(used, key=used.__getitem__)[:-most]:
-                os.unlink(name, dir_fd=self.descriptor)
-
 
 def open_store(*parts: str) -> Store | None:
     """Open the directory `parts` below the cache, made where it is missing; None when there is no safe place.
@@ -111,9 +75,9 @@ def open_store(*parts: str) -> Store | None:
     The temporary directory serves where the home cannot be used or its disk is full.
     """
     full = None
-    for root in _candidates():
+    for root in candidates():
         try:
-            store = _open(root, parts)
+            store = open_below(root, parts)
         except (OSError, RuntimeError):  # not there, read-only, or not safe: `refusals` says why
             continue
         space = os.fstatvfs(store.descriptor)
@@ -130,20 +94,8 @@ def say(text: str) -> None:
         sys.stderr.flush()
 
 
-def refusals() -> list[str]:
-    """Say for each place before the one in use why it is passed over."""
-    found = []
-    for root in _candidates():
-        try:
-            _open(root, ())
-        except (OSError, RuntimeError) as error:
-            found.append(f"{root}: {error.strerror if isinstance(error, OSError) and error.strerror else error}")
-        else:
-            break
-    return found
-
-
-def _candidates() -> Iterator[Path]:
+def candidates() -> Iterator[Path]:
+    """Yield where the cache may be, the best place first."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         yield Path(chosen).absolute()
     else:
@@ -161,10 +113,10 @@ def _candidates() -> Iterator[Path]:
 
 def open_directory(path: Path) -> Store:
     """Open a directory that is not the cache; raises OSError, as where others could have put code into it."""
-    return _open(path.absolute(), ())
+    return open_below(path.absolute(), ())
 
 
-def _open(root: Path, parts: tuple[str, ...]) -> Store:
+def open_below(root: Path, parts: tuple[str, ...]) -> Store:
     """Open a directory below `root`; raises OSError, PermissionError where others could have put something there.
 
     Links above the root are followed first: what is looked at is the path without them.

@@ -126,6 +126,7 @@ def load(kernel: Kernel | Native, types: str, compile_it: Callable[[], tuple[Mad
     loaded = _from_store(store, file)
     if loaded is not None:
         return loaded
+    from .cache_writing import keep  # noqa: PLC0415
     from .compiling import compiling  # noqa: PLC0415
 
     with compiling(store, name_of(kernel)):
@@ -134,7 +135,7 @@ def load(kernel: Kernel | Native, types: str, compile_it: Callable[[], tuple[Mad
             return loaded
         made, code = compile_it()
         if store is not None:
-            store.store(file, json.dumps(asdict(made)).encode() + b"\n" + code)
+            keep(store, file, json.dumps(asdict(made)).encode() + b"\n" + code)
         return made, _link(made, code)
 
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native import cache
+from switchsum.native import cache_writing
 from switchsum.native.cache import CACHE_VARIABLE, Store, open_directory, open_store
+from switchsum.native.cache_writing import keep
 
 STRANGER = 54321
 """A user that nobody is."""
@@ -93,7 +94,7 @@ def test_another_user_takes_nothing_of_a_strangers_and_root_nothing_of_his(place
     try:
         store = open_store("kernels")
         assert store is not None
-        store.store("file", b"code")
+        keep(store, "file", b"code")
         assert takes(0)
         os.chmod(place, 0o755)
         os.chmod(place / "kernels", 0o755)
@@ -117,7 +118,7 @@ def _can_run(user: int) -> bool:
 def test_a_file_of_another_user_is_not_loaded(place: Path) -> None:
     store = open_store("kernels")
     assert store is not None
-    store.store("file", b"code")
+    keep(store, "file", b"code")
     assert store.load("file") == b"code"
     os.chown(place / "kernels" / "file", STRANGER, STRANGER)
     assert store.load("file") is None
@@ -147,13 +148,13 @@ def test_a_link_is_followed_above_the_cache_alone(place: Path, tmp_path: Path) -
 def test_what_is_loaded_lies_where_was_looked(place: Path, tmp_path: Path) -> None:
     store = open_store("kernels")
     assert store is not None
-    store.store("file", b"ours")
+    keep(store, "file", b"ours")
     place.rename(tmp_path / "away")
     other = open_store("kernels")  # what somebody has put in its place
     assert other is not None
-    other.store("file", b"theirs")
+    keep(other, "file", b"theirs")
     assert store.load("file") == b"ours"
-    store.store("more", b"ours")
+    keep(store, "more", b"ours")
     assert (tmp_path / "away" / "kernels" / "more").exists()
 
 
@@ -165,7 +166,7 @@ def test_a_level_that_may_only_be_passed_through_is_no_obstacle(place: Path) -> 
 def test_a_file_that_others_may_write_is_not_loaded(place: Path) -> None:
     store = open_store("kernels")
     assert store is not None
-    store.store("file", b"code")
+    keep(store, "file", b"code")
     (place / "kernels" / "file").chmod(0o602)
     assert store.load("file") is None
 
@@ -174,7 +175,7 @@ def test_a_file_that_others_may_write_is_not_loaded(place: Path) -> None:
 def test_a_flipped_bit_is_noticed(place: Path, damage: int) -> None:
     store = open_store("kernels")
     assert store is not None
-    store.store("file", b"machine code")
+    keep(store, "file", b"machine code")
     path = place / "kernels" / "file"
     data = bytearray(path.read_bytes())
     data[damage] ^= 4
@@ -197,9 +198,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.root
 def test_a_full_disk_costs_one_warning(small_disk: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_directory(small_disk / "cache")
-    assert store.store("small", b"code")
-    assert not store.store("large", bytes(1 << 20))
-    assert not store.store("larger", bytes(1 << 21))
+    assert keep(store, "small", b"code")
+    assert not keep(store, "large", bytes(1 << 20))
+    assert not keep(store, "larger", bytes(1 << 21))
     [line] = capsys.readouterr().err.splitlines()
     assert "No space left on device" in line
     assert sorted(os.listdir(store.path)) == ["small"]
@@ -226,7 +227,7 @@ def test_without_any_place_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(CACHE_VARIABLE, "/proc/nothing/here")
     monkeypatch.setattr("switchsum.native.cache.tempfile.gettempdir", nowhere)
     assert open_store("kernels") is None
-    assert "/proc/nothing/here" in cache.refusals()[0]
+    assert "/proc/nothing/here" in cache_writing.refusals()[0]
 
 
 @pytest.mark.root

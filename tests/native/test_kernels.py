@@ -58,6 +58,7 @@ def tree(tmp_path: Path) -> Path:
     for name in (
         "kernels.py",
         "cache.py",
+        "cache_writing.py",
         "compiler.py",
         "compiling.py",
         "machinecode.py",

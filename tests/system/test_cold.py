@@ -13,6 +13,7 @@ from switchsum.host.engine.loop import RUN
 from switchsum.launch.options import Links
 from switchsum.launch.session import compile_for_workers
 from switchsum.native.cache import CACHE_VARIABLE, open_directory, open_store
+from switchsum.native.cache_writing import keep
 from switchsum.native.compiling import compiling
 from switchsum.native.natives import name_of
 from switchsum.native.sources import source_digest
@@ -39,7 +40,7 @@ def test_what_workers_run_is_compiled_beside_the_switch_where_it_was_not_before(
     assert command[-4:] == ["warm", "--workers", "--links", "udp"]
     store = open_store("kernels", source_digest())
     assert store is not None
-    assert store.store(f"{name_of(RUN)}.0.object", b"code")  # what a worker needs first, whatever it is called
+    assert keep(store, f"{name_of(RUN)}.0.object", b"code")  # what a worker needs first, whatever it is called
     compile_for_workers(started, Links.UDP)
     assert started.commands == [command]
 

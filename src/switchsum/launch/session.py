@@ -19,6 +19,7 @@ from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.native.cache import open_store
+from switchsum.native.cache_writing import has
 from switchsum.native.compiling import WORKERS
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.sources import source_digest
@@ -169,7 +170,7 @@ def compile_for_workers(children: Children, links: Links) -> None:
 def lacks_workers_code() -> bool:
     """Return whether the cache has no kernel of the workers."""
     store = open_store("kernels", source_digest())
-    return store is not None and not store.has(WORKERS)
+    return store is not None and not has(store, WORKERS)
 
 
 def _start_switch(
