@@ -123,7 +123,7 @@ class Switch:
         """Become primary and load the program unless the switch runs it; return whether it was loaded.
 
         A program that runs is never loaded again, since that would clear all slots.  Another one is left where it is,
-        and P4RuntimeError raised, unless it may be replaced.
+        and P4RuntimeError raised, unless it may be replaced and is not in use.
         """
         self._client.connect()
         try:
@@ -139,6 +139,7 @@ class Switch:
                     text = "it runs another program, which stays there (a controller would replace it)"
                     raise P4RuntimeError("GetForwardingPipelineConfig", Code.FAILED_PRECONDITION, text)
                 if running is not None:
+                    self._check_unused(running)
                     self._delete_replication()
                 self._client.set_pipeline(
                     Pipeline(
@@ -329,6 +330,24 @@ class Switch:
         anything = v1.PacketReplicationEngineEntry(multicast_group_entry=v1.MulticastGroupEntry())
         entities = self._client.read([v1.Entity(packet_replication_engine_entry=anything)])
         return [entity.packet_replication_engine_entry.multicast_group_entry for entity in entities]
+
+    def _check_unused(self, running: Pipeline) -> None:
+        """Raise P4RuntimeError if another program has entries that somebody needs; of ours, members'."""
+        tables = {table.preamble.name: table for table in running.p4info.tables if not table.is_const_table}
+        is_ours = ADMISSION in tables
+        wanted = [tables[ADMISSION]] if is_ours else tables.values()
+        asked = [v1.Entity(table_entry=v1.TableEntry(table_id=table.preamble.id)) for table in wanted]
+        if not asked or not (count := len(self._client.read(asked))):
+            return
+        if is_ours:
+            text = (
+                f"it runs another build of this program, and a job with {count} entries of members: the controller of "
+                "that job has its version and --lanes"
+            )
+        else:
+            text = f"it runs another program, with {count} entries of another controller"
+        text += ". A switch that is started anew takes any program"
+        raise P4RuntimeError("SetForwardingPipelineConfig", Code.FAILED_PRECONDITION, text)
 
     def _delete_replication(self) -> None:
         """Delete all multicast groups and clone sessions: BMv2 would keep them under the next program."""

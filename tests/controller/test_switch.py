@@ -1,18 +1,21 @@
 from __future__ import annotations
 
 import queue
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from switchsum.controller import switch as module
-from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS
+from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS, Branch, Place
 from switchsum.controller.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
 from switchsum.controller.connection import SwitchConnection
 from switchsum.controller.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
 from switchsum.controller.plan import FLOOD_GROUP, FORWARDING, IDENTITY, STATIONS
 from switchsum.controller.schema import Schema, encode_group
-from switchsum.controller.slots import Cell
+from switchsum.controller.slots import Cell, SlotRange
 from switchsum.controller.switch import BMV2_LIMITS, Limits, Switch
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import Header, Kind, Reason
@@ -77,6 +80,53 @@ def test_another_program_takes_the_place_of_the_first_and_leaves_nothing_of_it(s
     assert left.groups == {}
     assert [entry.table for entry in left.entries.values()] == [IDENTITY]
     second.close()
+
+
+def test_another_build_over_which_a_job_runs_keeps_its_place(switch: AnySwitch) -> None:
+    first, _ = connect(switch)
+    place = Place(rank=0, bit=0, address=replace(SWITCH, ip=SWITCH.ip + 1), port=1, cookie=5)
+    slots = SlotRange(first=0, count=4)
+    branch = Branch(job=1, tree=0, epoch=1, slots=slots, group=7, places=(place,))
+    running = SwitchState.of([*STATE.entries.values(), *STATE.groups.values(), *branch.items()])
+    first.write(diff(first.read_state(), running, ADMISSION))
+    first.close()
+    with pytest.raises(P4RuntimeError, match=r"another build of this program, and a job .* its version and --lanes"):
+        connect(switch, lanes=256)
+    again, was_loaded = connect(switch)
+    assert not was_loaded
+    assert again.read_state() == running
+    again.write(diff(running, STATE, ADMISSION))
+    again.close()
+    assert connect(switch, lanes=256)[1]
+
+
+def test_a_program_of_others_keeps_its_place_while_it_has_entries(switch: AnySwitch) -> None:
+    folder = Path(str(files("switchsum.exercises") / "forwarder"))
+    p4info = parse_p4info((folder / "solution.p4info.txtpb").read_text())
+    config = (folder / "solution.json").read_bytes()
+    entry = Entry(
+        table="SwitchIngress.stations",
+        match={"hdr.ethernet.destination": 9},
+        action="SwitchIngress.forward",
+        params={"port": 1},
+    )
+    update = v1.Update(type="INSERT", entity=v1.Entity(table_entry=Schema(p4info).encode_entry(entry)))
+    other = P4RuntimeClient(switch.address)
+    other.connect()
+    other.set_pipeline(Pipeline(p4info=p4info, device_config=config, cookie=1))
+    other.write([update])
+    other.close()
+    with pytest.raises(P4RuntimeError, match="another program, with 1 entries of another controller"):
+        connect(switch)
+    other = P4RuntimeClient(switch.address)
+    other.connect()
+    found = other.get_pipeline()
+    assert found is not None
+    assert found.device_config == config
+    other.write([v1.Update(type="DELETE", entity=update.entity)])
+    other.close()
+    _, was_loaded = connect(switch)
+    assert was_loaded
 
 
 def test_what_is_written_is_what_is_read(switch: AnySwitch) -> None:
