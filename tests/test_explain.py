@@ -13,7 +13,7 @@ from switchsum.protocol import rpc
 from switchsum.protocol.frame import Flag
 from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import explain as view
-from switchsum.view.explain import explain, explain_job, explain_links, lost_frames, unfinished
+from switchsum.view.explain import explain, explain_job, explain_links, link_text, lost_frames, unfinished
 from switchsum.view.facts import Facts
 from switchsum.view.rounds import newest_rounds
 
@@ -81,6 +81,12 @@ def test_bits_of_cells_in_a_tree_are_places_at_each_switch() -> None:
     assert unfinished(replace(facts(*BUSY), job=job, slots=cells)) == ([0, 2, 3], [1, 2, 3])
     assert [contributors(one, job) for one in cells[:3]] == ["1 switch below", "0, 2", "1"]
     assert contributors(cell(0, 1, 0b1011)) == "0-1, 3"
+
+
+def test_a_folder_that_nobody_chose_is_no_part_of_a_links_name() -> None:
+    several = "shm:/tmp/switchsum-4w9z/links1,udp:127.0.0.1:21333@2"
+    texts = [link_text(one) for one in ("shm:mine", several, "packet:sum0", "")]
+    assert texts == ["shm:mine", "shm,udp:127.0.0.1:21333@2", "packet:sum0", ""]
 
 
 def test_repeats_that_are_answered_are_no_loss() -> None:

@@ -43,15 +43,15 @@ class Parts:
         self.scratch = scratch
         self.size = size
         self.stop_file = scratch / "stop"
-        self._name = f"switchsum-test-{os.getpid()}"
+        shm = f"{scratch}/links"
         self._udp = f"127.0.0.1:{free_port()}"
         self.p4runtime = f"unix:{scratch}/p4runtime"
         self.wires: list[wires.Wire] = []
         if links == "veth":
             children = stack.enter_context(Children())
             self.wires = [wires.lay(children, rank, mtu=MTU, rate=None) for rank in range(size)]
-        link = {"shm": f"shm:{self._name}", "udp": f"udp:{self._udp}", "veth": f"packet:{wires.WORKER_INTERFACE}"}
-        self._ports = {"shm": ["--shm", self._name], "udp": ["--udp", self._udp], "veth": []}[links]
+        link = {"shm": f"shm:{shm}", "udp": f"udp:{self._udp}", "veth": f"packet:{wires.WORKER_INTERFACE}"}
+        self._ports = {"shm": ["--shm", shm], "udp": ["--udp", self._udp], "veth": []}[links]
         self.environment = {
             **os.environ,
             "SWITCHSUM_CONTROLLER": f"unix:{scratch}/controller",

@@ -56,8 +56,10 @@ def browser() -> Iterator[Any]:
     ):
         options.add_argument(f"--{option}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.add_experimental_option("browserStartupTimeout", int(1000 * patience(60)))  # 60 s whatever the load
     driver = webdriver.Chrome(options, webdriver.ChromeService(executable_path=shutil.which("chromedriver")))
     driver.set_page_load_timeout(patience(30))
+    driver.set_script_timeout(patience(30))
     yield driver
     driver.quit()
 
@@ -87,10 +89,11 @@ def begin(parts: Parts, web: str) -> Process:
         parts.ask(partial(ControllerClient.create_job, request=rpc.CreateJobRequest(job=job, workers=2, slots=64)))
     for rank in range(2):
         parts.worker(rank, "straggler.py", SLOW="1", SWITCHSUM_JOB="slow")
-        parts.worker(rank, "endless.py", SWITCHSUM_JOB="lossy")
+        parts.worker(rank, "endless.py", SWITCHSUM_JOB="lossy", REST_S="0.02")
     assert eventually(lambda: parts.show("lossy").state == "running", 90)
     port = next(one.ingress_port for one in parts.show("lossy").members if one.rank == 1)
-    run_here("drop-probability", "0.05", "--port", str(port), "--controller", f"unix:{parts.scratch}/controller")
+    loss = run_here("drop-probability", "0.05", "--port", str(port), "--controller", f"unix:{parts.scratch}/controller")
+    assert loss.returncode == 0, loss.stderr
     request = member_rpc.JoinRequest(job="forgotten", rank=0, world_size=2)
     with pytest.raises(UnknownJob):
         parts.ask(lambda client: client.call("Join", request, member_rpc.JoinReply))
@@ -111,6 +114,7 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
         assert eventually(lambda: "rank 0 waits for rank 1 (host" in alerts(), 90), alerts()
         assert eventually(lambda: "The link of rank 1 (host" in alerts(), 90), alerts()
         assert "Job slow: rank 0 waits for rank 1" in alerts()
+        assert ", link shm)" in alerts()
         assert "Job lossy: The link of rank 1" in alerts()
         assert "Rank 0 of job “forgotten” was not let in: there is no job 'forgotten'" in alerts()
         assert "It has no slots;" in alerts()

@@ -68,8 +68,9 @@ def look(client: ControllerClient, only: str | None, before: Seen) -> tuple[list
         raise no_such_job(client, only)
     rows = []
     for facts in seen.jobs:
-        for row in rank_rows(facts.job, facts.workers, time.monotonic(), before):
-            rows.append({**row, "lost": lost_of(facts, row["rank"])})
+        found = rank_rows(facts.job, facts.workers, time.monotonic(), before)
+        for worker, row in zip(facts.workers, found, strict=True):
+            rows.append({**row, "lost": lost_of(facts, worker)})
     return rows, warnings(seen, only)
 
 

@@ -189,11 +189,10 @@ def explain_links(facts: Facts) -> list[Finding]:
     return found
 
 
-def lost_of(facts: Facts, rank: int) -> int:
+def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:
     """Return about how many frames a rank's link has lost; 0: nothing is known of it."""
-    worker = next((one for one in facts.workers if one.rank == rank and one.age_s >= 0), None)
-    counters = facts.counters.get(rank)
-    return 0 if worker is None or counters is None else sum(lost_frames(worker, counters))
+    counters = facts.counters.get(worker.rank)
+    return 0 if counters is None or worker.age_s < 0 else sum(lost_frames(worker, counters))
 
 
 def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> tuple[int, int]:
@@ -243,9 +242,14 @@ def names(facts: Facts, ranks: list[int]) -> str:
         if member is not None and member.address:
             known += [f"address {member.address}", f"port {member.ingress_port}"]
         if worker is not None and worker.link:
-            known.append(f"link {worker.link}")
+            known.append(f"link {link_text(worker.link)}")
         texts.append(f"rank {rank}" + (f" ({', '.join(known)})" if known else ""))
     return " and ".join(texts)
+
+
+def link_text(link: str) -> str:
+    """Return a link without the folder of a job's own switch in shared memory, whose name says nothing to a reader."""
+    return ",".join("shm" if one.startswith("shm:/") else one for one in link.split(","))
 
 
 def ranks_text(ranks: list[int]) -> str:

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import asdict
 from typing import Any, Final
 
-from switchsum.view.explain import explain, headline, lost_frames, runs, slots_taken
+from switchsum.view.explain import explain, headline, link_text, lost_of, runs, slots_taken
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
 from switchsum.view.rounds import newest_rounds
@@ -98,11 +98,9 @@ class Painter:
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
         rows = rank_rows(facts.job, facts.workers, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
-        workers = {one.rank: one for one in facts.workers}
-        for row in rows:
-            worker, counters = workers[row["rank"]], facts.counters.get(row["rank"])
-            is_known = counters is not None and worker.age_s >= 0
-            row["lost"] = sum(lost_frames(worker, counters)) if is_known and counters is not None else 0
+        for worker, row in zip(facts.workers, rows, strict=True):
+            row["lost"] = lost_of(facts, worker)
+            row["link"] = link_text(worker.link)
             row["does"] = what_it_does(row)
             member = members.get(row["rank"])  # none: the job has been resized since
             row["switch"] = member.switch if member else ""
