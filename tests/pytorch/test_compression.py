@@ -47,7 +47,7 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("gzip", "no compression 'gzip': use one of int16, int10, int8, topk:0.01"),
+        ("gzip", "no compression 'gzip': use one of int16, int10, int8, blocks:32, topk:0.01"),
         ("", "use one of"),
         ("topk", "topk takes a share above 0 and up to 1, as in topk:0.01"),
         ("topk:", "as in topk:0.01"),
@@ -55,6 +55,9 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
         ("topk:nan", "as in topk:0.01"),
         ("powersgd:0.5", "a whole number from 1 on, as in powersgd:4"),
         ("powersgd:inf", "as in powersgd:4"),
+        ("blocks", "blocks takes a whole number from 1 on, as in blocks:32"),
+        ("blocks:0", "as in blocks:32"),
+        ("blocks:32+keep", r"\+keep is topk's"),
         ("qsgd:4", "qsgd takes no number: qsgd"),
         ("topk:0.01+int4", "nothing is called 'int4'; what can be added is"),
         ("topk:0.01+int16+int8", r"lanes twice: topk:0.01\+int16, or topk:0.01\+int8"),

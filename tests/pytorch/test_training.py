@@ -203,6 +203,7 @@ def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
         "check_names",
         "check_layers",
         "check_narrow_lanes",
+        "check_small_blocks",
         "check_torchs_own_hooks",
     ]
     assert re.findall("passed (.*)", text) == checks

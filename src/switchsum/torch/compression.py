@@ -24,11 +24,11 @@ from switchsum.host.compress import (
 from switchsum.host.engine.operation import FLOAT_LANES
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
-from switchsum.torch.hooks import CompressedHook, Compressor, NarrowLanes, compressed
+from switchsum.torch.hooks import CompressedHook, Compressor, NarrowLanes, SmallBlocks, compressed
 
 KEEP: Final = "keep"
 SHARE: Final = "a share above 0 and up to 1"
-RANK: Final = "a whole number from 1 on"
+COUNT: Final = "a whole number from 1 on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +74,9 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             own_lanes="int10 sends everything, three values to 32 bits",
         ),
         "int8": _whole("int8"),
+        "blocks": Method(
+            make=lambda asked: SmallBlocks(int(asked.number), asked.lanes), number=COUNT, example="blocks:32"
+        ),
         "topk": Method(
             make=lambda asked: ErrorFeedback(TopK(asked.number, kept=asked.kept, lanes=asked.lanes)),
             number=SHARE,
@@ -97,7 +100,7 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         ),
         "powersgd": Method(
             make=lambda asked: ErrorFeedback(PowerSgd(int(asked.number))),
-            number=RANK,
+            number=COUNT,
             example="powersgd:4",
             own_lanes="factors of powersgd travel in lanes of 32 bits",
         ),
@@ -113,7 +116,7 @@ def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) 
     """Compress the gradients of `model` from its next step on; return the hook, whose state belongs into checkpoints.
 
     `how` is `METHOD` or `METHOD:NUMBER`, then `+int16` or `+int8` for what its values travel as, and `+keep` for as
-    many sums as a rank sends: "int16", "topk:0.01", "topk:0.01+int16+keep", "blocktopk:0.05+int16", "powersgd:4".
+    many sums as a rank sends: "int16", "blocks:32", "topk:0.01", "topk:0.01+int16+keep", "powersgd:4".
     Methods that are not right in the mean have error feedback.  docs/compression.md says what to choose.
 
     The hook's `statistics()` are bytes saved by layer, and errors added in one of `check_every` steps (0: in none).
@@ -157,7 +160,7 @@ def _number(method: Method, first: str, text: str) -> float:
         number = float(text or 1)
     except ValueError:
         number = 0.0
-    if not (number >= 1 and number.is_integer() if method.number == RANK else 0 < number <= 1):
+    if not (number >= 1 and number.is_integer() if method.number == COUNT else 0 < number <= 1):
         raise UsageError(f"{first!r} has no number that makes sense: {method.number}, as in {method.example}")
     return number
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.host.api.sparse import AUTO_BLOCK
 from switchsum.host.compress.base import Part, split
 
 Floats = npt.NDArray[np.float32]
@@ -57,26 +58,38 @@ class Counted:
 
     def __init__(self, communicator: Any) -> None:
         self._communicator = communicator
-        self.payload = 0
+        self._payload = 0
+        self._in_blocks: list[tuple[npt.NDArray[Any], int, int]] = []
+        """Arrays of which only some blocks travel, values in a block, and bytes of a value."""
+
+    @property
+    def payload(self) -> int:
+        """Bytes so far; those of small blocks once their sums are there, which tell the blocks that travelled."""
+        return self._payload + sum(_bytes_of_blocks(*one) for one in self._in_blocks)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._communicator, name)
 
     def allreduce(self, array: npt.NDArray[Any], op: str = "sum", **options: Any) -> Any:
         """See `Communicator`."""
-        self.payload += _payload(array, options)
+        self._payload += _payload(array, options)
         return self._communicator.allreduce(array, op, **options)
 
     def allreduce_async(self, array: npt.NDArray[Any], op: str = "sum", **options: Any) -> Any:
         """See `Communicator`."""
-        self.payload += _payload(array, options)
+        block = options.get("block")
+        if block is None:
+            self._payload += _payload(array, options)
+        else:
+            size = block if isinstance(block, int) and block > 0 else AUTO_BLOCK
+            self._in_blocks.append((array, size, _payload(array, options) // max(1, array.size)))
         return self._communicator.allreduce_async(array, op, **options)
 
     def allreduce_sparse(self, *arguments: Any, **options: Any) -> Any:
         """See `Communicator`; bytes are what it has sent meanwhile, headers and all."""
         before = self._communicator.statistics().bytes_sent
         total = self._communicator.allreduce_sparse(*arguments, **options)
-        self.payload += self._communicator.statistics().bytes_sent - before
+        self._payload += self._communicator.statistics().bytes_sent - before
         return total
 
 
@@ -84,6 +97,14 @@ def _payload(array: npt.NDArray[Any], options: dict[str, Any]) -> int:
     """Return the bytes that an array travels as."""
     is_narrow = array.dtype.kind not in "iub" and options.get("lanes", "int32") != "int32"
     return array.size * _VALUE_BYTES[options["lanes"]] if is_narrow else array.nbytes
+
+
+def _bytes_of_blocks(array: npt.NDArray[Any], block: int, value_bytes: int) -> int:
+    """Return the bytes that an array's blocks which are not zero travel as, and a bit for each of all."""
+    flat = array.reshape(-1)
+    firsts = np.arange(0, flat.size, block)
+    wanted = int(np.count_nonzero(np.logical_or.reduceat(flat != 0, firsts))) if flat.size else 0
+    return min(flat.size, wanted * block) * value_bytes + -(-firsts.size // 8)
 
 
 @dataclass(slots=True)

@@ -221,6 +221,7 @@ def check_names() -> None:
     for how in (
         "int8",
         "int10",
+        "blocks:32+int16",
         "topk:0.1+int16",
         "topk:0.1+int16+keep",
         "oktopk:0.1",
@@ -273,6 +274,29 @@ def check_narrow_lanes() -> None:
     torch.testing.assert_close(found, torch.full((8,), 1 + mean), rtol=1e-3, atol=0.0)
 
 
+def check_small_blocks() -> None:
+    """Only rows of an embedding that some rank has looked up travel, and the gradient is that of whole frames."""
+    rows, width = 4096, 32
+
+    def gradient(hook: object) -> torch.Tensor:
+        torch.manual_seed(0)
+        model = DistributedDataParallel(nn.EmbeddingBag(rows, width))
+        model.register_comm_hook(None, hook)
+        wanted = torch.arange(8) * 100 + dist.get_rank()
+        model(wanted.reshape(1, -1)).square().sum().backward()
+        assert model.module.weight.grad is not None
+        return model.module.weight.grad
+
+    whole = gradient(hooks.compressed(hooks.NarrowLanes("int32")))
+    for block in (width, "auto"):
+        hook = hooks.compressed(hooks.SmallBlocks(block), check_every=1)
+        torch.testing.assert_close(gradient(hook), whole, rtol=1e-5, atol=1e-7)
+        (layer,) = hook.statistics().values()
+        sent = 8 * dist.get_world_size() * width * 4 + rows / 8
+        assert layer.sent_bytes == sent, (block, layer)
+        assert (layer.error or 0.0) < 1e-6, (block, layer)
+
+
 def check_torchs_own_hooks() -> None:
     """Hooks of torch, alone and around ours."""
     mean = (dist.get_world_size() - 1) / 2
@@ -294,6 +318,7 @@ if __name__ == "__main__":
         check_names,
         check_layers,
         check_narrow_lanes,
+        check_small_blocks,
         check_torchs_own_hooks,
     ):
         check()
