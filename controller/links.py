@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
 from switchsum.protocol.frame import MOST_LINKS
+from switchsum.protocol.wire import format_ip, format_mac
 
 from .job import Job
 from .machines import Door, Incarnation, Member, MemberState
@@ -32,6 +33,26 @@ def check_rates(job: Job, rank: int, rates: Sequence[float]) -> None:
                 f"rank {rank} of job {job.name!r} comes with {count} links to the switch, rank {other.rank} with "
                 f"{other.link_count}: all ranks need the same number (connect(link=...), SWITCHSUM_LINK)"
             )
+
+
+def check_addresses(incarnation: Incarnation) -> None:
+    """Refuse members that a switch cannot tell apart: ordinary frames to one would reach another.  Raises UsageError.
+
+    Ranks of one host have its addresses at one port; behind different switches hosts may have the same ones.
+    """
+    ports: dict[tuple[str, int], tuple[int, int]] = {}
+    macs: dict[tuple[str, int], tuple[int, int]] = {}
+    for member in incarnation.members:
+        for door in member.all_doors:
+            mac, ip, port = door.address.mac, door.address.ip, door.ingress_port
+            rank, other_port = ports.setdefault((door.switch, mac), (member.rank, port))
+            if other_port != port:
+                what = f"Ethernet address, {format_mac(mac)}, at ports {other_port} and {port}"
+                raise UsageError(f"ranks {rank} and {member.rank} have the same {what}: one of the hosts needs another")
+            rank, other_mac = macs.setdefault((door.switch, ip), (member.rank, mac))
+            if other_mac != mac:
+                what = f"IP address, {format_ip(ip)}, and two Ethernet addresses"
+                raise UsageError(f"ranks {rank} and {member.rank} have the same {what}: one of the hosts needs another")
 
 
 def note_door(member: Member, link: int, door: Door) -> None:

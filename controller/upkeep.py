@@ -34,7 +34,7 @@ from .config import Config
 from .fabric import Fabric
 from .job import Job
 from .keeping import Keeping
-from .links import number_links
+from .links import check_addresses, number_links
 from .plan import Identity, branches_of, station_ports
 from .refusals import Refusals
 from .switch import Switch
@@ -261,6 +261,7 @@ class Upkeep(Keeping):
     def _admit(self, job: Job) -> None:
         """Make a complete incarnation live; if a switch refuses its entries, its members get the reason."""
         try:
+            check_addresses(job.gathering)
             number_links(job, self._jobs.take_number)
             if len(self._fabric.switches) > 1:
                 cut = self._cuts.long(self._clock())

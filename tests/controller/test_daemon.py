@@ -712,6 +712,30 @@ def test_short_hellos_show_that_long_ones_get_lost(switch: AnySwitch, start: Sta
     assert not second.ready(wait_s=0.0).hello_cut
 
 
+@pytest.mark.parametrize(("part", "said"), [("mac", "Ethernet address, .* at ports 1 and 2"), ("ip", "IP address")])
+def test_two_hosts_of_one_address_are_refused(switch: AnySwitch, start: Start, part: str, said: str) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    workers[1].address = replace(workers[1].address, **{part: getattr(workers[0].address, part)})
+    for worker in workers:
+        worker.hello()
+    with pytest.raises(NotAdmitted, match=f"ranks 0 and 1 have the same {said}"):
+        workers[0].ready()
+    again = join_all(running, switch)
+    assert sum_of_round(again, admit(again).first_number) == [3, 3]
+
+
+def test_ranks_of_one_host_have_its_addresses(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    workers[1].address = replace(workers[0].address, port=workers[1].address.port)
+    workers[1].port = workers[0].port
+    ready = admit(workers)
+    assert sum_of_round(workers, ready.first_number) == [3, 3]
+
+
 def test_hellos_of_strangers_are_ignored(switch: AnySwitch, start: Start) -> None:
     running = start()
     create(running)
