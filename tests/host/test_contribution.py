@@ -2,94 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count, Phase
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.frame import (
-    ALL_BUT,
-    FRAME_BYTES,
-    LANE_BYTES,
-    NO_BLOCK,
-    PADDING_LESS_BYTES,
-    Flag,
-    Kind,
-    payload_bytes,
-)
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
-from switchsum.protocol.wire import Packet, build_frame, parse_frame
+from switchsum.native.rows import LEAD_BYTES
+from switchsum.protocol.frame import ALL_BUT, LANE_BYTES, NO_BLOCK, PADDING_LESS_BYTES, Flag, Kind, payload_bytes
 from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.engine import EngineByHand
 
-UNTOUCHED = 0xA5
-
-
-class Alone:
-    """A worker's engine, whose frames are looked at; where it is a job of its own, a switch answers them."""
-
-    def __init__(self, config: ClusterConfig, rank: int = 0, *, trees: tuple[int, ...] = ()) -> None:
-        self.config = config
-        self.frame_bytes = FRAME_BYTES + payload_bytes(config.lanes_per_frame)
-        self.store = allocate_rows(4 * config.window_slots, self.frame_bytes)
-        self.store[:] = UNTOUCHED
-        self.store[:, LEAD_BYTES : LEAD_BYTES + self.frame_bytes] = 0
-        self.engine = EngineByHand(replace(config.engine(rank), trees=trees), self.store, LEAD_BYTES)
-        self.switch = ReferenceSwitch(lanes_per_frame=config.lanes_per_frame, growth_bytes=config.growth_bytes)
-        self.switch.admit(config.member(0))
-        self.rows = allocate_rows(1, self.frame_bytes)
-
-    def submit(self, values: npt.NDArray[Any], **facts: Any) -> None:
-        self.engine.submit(Operation.of(values, **facts), values, 0.0)
-
-    def frames(self, *, consumed: bool = True) -> list[bytes]:
-        """Take what is queued, and say that nobody reads it any more, if that is wanted."""
-        rows, lengths = (part.tolist() for part in self.engine.outgoing())
-        frames = [
-            self.store[row, LEAD_BYTES : LEAD_BYTES + length].tobytes()
-            for row, length in zip(rows, lengths, strict=True)
-        ]
-        self.engine.sent(len(rows))
-        if consumed:
-            self.engine.consumed(int(self.engine.counts[Count.FRAMES_SENT]))
-        return frames
-
-    def feed(self, frame: bytes) -> None:
-        self.rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
-        self.engine.receive(self.rows, np.zeros(1, np.int32), np.full(1, len(frame), np.int32), 0.0)
-
-    def answers(self, frame: bytes) -> list[bytes]:
-        return [answer for _, answer in self.switch.process(1, frame)]
-
-    def add(self, values: npt.NDArray[Any], **facts: Any) -> list[Packet]:
-        """Reduce an array, over this worker alone; return what it has contributed."""
-        self.submit(values, **facts)
-        contributed: list[Packet] = []
-        while frames := self.frames():
-            contributed += map(read, frames)
-            for frame in frames:
-                for answer in self.answers(frame):
-                    self.feed(answer)
-        self.engine.note(0.0)
-        self.engine.events().popleft()  # it has ended
-        return contributed
-
-
-def read(frame: bytes) -> Packet:
-    packet = parse_frame(frame)
-    assert packet is not None
-    assert (packet.header.kind, packet.header.reason) == (Kind.CONTRIBUTION, 0)
-    return packet
-
-
-def one_slot(lanes_per_frame: int = 8, growth_bytes: int | None = None) -> Alone:
-    return Alone(ClusterConfig(workers=1, window_slots=1, lanes_per_frame=lanes_per_frame, growth_bytes=growth_bytes))
-
+from .alone import UNTOUCHED, Alone, one_slot, read
 
 PER_BLOCK, ROOT, WORKERS = 8, 1, 4
 
@@ -211,7 +133,7 @@ def test_a_contribution_waits_for_its_row() -> None:
         [frame] = job.frames(consumed=False)
         [answer] = job.answers(frame)
         job.feed(answer)
-    core, slot = np.asarray(job.engine.state.core)[0], np.asarray(job.engine.state.slots)[0]
+    core, slot = job.core, job.slot
     for _ in range(2):
         assert (slot["phase"], core["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.BLOCKED, 1, 1)
         assert job.frames(consumed=False) == []
@@ -226,9 +148,8 @@ def test_what_is_held_is_so_for_one_round() -> None:
     job = one_slot()
     job.submit(np.ones(16, np.int32))
     [frame] = job.frames()
-    slot = np.asarray(job.engine.state.slots)[0]
-    held = replace(read(frame).header, kind=Kind.HELD, flags=0)
-    job.feed(build_frame(SWITCH_ADDRESS, job.config.address(0), held))
+    slot = job.slot
+    job.feed(job.result(frame, kind=Kind.HELD, flags=0))
     assert slot["held"] == 1
     [answer] = job.answers(frame)
     job.feed(answer)

@@ -13,6 +13,8 @@ from switchsum.protocol.wire import parse_frame, udp_checksum
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 
+from .alone import Alone
+
 SLOTS = 5
 
 
@@ -328,3 +330,99 @@ def test_many_slots_are_searched_once_an_eighth_of_their_results_has_come(
 ) -> None:
     repeated, last = overtaken(slots, 1.0, passed=108, overtaken=108, arrived=108, searched=searched)
     assert (repeated, last) == ((list(range(slots)), 108) if is_searched else ([], searched))
+
+
+NOW = 10.0
+
+
+def two_slots(**core: Any) -> tuple[Alone, list[bytes]]:
+    """Return a worker of two whose two slots wait for their first round, and their contributions."""
+    job = Alone(ClusterConfig(workers=2, window_slots=2))
+    job.submit(np.ones(4 * job.config.lanes_per_frame, np.int32))
+    for name, value in core.items():
+        job.core[name] = value
+    return job, job.frames()
+
+
+def test_the_first_result_of_an_operation_forgets_what_results_have_passed() -> None:
+    job, frames = two_slots(passed=50, overtaken=50, common=-1)
+    job.feed(job.result(frames[0]))
+    assert job.core["passed"].tolist() == job.core["overtaken"].tolist() == [1, *[0] * 7]
+    assert job.core["common"] == 0
+    job.core["passed"] = job.core["overtaken"] = 50
+    job.feed(job.result(frames[1]))
+    assert job.core["passed"][0] == job.core["overtaken"][0] == 50
+
+
+@pytest.mark.parametrize(
+    ("repeats", "late", "waiting", "evident_at", "credit"),
+    [
+        (0, 0, 9, 0.0, 0),  # this one is evidence itself
+        (1, 0, 9, 0.0, 2),  # there has been none for longer than a round
+        (0, 1, 9, 0.0, 2),
+        (1, 0, 9, NOW - 1.5, 2),
+        (1, 0, 9, NOW - 1.0, 0),
+        (1, 0, 9, NOW - 0.5, 0),
+        (1, 0, 8, NOW - 0.5, 2),  # few wait
+    ],
+)
+def test_results_of_repeats_are_evidence_where_there_is_no_better(
+    repeats: int, late: int, waiting: int, evident_at: float, credit: int
+) -> None:
+    job, frames = two_slots(waiting=waiting, evident_at=evident_at, smoothed_s=1.0)
+    job.slot["repeats"], job.slot["late"] = repeats, late
+    job.feed(job.result(frames[0]), NOW)
+    assert job.core["credit"] == credit
+    assert job.core["evident_at"] == (evident_at if repeats or late else NOW)
+
+
+def test_one_result_of_a_batch_is_timed() -> None:
+    job, frames = two_slots()
+    slots = np.asarray(job.engine.state.slots)
+    slots["named"], slots["sent_at"] = 1, [NOW - 0.01, NOW - 0.02]
+    for frame in frames:
+        job.feed(job.result(frame), NOW)
+        assert job.core["smoothed_s"] == pytest.approx(0.01)
+
+
+def test_the_time_out_is_that_of_rfc_6298() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=1))
+    job.submit(np.ones(5 * job.config.lanes_per_frame, np.int32))
+    smoothed = variation = 0.0
+    now, rounds = 0.0, [0.01, 0.03, 0.002, 0.02]
+    job.feed(job.result(job.frames()[0]), now)  # the first round of a column is not timed
+    for number, elapsed in enumerate(rounds):
+        [frame] = job.frames()
+        now += elapsed
+        job.feed(job.result(frame), now)
+        if number == 0:
+            smoothed, variation = elapsed, elapsed / 2
+        else:
+            variation += (abs(smoothed - elapsed) - variation) / 4
+            smoothed += (elapsed - smoothed) / 8
+        assert job.core["timeout_s"] == pytest.approx(smoothed + 4 * variation)
+
+
+def test_a_restarted_switch_is_told_twice_as_late_each_time() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=2))
+    for _ in range(2):
+        job.add(np.ones(8, np.int32))
+    slots = np.asarray(job.engine.state.slots)
+    job.engine.restarted(NOW)
+    slots["outstanding"][0], job.core["answered"], job.core["unanswered"] = Outstanding.ANSWERED, 1, 1
+    pause_s, now = float(job.core["timeout_s"]), NOW
+    for _ in range(3):
+        for _ in range(3):  # the first of these alone finds something to do
+            job.engine.poll(now)
+        assert len(job.frames()) == 2, "an answer may be older than the restart"
+        assert job.engine.wake_at == pytest.approx(now + pause_s)
+        now, pause_s = now + pause_s, 2 * pause_s
+
+
+def test_a_slot_that_waits_has_repeated_both_rounds_when_it_is_told_of_a_restart() -> None:
+    job, frames = two_slots()
+    job.feed(job.result(frames[0]))
+    job.frames()
+    job.engine.restarted(NOW)
+    assert np.asarray(job.engine.state.slots)["repeats"].tolist() == [2, 2]
+    assert len(job.frames()) == 3, "one slot has contributed to two rounds, the other to one"
