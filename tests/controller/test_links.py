@@ -7,10 +7,11 @@ import itertools
 import pytest
 
 from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS
+from switchsum.controller.fabric import Fabric, FabricSwitch
 from switchsum.controller.job import Job
 from switchsum.controller.jobs import Jobs
 from switchsum.controller.links import number_links, rates_of, take_down
-from switchsum.controller.plan import Identity, Settings, plan
+from switchsum.controller.plan import Identity, Settings, branches_of, plan
 from switchsum.controller.rebuild import rebuild
 from switchsum.controller.windows import most_in_flight
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
@@ -61,6 +62,35 @@ def test_every_link_of_a_member_is_another_way_to_the_same_slots_and_bit() -> No
     assert ips == {
         (number, rank): address(rank, link).ip for link, number in enumerate((job.number, second)) for rank in (0, 1)
     }
+
+
+@pytest.mark.parametrize(
+    ("others", "far", "said"),
+    [
+        (({"leaf": "root"},), "leaf", "several links or a job several trees, not both: one link each, or one tree"),
+        (
+            (),
+            "root",
+            "rank 0: link 1 leads to switch 'root', the first one to 'leaf': all links of a worker lead to one",
+        ),
+    ],
+)
+def test_links_to_several_switches_and_several_trees_are_refused_with_the_reason(
+    others: tuple[dict[str, str], ...], far: str, said: str
+) -> None:
+    switches = {
+        name: FabricSwitch(p4runtime=name, ports={other: 9}) for name, other in (("root", "leaf"), ("leaf", "root"))
+    }
+    fabric = Fabric(switches=switches, parents={"leaf": "root"}, others=others, shares=(1.0,) * (1 + len(others)))
+    jobs = make_jobs()
+    job = jobs.create("a", workers=2, slots=8, timeout_s=8.0)
+    for rank in range(2):
+        nonce = join(jobs, rank, [1.0, 1.0])
+        for link, switch in enumerate(("leaf", far)):
+            jobs.hello(nonce, rank, address(rank, link), 1 + rank + 4 * link, 0.0, switch=switch, link=link)
+    number_links(job, jobs.take_number)
+    with pytest.raises(UsageError, match=said):
+        branches_of(job, job.gathering, SETTINGS, fabric)
 
 
 def test_links_carry_slots_by_the_least_rate_of_any_rank_or_equally_where_one_is_not_known() -> None:
