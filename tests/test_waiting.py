@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 
 import pytest
 
 from switchsum.cli.told import ToldClient
-from switchsum.launch import waiting
+from switchsum.launch.children import Children
+from switchsum.native import waiting
 from switchsum.protocol.errors import SwitchsumError
 
 from .timing import eventually
@@ -30,6 +32,18 @@ def test_a_long_wait_is_said_and_a_short_one_is_not(
     with waiting.waiting_for("the other ranks"):
         assert eventually(is_said)
     assert said == "switchsum: waiting for the other ranks\n"
+
+
+def test_children_that_do_not_end_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    monkeypatch.setattr("switchsum.launch.children.STOP_S", 0.5)
+    with Children() as children:
+        deaf = children.start("rank 3", ["sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"], prefix=True)
+        assert eventually(lambda: "[rank 3]" in capsys.readouterr().out)
+    assert deaf.process.returncode == -signal.SIGKILL
+    assert "waiting for rank 3 to end" in capsys.readouterr().err
 
 
 def test_a_controller_that_does_not_answer_is_named(

@@ -16,6 +16,7 @@ import numpy as np
 from switchsum.native.cache import say
 from switchsum.native.member_client import MemberClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
+from switchsum.native.waiting import QUIET_S, ranks_of, waiting_for
 from switchsum.protocol import member_rpc, reports
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -39,8 +40,6 @@ SHORT_AFTER: Final = 10
 """So many hellos without an answer, and short ones are sent as well, to see whether it is their length."""
 CUT_AFTER: Final = 40
 """So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
-SILENT_S: Final = 5.0
-"""Without an answer to a hello until a line says so: the others may wait for half an hour."""
 READY_S: Final = 1.0
 """Longest single call of Ready."""
 EXPLAIN_S: Final = 2.0
@@ -106,7 +105,8 @@ class Membership:
             rates=list(rates),
         )
         try:
-            self.reply = self._client.call("Join", request, member_rpc.JoinReply, call_s, patience_s)
+            with waiting_for(f"the controller at {controller} to let rank {rank} of job {job!r} join"):
+                self.reply = self._client.call("Join", request, member_rpc.JoinReply, call_s, patience_s)
         except BaseException:
             self._client.close()
             raise
@@ -132,7 +132,7 @@ class Membership:
         end = time.monotonic() + timeout_s
         hellos = [self._write_hellos(one, number) for number, one in enumerate(links or [transport])]
         seen, sent = False, 0
-        silent_until = time.monotonic() + SILENT_S
+        quiet_until = time.monotonic() + QUIET_S
         while True:
             if not seen:
                 for which in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
@@ -148,11 +148,11 @@ class Membership:
                 self.loads = max(self.loads, reply.loads)
                 return reply
             seen = reply.hello_seen
-            if not seen and time.monotonic() > silent_until:
-                silent_until = math.inf
-                from .not_joined import no_hello  # noqa: PLC0415
+            if time.monotonic() > quiet_until:  # the others may wait for half an hour
+                quiet_until = math.inf
+                from .not_joined import not_yet  # noqa: PLC0415
 
-                say(f"{no_hello(self.rank, SILENT_S, reply.unseen)} It is tried for up to {timeout_s:g} s")
+                say(not_yet(reply, self.job, self.rank, QUIET_S, timeout_s))
             is_cut = reply.hello_cut and sent >= CUT_AFTER
             if is_cut or left <= 0:
                 from .not_joined import cut, not_complete  # noqa: PLC0415
@@ -273,11 +273,14 @@ class Membership:
 
         Every other member must ask for it too; raises CollectiveTimeout with the ranks that neither do nor are lost.
         """
-        end = time.monotonic() + timeout_s
+        end, quiet_until = time.monotonic() + timeout_s, time.monotonic() + QUIET_S
         while True:
             wait_s = max(0.0, min(end - time.monotonic(), READY_S))
             request = member_rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
             reply = self._client.call("Reform", request, member_rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
+            if reply.rank < 0 and time.monotonic() > quiet_until:
+                quiet_until = math.inf
+                say(f"waiting for {ranks_of(self.job, reply.missing)} to form it anew, for up to {timeout_s:g} s")
             if reply.rank >= 0:
                 self._stop_beating()
                 return reply.rank, reply.world_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from switchsum.native.waiting import ranks_of
 from switchsum.protocol.errors import TIMEOUT_OPTIONS, CollectiveTimeout, SwitchLost, SwitchsumError, TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.member_rpc import ReadyReply
@@ -15,6 +16,14 @@ def cut(length: int) -> TransportError:
         f"frames of {length} bytes get lost on the way to the switch, short ones do not: `ip link set IF mtu "
         f"{length - ETHERNET_BYTES}` on both ends of each link, or a controller with fewer --lanes"
     )
+
+
+def not_yet(reply: ReadyReply, job: str, rank: int, after_s: float, limit_s: float) -> str:
+    """Say what a job waits for before it begins."""
+    if not reply.hello_seen:
+        return f"{no_hello(rank, after_s, reply.unseen)} It is tried for up to {limit_s:g} s"
+    what = ranks_of(job, reply.missing) if reply.missing else f"the switches of job {job!r} to be set up"
+    return f"waiting for {what}, for up to {limit_s:g} s"
 
 
 def not_complete(reply: ReadyReply, job: str, rank: int, timeout_s: float) -> SwitchsumError:

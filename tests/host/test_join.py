@@ -263,13 +263,30 @@ def test_ranks_that_do_not_come_are_named(
     membership.leave()
 
 
+def test_ranks_that_are_waited_for_are_named(
+    controller: FakeController,
+    transport: LocalTransport,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("switchsum.host.api.join.QUIET_S", 0.0)
+    replies = [member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[0, 2])] * 2
+    controller.answers["Ready"] = lambda _: (
+        replies.pop() if replies else member_rpc.ReadyReply(admitted=True, hello_seen=True)
+    )
+    membership = join(controller)
+    membership.admit(transport, patience(30))
+    assert capsys.readouterr().err.count("waiting for ranks 0, 2 of job ") == 1
+    membership.leave()
+
+
 def test_a_switch_that_hands_on_no_hello_is_reported(
     controller: FakeController,
     transport: LocalTransport,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.SILENT_S", 0.0)
+    monkeypatch.setattr("switchsum.host.api.join.QUIET_S", 0.0)
     controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
     membership = join(controller)
     with pytest.raises(SwitchLost, match="no hello of rank 1"):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from switchsum.native import waiting
 from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
@@ -25,6 +26,23 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torc
 dist = torch.distributed
 
 RANKS = 3
+
+
+def test_ranks_that_a_process_group_waits_for_are_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from switchsum.torch.store import Meeting, fetch, gather
+
+    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    store = dist.HashStore()
+    store.set("machine/0", "here")
+    with pytest.raises(CollectiveTimeout, match="rank 1, 2 of 3 has not come"):
+        gather(Meeting(store, 0, 3, 0.5), "machine")
+    with pytest.raises(CollectiveTimeout):
+        fetch(Meeting(store, 1, 3, 0.5), "place", "starts a switch", 0)
+    said = capsys.readouterr().err
+    assert "waiting for rank 1, 2 of 3 to come to the process group" in said
+    assert "waiting for rank 0, which starts a switch" in said
 
 
 @pytest.mark.timeout(120)

@@ -11,7 +11,7 @@ import typer
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
-from switchsum.launch.waiting import waiting_for
+from switchsum.native.waiting import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:

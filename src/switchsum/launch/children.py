@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from switchsum.launch.ending import Guard, shell_code
+from switchsum.native.waiting import waiting_for
 from switchsum.protocol.errors import LocalError
 
 OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")
@@ -156,23 +157,27 @@ class Children:
         """Copy the rest of the output of children that have ended, until no line has come for DRAIN_S."""
         pumps = [pump for child in children for pump in child.pumps]
         seen, deadline = self._lines, time.monotonic() + DRAIN_S
-        while (pumps := [pump for pump in pumps if pump.is_alive()]) and time.monotonic() < deadline:
-            pumps[0].join(timeout=POLL_S)
-            if self._lines != seen:
-                seen, deadline = self._lines, time.monotonic() + DRAIN_S
+        with waiting_for("processes that have left others behind, which may still write"):
+            while (pumps := [pump for pump in pumps if pump.is_alive()]) and time.monotonic() < deadline:
+                pumps[0].join(timeout=POLL_S)
+                if self._lines != seen:
+                    seen, deadline = self._lines, time.monotonic() + DRAIN_S
 
     def stop(self) -> None:
         """End every child that still runs, with all processes of its group, and copy the rest of their output."""
         for child in reversed(self._children):
             _signal_group(child, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
-        for child in self._children:
-            try:
-                child.process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                pass
-            _signal_group(child, signal.SIGKILL)  # also processes that the child has left behind in its group
-            child.process.wait()
+        with waiting_for(
+            lambda: f"{', '.join(one.name for one in self._children if one.process.poll() is None)} to end"
+        ):
+            for child in self._children:
+                try:
+                    child.process.wait(max(0.0, deadline - time.monotonic()))
+                except subprocess.TimeoutExpired:
+                    pass
+                _signal_group(child, signal.SIGKILL)  # also processes that the child has left behind in its group
+                child.process.wait()
         self._drain(self._children)
         self._children.clear()
         if self._guard is not None:

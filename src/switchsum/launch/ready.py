@@ -15,9 +15,9 @@ import time
 from typing import Any, Final
 
 from switchsum.launch.children import POLL_S, Child, Children
-from switchsum.launch.waiting import waiting_for
 from switchsum.native.compiling import tell_too
 from switchsum.native.starting import HINT
+from switchsum.native.waiting import waiting_for
 from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"

@@ -16,13 +16,15 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.join import CALL_S
 from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
+from switchsum.native.cache import say
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
+from switchsum.native.waiting import QUIET_S, ranks_of, waiting_for
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob
 from switchsum.torch import machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
-from switchsum.torch.services import LEAVE_S, LocalServices, start_alone
+from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
 from switchsum.torch.store import Meeting, fetch, gather, tell_error
 
 SWITCH_SLOTS: Final = 1024
@@ -129,7 +131,7 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
         meeting.store.set(key, "{}")
     else:
         fetch(meeting, key, "makes the group's job", 0)
-    deadline = time.monotonic() + meeting.timeout_s
+    deadline, quiet_until = time.monotonic() + meeting.timeout_s, time.monotonic() + QUIET_S
     while True:
         try:
             return connect(
@@ -143,6 +145,9 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
         except RankTaken:  # by an incarnation that was killed, until the controller finds it lost
             if time.monotonic() > deadline:
                 raise
+            if time.monotonic() > quiet_until:
+                quiet_until = deadline
+                say(f"waiting for the controller to find an earlier rank {meeting.rank} of job {place.job!r} lost")
             time.sleep(RETRY_S)
 
 
@@ -177,11 +182,14 @@ def _create_job(place: Place, meeting: Meeting, slots: int | None) -> None:
 def await_leaving(place: Place) -> None:
     """Wait until nobody is in a job any more, for a few seconds: some may still need an answer of the switch."""
     deadline = time.monotonic() + LEAVE_S
-    while time.monotonic() < deadline:
-        job = _call(place, "ShowJob", rpc.JobRequest(job=place.job), rpc.JobInfo)
-        if not any(member.state in ("joined", "seen", "admitted") for member in job.members):
-            return
-        time.sleep(0.02)
+    here: list[int] = []
+    with waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
+        while time.monotonic() < deadline:
+            job = _call(place, "ShowJob", rpc.JobRequest(job=place.job), rpc.JobInfo)
+            here = ranks_in(job)
+            if not here:
+                return
+            time.sleep(0.02)
 
 
 def remove_job(place: Place) -> None:

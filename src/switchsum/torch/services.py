@@ -19,6 +19,8 @@ from switchsum.launch.runs import findable
 from switchsum.launch.session import daemon
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.tls import VARIABLE
+from switchsum.native.waiting import ranks_of, waiting_for
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import LANE_BUILDS
 
@@ -88,15 +90,25 @@ class LocalServices:
 
     def _await_members(self) -> None:
         deadline = time.monotonic() + LEAVE_S
-        with ControllerClient(self.controller) as client:
+        here: dict[str, list[int]] = {}
+
+        def names() -> str:
+            return " and ".join(ranks_of(job, ranks) for job, ranks in here.items())
+
+        with ControllerClient(self.controller) as client, waiting_for(lambda: f"{names()} to leave"):
             while time.monotonic() < deadline:
                 try:
-                    members = [member for job in client.list_jobs().jobs for member in job.members]
+                    here = {job.job: ranks for job in client.list_jobs().jobs if (ranks := ranks_in(job))}
                 except SwitchsumError:
                     return
-                if not any(member.state in ("joined", "seen", "admitted") for member in members):
+                if not here:
                     return
                 time.sleep(0.02)
+
+
+def ranks_in(job: rpc.JobInfo) -> list[int]:
+    """Return the ranks that have joined a job and have not left it."""
+    return [member.rank for member in job.members if member.state in ("joined", "seen", "admitted")]
 
 
 def start_alone() -> LocalServices:

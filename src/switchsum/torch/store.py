@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
+from switchsum.native.waiting import waiting_for
 from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError
 
@@ -29,12 +30,18 @@ def gather(meeting: Meeting, prefix: str) -> list[str]:
     """Return what every rank has set; raises CollectiveTimeout with those that have not."""
     deadline = time.monotonic() + meeting.timeout_s
     keys = [f"{prefix}/{rank}" for rank in range(meeting.size)]
-    while time.monotonic() < deadline and not meeting.store.check(keys):
-        time.sleep(0.01)
-    missing = [rank for rank, key in enumerate(keys) if not meeting.store.check([key])]
-    if missing:
-        names = ", ".join(map(str, missing))
-        text = f"rank {names} of {meeting.size} has not come to the process group within {meeting.timeout_s:g} s"
+
+    def absent() -> list[int]:
+        return [rank for rank, key in enumerate(keys) if not meeting.store.check([key])]
+
+    def names(ranks: list[int]) -> str:
+        return f"rank {', '.join(map(str, ranks))} of {meeting.size}"
+
+    with waiting_for(lambda: f"{names(absent())} to come to the process group"):
+        while time.monotonic() < deadline and not meeting.store.check(keys):
+            time.sleep(0.01)
+    if missing := absent():
+        text = f"{names(missing)} has not come to the process group within {meeting.timeout_s:g} s"
         raise CollectiveTimeout(text + _OPTION, missing)
     return [meeting.store.get(key).decode() for key in keys]
 
@@ -46,10 +53,11 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
     """
     limit_s = meeting.timeout_s + extra_s
     deadline = time.monotonic() + limit_s
-    while not meeting.store.check([key]):
-        if time.monotonic() > deadline:
-            raise CollectiveTimeout(f"no word of rank {rank}, which {what}, for {limit_s:g} s{_OPTION}", [rank])
-        time.sleep(0.005)
+    with waiting_for(f"rank {rank}, which {what}"):
+        while not meeting.store.check([key]):
+            if time.monotonic() > deadline:
+                raise CollectiveTimeout(f"no word of rank {rank}, which {what}, for {limit_s:g} s{_OPTION}", [rank])
+            time.sleep(0.005)
     value: bytes = meeting.store.get(key)
     found = json.loads(value)
     if isinstance(found, dict) and "error" in found:
