@@ -209,7 +209,12 @@ class P4RuntimeClient:
                     self._arbitrate(message.arbitration)
             self._end(P4RuntimeError("StreamChannel", Code.UNAVAILABLE, "the switch ended the stream"))
         except grpc.RpcError as error:
-            self._end(P4RuntimeError.from_rpc("StreamChannel", error))
+            failure = P4RuntimeError.from_rpc("StreamChannel", error)
+            # The answer to an election id that another client has (specification, section 5.3).
+            if failure.code is Code.INVALID_ARGUMENT and not self._connected:
+                text = f"{failure.message}: end that controller, --standby until it ends, or bid more by --election-id"
+                failure = P4RuntimeError("StreamChannel", failure.code, text)
+            self._end(failure)
 
     def _bid(self) -> None:
         arbitration = v1.MasterArbitrationUpdate(
