@@ -74,6 +74,25 @@ def test_check_says_that_nothing_is_wrong_or_what_is(good: Path) -> None:
     assert "there is no node s7" in planned.stderr
 
 
+def test_check_says_which_job_has_no_tree_and_what_is_lost_of_one_with_too_many(tmp_path: Path) -> None:
+    path, hosts, spines = tmp_path / "jobs.yaml", [f"h{at}" for at in range(33)], [f"s{at}" for at in range(10)]
+    links = [(host, "left", 1000) for host in hosts] + [("far", "right", 1000)]
+    links += [(leaf, spine, 100) for leaf in ("left", "right") for spine in spines]
+    lines = [f"  - {{between: [{one}, {other}], mbit: {mbit}}}" for one, other, mbit in links]
+    jobs = {"wide": hosts, "far": ["h1", "far"], "near": ["h1", "h2"], "alone": ["h1"]}
+    named = [f"switches: {['left', 'right', *spines]}", f"hosts: {[*hosts, 'far']}"]
+    path.write_text("\n".join([*named, "links:", *lines, f"jobs: {jobs}"]))
+    done = run("topology", "check", str(path))
+    assert done.returncode == 1
+    assert done.stdout.startswith("job wide: 33 hosts of the job have left as their only switch")
+    assert done.stdout.count("\n") == 1
+    del jobs["wide"]
+    path.write_text("\n".join([*named, "links:", *lines, f"jobs: {jobs}"]))
+    done = run("topology", "check", str(path))
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[1:] == ["job far: a job has at most 8 trees, and 10 would carry 200 Mbit/s more"]
+
+
 def test_show_draws_links_with_what_is_free(good: Path) -> None:
     done = run("topology", "show", str(good))
     assert done.stdout.splitlines() == ["s1", "├── 100 ── h1", "└── 100 ── s2", "s2", "└── 30 of 50 ── h<2>"]

@@ -37,6 +37,7 @@ def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption
         found = topology.problems(network)
     else:
         network, found = topology.parse(topology.read_text(Path(source)))
+    notes = [] if found else _check_jobs(network, found)
     if as_json:
         print_json(found)
     elif found:
@@ -46,8 +47,28 @@ def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption
             f"{source}: {len(network.switches)} switches, {len(network.hosts)} hosts, {len(network.cables)} links, "
             f"{len(network.jobs)} jobs: nothing is wrong"
         )
+        for note in notes:
+            typer.echo(note)
     if found:
         raise typer.Exit(1)
+
+
+def _check_jobs(network: Network, found: list[str]) -> list[str]:
+    """Plan the trees of each job; add to `found` why one has none, and return what is lost of others."""
+    from switchsum.controller import trees
+
+    notes = []
+    for job, members in network.jobs.items():
+        if len(members) < 2:
+            continue  # its switch alone adds
+        try:
+            with waiting_for(f"the plan of job {job}"):
+                planned = trees.plan(network, members)
+        except LocalError as error:
+            found.append(f"job {job}: {error}")
+        else:
+            notes += [f"job {job}: {planned.left_out}"] if planned.left_out else []
+    return notes
 
 
 @app.command()
