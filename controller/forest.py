@@ -81,12 +81,6 @@ class Reserved:
     slots: dict[int, SlotRange] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)
 
-    @property
-    def all_slots(self) -> SlotRange:
-        """The slots of all trees together."""
-        first = min(self.slots.values())
-        return SlotRange(first=first.first, count=sum(slots.count for slots in self.slots.values()))
-
 
 def reserve(
     trees: Sequence[AggregationTree], sites: Mapping[str, Site], *, first_group: int, last_group: int

@@ -208,12 +208,12 @@ def test_trees_share_a_switch_in_slots_that_lie_side_by_side() -> None:
     assert len(world.trees) == 2
     reserved = world.reserve()
     leaf = reserved[world.seats[0].switch]
-    assert leaf.all_slots.count == 14
+    assert sum(slots.count for slots in leaf.slots.values()) == 14
     assert leaf.slots[0].end == leaf.slots[1].first
     assert leaf.slots[0].count == world.trees[0].slots
     assert len(set(leaf.groups.values())) == 2
     for name, one in reserved.items():
-        assert one.all_slots.first == world.sites[name].taken[0].end  # behind those of other jobs
+        assert min(one.slots.values()).first == world.sites[name].taken[0].end  # behind those of other jobs
         assert not set(one.groups.values()) & world.sites[name].groups
     entries = [item for branch in world.lay_out()[world.seats[0].switch] for item in branch.items()]
     admissions = {entry.key for entry in entries if isinstance(entry, Entry) and entry.table == ADMISSION}

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.host.engine.events import Failed
+from switchsum.host.engine.events import Failed, Finished
 from switchsum.host.engine.machine import RETRY_S
 from switchsum.host.engine.state import Count, Failure
 from switchsum.host.links.base import Received
@@ -227,3 +227,58 @@ def test_blocks_whose_sums_do_not_fit_are_named(dtype: type[np.integer[Any]]) ->
     assert [event.overflowed for event in finished] == [(1,), (1,)]
     for array in arrays:
         assert array.tolist() == [2] * per_block + [most] * per_block
+
+
+def test_few_floats_take_the_place_of_the_values() -> None:
+    job, values = one_slot(lanes_per_frame=36), np.array([1e30, -1.0, 1e-30], np.float32)
+    expected = values.tolist()
+    job.submit(values, exact=True)
+    [frame] = job.frames()
+    values[:] = 5.0
+    for answer in job.answers(frame):
+        job.feed(answer)
+    assert values.tolist() == expected
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_each_part_of_a_block_has_lanes(dtype: type[np.integer[Any]]) -> None:
+    job = Alone(ClusterConfig(workers=2, window_slots=1))
+    job.submit(np.zeros(8, dtype))  # another rank's sum in this block has overflowed
+    [frame] = job.frames()
+    assert job.feed(job.result(frame, flags=Flag.PAYLOAD | Flag.OVERFLOW)) == Count.ROUNDS
+    assert job.engine.counts[Count.OVERFLOWS] == (dtype is np.int32)  # integers without sign have parts from the start
+    [frame] = job.frames()
+    assert job.feed(job.result(frame, flags=0)) == Count.UNEXPECTED
+    assert job.feed(job.result(frame, flags=Flag.PAYLOAD)) == Count.ROUNDS
+
+
+def test_slots_keep_their_low_halves_apart() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=2))
+    job.submit(np.repeat(np.array([3, 4], np.uint32), 8))
+    for frame in job.frames():
+        for answer in job.answers(frame):
+            job.feed(answer)
+    assert (job.engine.state.kept != 0).all(axis=1).tolist() == [True, True]
+    assert (job.engine.state.kept[0] != job.engine.state.kept[1]).any()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_sums_that_overflow_on_the_way_are_exact(dtype: type[np.integer[Any]]) -> None:
+    most = int(np.iinfo(dtype).max)
+    cluster = Cluster(ClusterConfig(workers=3, window_slots=2))
+    arrays = [np.full(40, value, dtype) for value in (most, 5, -100)]
+    finished = cluster.allreduce(arrays)
+    assert [event.overflowed for event in finished] == [()] * 3
+    for array in arrays:
+        assert set(array.tolist()) == {most + 5 - 100}
+
+
+def test_operations_finish_one_by_one() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=2))
+    for _ in range(2):
+        job.submit(np.ones(8, np.int32))
+    for serial, frame in reversed(list(enumerate(job.frames()))):
+        job.feed(job.result(frame))
+        events = job.engine.events()
+        assert [event.operation for event in events if isinstance(event, Finished)] == [serial]
+        events.clear()

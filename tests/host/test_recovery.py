@@ -13,7 +13,7 @@ from switchsum.protocol.wire import parse_frame, udp_checksum
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 
-from .alone import Alone
+from .alone import Alone, read
 
 SLOTS = 5
 
@@ -426,3 +426,33 @@ def test_a_slot_that_waits_has_repeated_both_rounds_when_it_is_told_of_a_restart
     job.engine.restarted(NOW)
     assert np.asarray(job.engine.state.slots)["repeats"].tolist() == [2, 2]
     assert len(job.frames()) == 3, "one slot has contributed to two rounds, the other to one"
+
+
+def probed(held: set[int], **core: Any) -> list[int]:
+    """Return which of six slots, all of which wait, a worker repeats when a time-out is over."""
+    job = Alone(ClusterConfig(workers=2, window_slots=6))
+    job.submit(np.ones(6 * job.config.lanes_per_frame, np.int32))
+    job.frames()
+    np.asarray(job.engine.state.slots)["held"] = [slot in held for slot in range(6)]
+    for name, value in {"moved_at": NOW, "timeout_s": 0.02, **core}.items():
+        job.core[name] = value
+    job.engine.poll(job.engine.wake_at)
+    return [read(frame).header.slot - job.config.first_slot for frame in job.frames()]
+
+
+@pytest.mark.parametrize(
+    ("held", "core", "repeated"),
+    [
+        (set(), {}, [0, 1]),
+        ({0}, {}, [1, 2]),  # the switch may lack these
+        ({0, 1, 2, 3, 4}, {}, [5, 0]),
+        (set(range(6)), {}, [0, 1]),
+        (set(range(6)), {"silent": 1}, [0, 1, 2, 3]),
+        ({0, 2}, {"silent": 2}, [1, 3, 4, 5, 0, 2]),
+        (set(range(6)), {"timeout_s": 1.0, "timeout_max_s": 1.0}, [0, 1, 2]),  # all have had their turn in two seconds
+    ],
+)
+def test_probes_are_few_and_what_the_switch_holds_comes_last(
+    held: set[int], core: dict[str, float], repeated: list[int]
+) -> None:
+    assert probed(held, **core) == repeated
