@@ -154,3 +154,20 @@ def test_what_is_held_is_so_for_one_round() -> None:
     [answer] = job.answers(frame)
     job.feed(answer)
     assert (slot["phase"], slot["held"]) == (Phase.WAITING, 0)
+
+
+def test_operations_that_are_alike_differ_in_their_digest() -> None:
+    first, other = one_slot(), one_slot()
+    digests = [[job.add(np.ones(8, np.int32))[0].header.digest for _ in range(3)] for job in (first, other)]
+    assert digests[0] == digests[1]
+    assert len(set(digests[0])) == 3
+
+
+def test_columns_of_operations_go_over_all_slots() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=4, first_slot=5))
+    for _ in range(3):  # of three blocks each
+        job.submit(np.ones(24, np.int32))
+    assert [read(frame).header.slot - 5 for frame in job.frames()] == [0, 1, 2, 3]
+    assert np.asarray(job.engine.state.operations)["first_slot"][:3].tolist() == [0, 3, 2]
+    job.submit(np.zeros(0, np.int32))  # a column without a block
+    assert np.asarray(job.engine.state.operations)["first_slot"][3] == 1
