@@ -11,18 +11,18 @@ it, and nothing is left behind but, of a switch that was killed, the socket's na
 from __future__ import annotations
 
 import fcntl
-import json
 import mmap
 import os
 import socket
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError, UsageError
 
 from .outbox import LAYOUT_DIGEST, OutboxLayout, next_power_of_two
@@ -76,16 +76,12 @@ class Hello:
             OutboxLayout(rows=answers, capacity=answers, frame_bytes=self.frame_bytes),
         )
 
-    def encode(self) -> bytes:
-        """Return the message."""
-        return json.dumps(asdict(self)).encode()
-
     @classmethod
     def decode(cls, data: bytes) -> Hello:
         """Read a message; raises TransportError, which says what is wrong with it."""
         try:
-            hello = cls(**json.loads(data))
-        except (ValueError, TypeError, RecursionError) as error:
+            hello = rpc_codec.decode(cls, data)
+        except ValueError as error:
             raise TransportError(f"not a hello: {error}") from None
         if hello.layout != LAYOUT_DIGEST:
             raise TransportError(
@@ -93,13 +89,10 @@ class Hello:
                 "they are of different versions of switchsum"
             )
         for value in (hello.rows, hello.answer_rows):
-            if type(value) is not int or not 0 < value <= MAX_ROWS:
+            if not 0 < value <= MAX_ROWS:
                 raise TransportError(f"a link has 1 to {MAX_ROWS} rows, not {value!r}")
         if hello.answer_rows & (hello.answer_rows - 1):
             raise TransportError(f"the number of answer rows is a power of two, not {hello.answer_rows}")
-        for value in (hello.frame_bytes, hello.port):
-            if type(value) is not int:
-                raise TransportError(f"the length of a frame and a port are numbers, not {value!r}")
         return hello
 
 
@@ -122,16 +115,12 @@ class Answer:
     body_stride: int = 0
     """Bytes from one to the next."""
 
-    def encode(self) -> bytes:
-        """Return the message."""
-        return json.dumps(asdict(self)).encode()
-
     @classmethod
     def decode(cls, data: bytes) -> Answer:
         """Read a message; raises TransportError."""
         try:
-            return cls(**json.loads(data))
-        except (ValueError, TypeError, RecursionError) as error:
+            return rpc_codec.decode(cls, data)
+        except ValueError as error:
             raise TransportError(f"the switch's answer makes no sense: {error}") from None
 
 

@@ -30,6 +30,7 @@ from switchsum.native.shm import (
     socket_path,
 )
 from switchsum.native.watched import watch
+from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
@@ -204,7 +205,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         connection.settimeout(timeout_s)
         _connect(connection, socket_path(name), timeout_s)
         check_peer(connection)
-        connection.send(hello.encode())
+        connection.send(rpc_codec.encode(hello))
         data, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, DESCRIPTORS_PASSED)
         if not data:
             raise TransportError(f"the switch {name!r} closed the shared-memory link without a word")

@@ -27,6 +27,7 @@ from switchsum.native.outbox import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, fill
 from switchsum.native.ring import abandon, lend_rows
 from switchsum.native.serving import listening_at
 from switchsum.native.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
+from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address, parse_ip
@@ -280,7 +281,7 @@ class ShmPorts(PortGroup):
                 body_rows=bodies.rows if bodies else 0,
                 body_stride=bodies.stride if bodies else 0,
             )
-            socket.send_fds(connection, [answer.encode()], descriptors)
+            socket.send_fds(connection, [rpc_codec.encode(answer)], descriptors)
             self._workers[index] = _Worker(
                 port=port, bell=bell, connection=connection, watched=watched, resources=resources.pop_all()
             )
@@ -329,7 +330,7 @@ def _refuse(connection: socket.socket, error: Exception) -> None:
     _log.warning("a worker is refused: %s", error)
     try:
         connection.setblocking(False)
-        connection.send(Answer(error=str(error)).encode())
+        connection.send(rpc_codec.encode(Answer(error=str(error))))
     except OSError:  # the worker has not waited for the answer
         pass
     connection.close()

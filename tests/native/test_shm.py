@@ -17,15 +17,16 @@ from switchsum.native import shm
 from switchsum.native.outbox import LAYOUT_DIGEST
 from switchsum.native.shm import MAX_ROWS, Answer, Hello, SharedMemory, check_peer
 from switchsum.protocol.errors import TransportError
+from switchsum.protocol.rpc_codec import encode
 
 HELLO = Hello(rows=10, answer_rows=8, frame_bytes=594)
 
 
 def test_messages_come_back_as_they_were() -> None:
-    assert Hello.decode(HELLO.encode()) == HELLO
+    assert Hello.decode(encode(HELLO)) == HELLO
     answer = Answer(port=3, mac=0x02_00_00_00_00_03, ip=0x0A_00_00_03, udp_port=21334)
-    assert Answer.decode(answer.encode()) == answer
-    assert len(HELLO.encode()) < shm.MESSAGE_BYTES
+    assert Answer.decode(encode(answer)) == answer
+    assert len(encode(HELLO)) < shm.MESSAGE_BYTES
 
 
 def test_capacity_of_the_outboxes() -> None:
@@ -40,12 +41,12 @@ def test_capacity_of_the_outboxes() -> None:
         ({"layout": "0000beef"}, f"'0000beef', the switch's '{LAYOUT_DIGEST}'"),
         ({"rows": 0}, "not 0"),
         ({"rows": MAX_ROWS + 1}, f"not {MAX_ROWS + 1}"),
-        ({"rows": True}, "not True"),
-        ({"rows": "10"}, "not '10'"),
-        ({"rows": 1.5}, "not 1.5"),
+        ({"rows": True}, "rows is not int: True"),
+        ({"rows": "10"}, "rows is not int: '10'"),
+        ({"rows": 1.5}, "rows is not int: 1.5"),
         ({"answer_rows": 12}, "power of two, not 12"),
         ({"answer_rows": -8}, "not -8"),
-        ({"frame_bytes": None}, "not None"),
+        ({"frame_bytes": None}, "frame_bytes is not int: None"),
         ({"color": "red"}, "color"),
     ],
 )

@@ -24,6 +24,7 @@ from switchsum.host.links.shm import ShmTransport
 from switchsum.native import ring
 from switchsum.native.shm import Answer, Hello, socket_path
 from switchsum.protocol.errors import TransportError
+from switchsum.protocol.rpc_codec import encode
 from switchsum.switch.ports import shm as shm_ports
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
@@ -251,9 +252,9 @@ def test_hellos_are_refused_with_a_reason(switch: Switch) -> None:
     before = traces()
     assert "not a hello" in ask(switch, b"GET / HTTP/1.1")
     assert "not a hello" in ask(switch, b"[" * 4000)
-    assert "ring layout is 'other'" in ask(switch, GOOD.encode().replace(GOOD.layout.encode(), b"other"))
-    assert "90 to 9216 bytes, not 9217" in ask(switch, Hello(rows=1, answer_rows=1, frame_bytes=9217).encode())
-    assert "90 to 9216 bytes, not 89" in ask(switch, Hello(rows=1, answer_rows=1, frame_bytes=89).encode())
+    assert "ring layout is 'other'" in ask(switch, encode(GOOD).replace(GOOD.layout.encode(), b"other"))
+    assert "90 to 9216 bytes, not 9217" in ask(switch, encode(Hello(rows=1, answer_rows=1, frame_bytes=9217)))
+    assert "90 to 9216 bytes, not 89" in ask(switch, encode(Hello(rows=1, answer_rows=1, frame_bytes=89)))
     assert switch.ports.ports() == []
     assert traces() == before
 
