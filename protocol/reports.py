@@ -49,6 +49,8 @@ class WorkerFigures:
     bytes_received: int = 0
     repeats: int = 0
     """Contributions that were sent again."""
+    recalled: int = 0
+    """Of these, those of rounds whose result the worker holds already, sent for others' sake."""
     held: int = 0
     """Repeats to which the switch answered that it waits for others."""
     duplicates: int = 0

@@ -103,6 +103,23 @@ def test_repeats_that_are_answered_are_no_loss() -> None:
     assert "200 of 1600" in found.text
 
 
+def test_recalls_that_a_leaf_sends_up_are_no_loss() -> None:
+    worker = WorkerInfo(
+        rank=0,
+        age_s=0.1,
+        frames_sent=1600,
+        frames_received=1280,
+        waiting_slots=20,
+        rounds=400,
+        repeats=1180,
+        recalled=300,
+    )
+    counters = rpc.MemberCounters(job="a", rank=0, contributions=1664, contribution_bytes=1, results=400)
+    alone = replace(facts(worker), counters={0: counters})
+    assert [found.ranks for found in explain_links(alone)] == [[0]]  # a single switch answers them, and it did not
+    assert explain_links(replace(alone, job=in_tree())) == []
+
+
 STUCK = [replace(one, waiting_s=12.0, operation="allreduce (sum) of float32[5000]") for one in BUSY]
 STRAGGLES = replace(BUSY[1], begun=6, waiting_s=0.0, idle_s=12.0)
 LOSSY = WorkerInfo(rank=2, age_s=0.1, frames_sent=16600, frames_received=15770, rounds=8300)

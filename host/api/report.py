@@ -63,6 +63,7 @@ class Reporter:
             frames_received=counts[Count.FRAMES_RECEIVED],
             bytes_received=counts[Count.BYTES_RECEIVED],
             repeats=counts[Count.OVERTAKEN] + counts[Count.PROBES] + counts[Count.RECALLED],
+            recalled=counts[Count.RECALLED],
             held=counts[Count.HELD],
             duplicates=counts[Count.DUPLICATE] + counts[Count.STALE],
         )

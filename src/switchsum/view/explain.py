@@ -175,7 +175,7 @@ def explain_links(facts: Facts) -> list[Finding]:
         counters = facts.counters.get(one.rank)
         if one.age_s < 0 or counters is None or not one.frames_sent:
             continue
-        there, back = lost_frames(one, counters)
+        there, back = lost_frames(one, counters, in_tree=bool(facts.job.tree))
         lost = there + back
         if lost <= max(FEW_FRAMES, LOSSY * one.frames_sent):
             continue
@@ -192,18 +192,22 @@ def explain_links(facts: Facts) -> list[Finding]:
 def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:
     """Return about how many frames a rank's link has lost; 0: nothing is known of it."""
     counters = facts.counters.get(worker.rank)
-    return 0 if counters is None or worker.age_s < 0 else sum(lost_frames(worker, counters))
+    return (
+        0 if counters is None or worker.age_s < 0 else sum(lost_frames(worker, counters, in_tree=bool(facts.job.tree)))
+    )
 
 
-def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> tuple[int, int]:
+def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters, *, in_tree: bool = False) -> tuple[int, int]:
     """Return about how many contributions and answers a link has lost.
 
-    Each contribution that the switch takes is answered once, repeats too, but for those that are too old; so the
+    Each contribution that the switch takes is answered once, repeats too, but for those that are too old, and those of
+    a round whose result the worker holds, which a switch below another one sends up (row 14 of p4src/slot.p4); so the
     worker's own counters say how many got lost.  The switch's are of a later moment: how many contributions come to it
     for each result says which part of that was lost on the way there.
     """
     stale = sum(count.packets for count in counters.reasons if count.reason == "stale")
-    lost = max(0, worker.frames_sent - worker.frames_received - worker.waiting_slots - stale)
+    unanswered = worker.waiting_slots + stale + (worker.recalled if in_tree else 0)
+    lost = max(0, worker.frames_sent - worker.frames_received - unanswered)
     if not worker.rounds or not counters.results:
         return 0, lost
     arrived = counters.contributions / counters.results * worker.rounds
