@@ -10,12 +10,10 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from switchsum.protocol import rpc
 from switchsum.view.facts import look_at
 from switchsum.web import app
 from switchsum.web.looks import Looks
@@ -23,7 +21,7 @@ from switchsum.web.picture import Painter
 from switchsum.web.server import WebServer
 
 from ..timing import eventually, patience
-from .made_up import HOSTILE, MadeUp
+from .made_up import HOSTILE, Large, MadeUp
 
 
 @pytest.fixture
@@ -220,48 +218,6 @@ def test_nothing_can_be_changed_so_that_no_token_is_asked_for(server: WebServer)
             client.request(method, path, body=b"{}")
             assert client.getresponse().status == 405
             client.close()
-
-
-class Large(MadeUp):
-    """Four jobs of 16 workers each, with so many slots each, half of which wait."""
-
-    def __init__(self, slots: int) -> None:
-        super().__init__()
-        self.all = [
-            replace(
-                self.job, job=f"job {number}", workers=16, first_slot=slots * number, slot_count=slots,
-                members=[rpc.MemberInfo(rank=rank, state="admitted", ingress_port=rank) for rank in range(16)],
-            )
-            for number in range(4)
-        ]  # fmt: skip
-        one = super().workers(rpc.JobRequest(job="")).workers[0]
-        self.one = rpc.WorkerList(workers=[replace(one, rank=rank) for rank in range(16)])
-        self.cells = {
-            job.job: rpc.SlotList(
-                slots=[
-                    rpc.SlotInfo(
-                        slot=job.first_slot + slot, version=version, number=40 + version, flags=0, block=0,
-                        next_block=0, seen=0xFFFF >> (slot % 2),
-                    )
-                    for slot in range(slots)
-                    for version in (0, 1)
-                ]
-            )
-            for job in self.all
-        }  # fmt: skip
-
-    def list_jobs(self) -> rpc.JobList:
-        return rpc.JobList(jobs=self.all)
-
-    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
-        return self.one
-
-    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
-        return self.cells[str(request.job)]
-
-    def statistics(self) -> rpc.Statistics:
-        members = [rpc.MemberCounters(job=job.job, rank=rank, **self.counted) for job in self.all for rank in range(16)]
-        return rpc.Statistics(counters=[rpc.CounterInfo(reason="completed", packets=300, bytes=900)], members=members)
 
 
 def test_a_picture_of_a_thousand_slots_and_64_workers_is_cheap() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from switchsum.protocol import rpc
 from switchsum.protocol.frame import Flag
 from switchsum.protocol.serial import is_older
 
+UNUSED: Final = (0, 0, 0)
+"""Number, ranks and flags of a slot that was never used; known by its identity, for the first round has number 0."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+
+class Round(NamedTuple):  # of which a page makes a thousand at a time
     """The newest round of a slot."""
 
     slot: int
@@ -30,28 +32,28 @@ def newest_rounds(job: rpc.JobInfo, cells: Sequence[rpc.SlotInfo]) -> list[Round
     A bit of a cell is a member of that switch: its ranks in order, behind them the switches below, of which each adds
     up its own.  All switches of a tree give a round the same number.
     """
-    newest: dict[int, list[rpc.SlotInfo]] = {}
+    newest: dict[int, tuple[int, int, int]] = {}  # by slot: number, ranks that have contributed, flags
+    bitmaps: dict[tuple[str, int], int] = {}  # of ranks; few bitmaps of cells differ, so each is looked at once
     for cell in cells:
-        found = newest.setdefault(cell.slot, [])
-        if not cell.seen or (found and is_older(cell.number, found[0].number)):
-            continue
-        if found and cell.number != found[0].number:
-            found.clear()
-        found.append(cell)
+        key = cell.switch, cell.seen
+        if key not in bitmaps:
+            bitmaps[key] = sum(1 << rank for rank in ranks_of(job, cell))
+        found = newest.get(cell.slot, UNUSED)
+        if not cell.seen:
+            newest[cell.slot] = found
+        elif found is not UNUSED and cell.number == found[0]:
+            newest[cell.slot] = cell.number, found[1] | bitmaps[key], found[2] | cell.flags
+        elif found is UNUSED or is_older(found[0], cell.number):
+            newest[cell.slot] = cell.number, bitmaps[key], cell.flags
+    missing = {
+        contributed: [rank for rank in range(job.workers) if not contributed >> rank & 1]
+        for contributed in {one[1] for one in newest.values()}
+    }
     rounds = []
     for slot, found in sorted(newest.items()):
-        ranks = {rank for cell in found for rank in ranks_of(job, cell)}
-        missing = [rank for rank in range(job.workers) if rank not in ranks] if found else []
-        has_sum = not job.tree or any(cell.flags & Flag.FINAL for cell in found)
-        rounds.append(
-            Round(
-                slot=slot,
-                number=found[0].number if found else 0,
-                contributed=sum(1 << rank for rank in ranks),
-                missing=missing,
-                is_complete=bool(found) and not missing and has_sum,
-            )
-        )
+        number, contributed, flags = found
+        has_all = found is not UNUSED and not missing[contributed] and (not job.tree or bool(flags & Flag.FINAL))
+        rounds.append(Round(slot, number, contributed, [] if found is UNUSED else missing[contributed], has_all))
     return rounds
 
 

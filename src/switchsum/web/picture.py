@@ -120,7 +120,7 @@ class Painter:
     def _slots(self, facts: Facts, now: float) -> dict[str, Any]:
         """Return a letter for each slot that was read (free, filling, complete, stale), and who is missing where."""
         letters: list[str] = []
-        waiting: list[dict[str, Any]] = []
+        waiting: dict[tuple[int, int], dict[str, Any]] = {}  # by number and who has contributed
         for one in newest_rounds(facts.job, facts.slots):
             if one.is_complete or not one.contributed:
                 letters.append("c" if one.contributed else "f")
@@ -130,16 +130,24 @@ class Painter:
             if (number, bits) != (one.number, one.contributed):
                 since = now
                 self._cells[key] = one.number, one.contributed, now
-            waits_s = round(now - since, 1)
-            letters.append("s" if waits_s >= STALE_S else "i")
-            same = [row for row in waiting if (row["missing"], row["number"]) == (one.missing, one.number)]
-            if same:
-                same[0]["slots"].append(one.slot)
-                same[0]["for_s"] = max(same[0]["for_s"], waits_s)
+            letters.append("s" if now - since >= STALE_S else "i")
+            same = waiting.get((one.number, one.contributed))
+            if same is not None:
+                same["slots"].append(one.slot)
+                same["since"] = min(same["since"], since)
             elif len(waiting) < MOST_WAITING:
-                waiting.append({"slots": [one.slot], "number": one.number, "missing": one.missing, "for_s": waits_s})
-        waiting = [row | {"slots": runs(row["slots"])} for row in waiting]
-        return {"first_slot": facts.job.first_slot, "slots": "".join(letters), "waiting": waiting}
+                row = {"slots": [one.slot], "number": one.number, "missing": one.missing, "since": since}
+                waiting[one.number, one.contributed] = row
+        rows = [
+            {
+                "slots": runs(row["slots"]),
+                "number": row["number"],
+                "missing": row["missing"],
+                "for_s": round(now - row["since"], 1),
+            }
+            for row in waiting.values()
+        ]
+        return {"first_slot": facts.job.first_slot, "slots": "".join(letters), "waiting": rows}
 
     def _rate(self, kind: str, name: str, count: int, now: float) -> float:
         """Return by how much a counter has grown a second since it was last asked for."""

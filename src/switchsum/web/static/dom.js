@@ -22,16 +22,19 @@ export const isBad = (finding) => finding.kind !== "fine";
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
+function setClass(element, name) {
+  if (element.className !== name) element.className = name;
+}
 export function rows(body, records, cells) { // keeps what is there: a screen reader does not lose its place each second
   while (body.rows.length > records.length) body.deleteRow(-1);
   records.forEach((record, place) => {
     const row = body.rows[place] ?? body.insertRow();
     const { bad, values } = cells(record);
-    row.className = bad ? "bad" : "";
+    setClass(row, bad ? "bad" : "");
     values.forEach(([text, kind], column) => {
       let cell = row.cells[column];
       if (!cell) { cell = column ? document.createElement("td") : make("th", { scope: "row" }); row.append(cell); }
-      cell.className = kind ?? "";
+      setClass(cell, kind ?? "");
       setText(cell, String(text));
     });
   });
@@ -41,8 +44,8 @@ export function table(caption, columns) {
   return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody"));
 }
 export function list(target, items, fill) { // changes only what differs, for the sake of aria-live
-  const texts = items.map((item) => JSON.stringify(item));
-  if (target.dataset.shown === JSON.stringify(texts)) return;
-  target.dataset.shown = JSON.stringify(texts);
+  const texts = JSON.stringify(items);
+  if (target.shown === texts) return;
+  target.shown = texts;
   target.replaceChildren(...items.map(fill));
 }

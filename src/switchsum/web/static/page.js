@@ -1,13 +1,18 @@
 // The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
-import { byId, draw, isBad, list, make, number, rows, sum, table } from "./dom.js";
+import { byId, draw, isBad, list, make, number, rows, setText, sum, table } from "./dom.js";
 import { slotPackets } from "./slot.js";
 import { portsText, topology } from "./topology.js";
 
-const MINUTES = 5, MOST = MINUTES * 60, ACROSS = 64;
+const MINUTES = 5, MOST = MINUTES * 60, ACROSS = 64, SELDOM_S = 0.9;
+const FIGURES = ["collectives finished", "collectives a second", "sent, MB/s", "repeats a second", "lost", "density of sparse sums"];
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
 const history = new Map(); // job -> [[seconds, collectives, bytes, repeats a second], ...]
 const isDark = matchMedia("(prefers-color-scheme: dark)");
-let started = null, lostSince = null, last = null;
+const inView = new Set(); // cards of jobs, whose slots are drawn in each picture; all else once a second, as ranks report
+const viewing = new IntersectionObserver((seen) => {
+  for (const { target, isIntersecting } of seen) isIntersecting ? inView.add(target) : inView.delete(target);
+}, { rootMargin: "25%" });
+let started = null, lostSince = null, last = null, colours = null, topologyAt = 0;
 
 const clock = () => new Date().toLocaleTimeString();
 
@@ -53,34 +58,37 @@ function newJob(name) {
     const place = Math.floor(down) * ACROSS + Math.floor(across);
     if (place < Number(grid.dataset.count)) packets.open(Number(grid.dataset.first) + place);
   });
+  list(figures, FIGURES, (term) => make("div", {}, make("dt", {}, term), make("dd")));
+  list(legend, Object.keys(STATES), (letter) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), make("span")));
+  viewing.observe(card);
   card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Slots"), grid, legend, ...packets.parts,
     scroll(`Slots of job ${name} that wait`, waiting), make("h3", {}, `Last ${MINUTES} minutes`), curve);
   return card;
 }
-function showJob(card, job) {
-  const { parts } = card, name = (rank) => {
+function showSlots({ parts }, job) {
+  const name = (rank) => {
     const row = job.ranks.find((one) => one.rank === rank);
     return row?.host ? `rank ${rank} (${row.host})` : `rank ${rank}`;
   };
+  grid(parts, job);
+  parts.waiting.hidden = !job.waiting.length;
+  rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slots], [one.number, "n"],
+    [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
+}
+function showJob({ parts }, job) {
   if (parts.title.textContent !== job.headline) parts.title.textContent = job.headline;
   list(parts.findings, job.findings, finding);
   const frames = sum(job.ranks, "frames_sent"), lost = sum(job.ranks, "lost");
   const [rate, bytes, repeats] = job.rates;
   const density = job.ranks.find((row) => row.density !== null && row.density !== undefined)?.density;
-  list(parts.figures, [["collectives finished", number(job.collectives)], ["collectives a second", number(rate)],
-    ["sent, MB/s", number(bytes / 1e6)], ["repeats a second", number(repeats)],
-    ["lost", frames ? `${number(lost)} of ${number(frames)}` : "–"],
-    ["density of sparse sums", density === undefined ? "–" : `${number(100 * density)} %`]],
-    ([term, value]) => make("div", {}, make("dt", {}, term), make("dd", {}, value)));
+  const figures = [number(job.collectives), number(rate), number(bytes / 1e6), number(repeats),
+    frames ? `${number(lost)} of ${number(frames)}` : "–", density === undefined ? "–" : `${number(100 * density)} %`];
+  figures.forEach((text, at) => setText(parts.figures.children[at].lastChild, text));
   const named = new Set(job.findings.filter(isBad).flatMap((one) => one.ranks));
   rows(parts.ranks.tBodies[0], job.ranks, (row) => ({ bad: named.has(row.rank), values: [[row.rank], [row.host || "not known yet"],
     [row.does, "text"], [number(row.collective), "n"], [number(row.collectives_per_s), "n"], [number(row.bytes_per_s / 1e6), "n"],
     [number(row.repeats_per_s), "n"], [number(row.lost), "n"],
     [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [where(row), "n"], [row.link]] }));
-  grid(parts, job);
-  parts.waiting.hidden = !job.waiting.length;
-  rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slots], [one.number, "n"],
-    [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
 }
 const where = (row) => (row.switch ? `${row.switch} ${portsText(row)}` : portsText(row));
 function grid(parts, job) {
@@ -88,19 +96,25 @@ function grid(parts, job) {
   for (const letter of job.slots) counts[letter] += 1;
   const said = Object.entries(STATES).map(([letter, state]) => `${counts[letter]} ${state}`).join(", ");
   parts.grid.setAttribute("aria-label", `${job.slots.length} slots from ${job.first_slot} on: ${said}`);
-  list(parts.legend, Object.keys(STATES).map((letter) => [letter, counts[letter]]),
-    ([letter, count]) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), `${count} ${STATES[letter]}`));
+  Object.keys(STATES).forEach((letter, at) => setText(parts.legend.children[at].lastChild, `${counts[letter]} ${STATES[letter]}`));
   const across = ACROSS, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
   Object.assign(parts.grid.dataset, { lines, count: job.slots.length, first: job.first_slot });
   parts.packets.suggest(job.first_slot);
-  const key = `${job.slots} ${isDark.matches}`;
-  if (parts.grid.dataset.shown === key) return;
-  parts.grid.dataset.shown = key;
-  parts.grid.width = across * size; parts.grid.height = lines * size;
-  parts.grid.hidden = !job.slots.length;
-  const pen = parts.grid.getContext("2d"), style = getComputedStyle(document.documentElement);
-  const colours = Object.fromEntries(Object.entries(STATES).map(([letter, state]) => [letter, style.getPropertyValue(`--${state}`)]));
+  if (colours?.isDark !== isDark.matches) {
+    const style = getComputedStyle(document.documentElement);
+    colours = Object.fromEntries(Object.entries(STATES).map(([letter, state]) => [letter, style.getPropertyValue(`--${state}`)]));
+    colours.isDark = isDark.matches;
+  }
+  let before = parts.shown ?? {};
+  if (before.slots?.length !== job.slots.length || before.colours !== colours) {
+    before = { slots: "" };
+    parts.grid.width = across * size; parts.grid.height = lines * size; // which empties it
+    parts.grid.hidden = !job.slots.length;
+  }
+  parts.shown = { slots: job.slots, colours };
+  const pen = parts.grid.getContext("2d");
   [...job.slots].forEach((letter, place) => {
+    if (letter === before.slots[place]) return;
     pen.fillStyle = colours[letter];
     pen.fillRect((place % across) * size, Math.floor(place / across) * size, size - 1, size - 1);
   });
@@ -129,18 +143,25 @@ function show(picture) {
   if (about) byId("controller").textContent =
     `Switch ${about.switch}, ${about.lanes_per_frame} lanes, ${number(about.free_slots)} slots free; switchsum ${about.package_version}`;
   trouble(picture);
-  topology(picture);
+  if (now - topologyAt >= SELDOM_S) {
+    topologyAt = now;
+    topology(picture);
+  }
   const cards = byId("jobs"), there = new Map([...cards.children].map((card) => [card.dataset.job, card]));
   const names = new Set(picture.jobs.map((job) => job.job));
-  for (const [name, card] of there) if (!names.has(name)) card.remove();
+  for (const [name, card] of there) if (!names.has(name)) { card.remove(); viewing.unobserve(card); inView.delete(card); }
   for (const job of picture.jobs) {
     let card = there.get(job.job);
     if (!card) { card = newJob(job.job); cards.append(card); }
-    showJob(card, job);
     const points = history.get(job.job) ?? [];
     points.push([now, ...job.rates]);
     while (points.length > MOST || (points.length && points[0][0] < now - MINUTES * 60)) points.shift();
     history.set(job.job, points);
+    const isDue = !(now - card.drawn < SELDOM_S);
+    if (isDue || inView.has(card)) showSlots(card, job);
+    if (!isDue) continue;
+    card.drawn = now;
+    showJob(card, job);
     const [, , rate, repeats] = points.at(-1);
     curve(card.parts.curve, points, `sent ${number(rate / 1e6)} MB/s, in blue; repeats ${number(repeats)} a second, in red`);
   }
