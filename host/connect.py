@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from switchsum.native.sockets import controller_address
 from switchsum.native.starting import ANSWER_S, start_limit
 from switchsum.protocol.errors import UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
@@ -78,7 +77,7 @@ def connect(
     """
     rank_variable, size_variable = next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
     settings = _Settings(
-        controller=controller or os.environ.get("SWITCHSUM_CONTROLLER") or controller_address(),
+        controller=controller or os.environ.get("SWITCHSUM_CONTROLLER") or _own_controller(),
         job=_setting("job", job, "SWITCHSUM_JOB", str),
         rank=_setting("rank", rank, rank_variable, int),
         world_size=_setting("world_size", world_size, size_variable, int),
@@ -122,6 +121,13 @@ class _Settings:
             split_links(self.link)
         else:
             check_link(self.link)
+
+
+def _own_controller() -> str:
+    """Return where this user's controller listens; raises LocalError."""
+    from switchsum.native.runtime_directory import controller_address  # noqa: PLC0415 - launchers say where it is
+
+    return controller_address()
 
 
 def _join(settings: _Settings) -> Communicator:

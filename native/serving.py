@@ -18,7 +18,8 @@ import grpc
 
 from switchsum.protocol.errors import TransportError
 
-from .sockets import check_length, distrust, path_of
+from .runtime_directory import distrust
+from .sockets import check_length, path_of
 from .tls import VARIABLE, read_files
 
 MAX_DESCRIPTORS: Final = 1 << 16

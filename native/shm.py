@@ -1,9 +1,9 @@
 """How a worker and a switch on one machine come to share two outboxes (outbox.py): memory and hand-shake.
 
-The switch listens on a Unix socket in its user's directory of those (sockets.py), or at a path that it is given.  A
-worker connects and sends a `Hello`; the switch answers with an `Answer` and five file descriptors: the worker's outbox,
-the switch's outbox, the worker's bell, the switch's bell, and the bodies that the switch shares with all its workers
-(bodies.py; without those there are four).
+The switch listens on a Unix socket in its user's directory of those (runtime_directory.py), or at a path that it is
+given.  A worker connects and sends a `Hello`; the switch answers with an `Answer` and five file descriptors: the
+worker's outbox, the switch's outbox, the worker's bell, the switch's bell, and the bodies that the switch shares with
+all its workers (bodies.py; without those there are four).
 The connection stays open for as long as the link lives; when either process ends, however it ends, the kernel closes
 it, and nothing is left behind but, of a switch that was killed, the socket's name, which the next one takes.
 """
@@ -26,7 +26,7 @@ from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError, UsageError
 
 from .outbox import LAYOUT_DIGEST, OutboxLayout, next_power_of_two
-from .sockets import check_length, runtime_directory
+from .sockets import check_length
 
 MAX_ROWS: Final = 16384
 """A switch gives one worker no more rows than this in each direction."""
@@ -48,7 +48,11 @@ def socket_path(name: str) -> str:
         encoded = b""
     if not encoded or b"\0" in encoded:
         raise UsageError(f"shared-memory links have a name or a path (--shm here, link shm:here), unlike {name!r}")
-    path = name if "/" in name else f"{runtime_directory()}/shm-{name}"
+    path = name
+    if "/" not in name:
+        from .runtime_directory import runtime_directory  # noqa: PLC0415 - launchers give paths
+
+        path = f"{runtime_directory()}/shm-{name}"
     check_length(path)
     return path
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from switchsum.native import serving
-from switchsum.native.sockets import p4runtime_address
+from switchsum.native.runtime_directory import p4runtime_address
 from switchsum.native.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import Code, parse_p4info, v1

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from switchsum.launch.ready import READY_FD
+from switchsum.launch.ready import PROGRESS, READY_FD
 from switchsum.native.controller_client import ControllerClient
 from switchsum.native.sockets import RUNTIME_VARIABLE
 
@@ -66,7 +66,8 @@ def daemon(environment: Mapping[str, str], *arguments: str) -> Iterator[tuple[su
     os.close(writing)
     try:
         with os.fdopen(reading) as pipe:
-            yield process, json.loads(pipe.readline())
+            said = map(json.loads, pipe)  # first how far a compiler is, where one has to run
+            yield process, next(facts for facts in said if PROGRESS not in facts)
     finally:
         process.kill()
         process.communicate()

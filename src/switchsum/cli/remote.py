@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from switchsum.native.addresses import check_form
-from switchsum.native.sockets import controller_address
+from switchsum.native.runtime_directory import controller_address
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from switchsum.native.sockets import UNIX, controller_address, distrust, is_listening, path_of, runtime_directory
+from switchsum.native.runtime_directory import controller_address, distrust, runtime_directory
+from switchsum.native.sockets import UNIX, is_listening, path_of
 from switchsum.protocol.errors import LocalError, UsageError
 
 PREFIX: Final = "run-"

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.native.sockets import RUNTIME_VARIABLE, runtime_directory
+from switchsum.native.runtime_directory import runtime_directory
+from switchsum.native.sockets import RUNTIME_VARIABLE
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import MAX_WORKERS
