@@ -282,3 +282,4 @@ def test_operations_finish_one_by_one() -> None:
         events = job.engine.events()
         assert [event.operation for event in events if isinstance(event, Finished)] == [serial]
         events.clear()
+        assert job.engine.progress == (2, 0 if serial else 2), "the oldest that is not complete"
