@@ -116,6 +116,11 @@ class Upkeep(Keeping):
         self._failure = error
         self.stop()
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether `stop` or `fail` was called."""
+        return self._stopping
+
     def stop(self) -> None:
         """Make `run` return; the entries stay on the switch."""
         self._stopping = True

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from switchsum.cli import controller as command
 from switchsum.controller import daemon, upkeep
 from switchsum.controller.client import P4RuntimeClient
 from switchsum.controller.config import Config
@@ -21,6 +24,7 @@ from switchsum.controller.switch import Build, Switch
 from switchsum.protocol import member_rpc, reports, rpc
 from switchsum.protocol.errors import (
     ControllerUnreachable,
+    LocalError,
     NoCapacity,
     NotAdmitted,
     RankTaken,
@@ -769,3 +773,23 @@ def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) ->
         running.client.call("Report", replace(report, nonce=1), member_rpc.Empty)
     with pytest.raises(UnknownJob):
         running.client.workers(rpc.JobRequest(job="b"))
+
+
+def test_a_controller_that_stands_by_ends_by_a_signal_that_comes_while_another_one_is_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def be_late(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise LocalError("another process listens there already")
+
+    monkeypatch.setattr("switchsum.controller.service.Service", be_late)
+    monkeypatch.setattr(command, "is_listening", lambda _: True)
+    kept = daemon.Controller(Config(program=program(), switch_address="unix:/nowhere", address=SWITCH))
+    former = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with pytest.raises(SystemExit) as ended:
+            command.take_place(kept, "unix:/nowhere", standby=True)
+        assert ended.value.code == 0
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), former, strict=True):
+            signal.signal(number, handler)

@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -118,8 +119,15 @@ def stand_by(listen: str) -> None:
         signal.signal(number, lambda *_: sys.exit(0))
     if is_listening(listen):
         greet(f"controller stands by for the one at {listen}")
+    await_vacancy(listen, lambda: False)
+
+
+def await_vacancy(listen: str, is_stopping: Callable[[], bool]) -> None:
+    """Wait as long as a controller listens at an address, or until this one is to stop."""
     vacant = 0
-    while vacant < 2:  # at the second look one that ends of itself has taken its socket's name away
+    while (
+        vacant < 2 and not is_stopping()
+    ):  # at the second look one that ends of itself has taken its socket's name away
         time.sleep(STANDBY_S)
         vacant = 0 if is_listening(listen) else vacant + 1
 
@@ -128,10 +136,11 @@ def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
     """Listen for a controller; one that stands by tries again where another one was faster.  Raises LocalError."""
     from switchsum.controller.service import Service
 
+    # Before it listens, and once: a signal that comes while another one is faster must not be forgotten.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: daemon.stop())
     told = ""
     while True:
-        for number in (signal.SIGINT, signal.SIGTERM):  # before it listens, so that no signal is missed
-            signal.signal(number, lambda *_: daemon.stop())
         try:
             return Service(daemon, listen)
         except LocalError as error:
@@ -140,7 +149,9 @@ def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
             if str(error) != told:
                 told = str(error)
                 logging.getLogger("switchsum.controller").warning("stands by: %s", told)
-            stand_by(listen)
+            await_vacancy(listen, lambda: daemon.is_stopping)
+            if daemon.is_stopping:
+                sys.exit(0)
 
 
 def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric:
