@@ -125,9 +125,8 @@ def stand_by(listen: str) -> None:
 def await_vacancy(listen: str, is_stopping: Callable[[], bool]) -> None:
     """Wait as long as a controller listens at an address, or until this one is to stop."""
     vacant = 0
-    while (
-        vacant < 2 and not is_stopping()
-    ):  # at the second look one that ends of itself has taken its socket's name away
+    # At the second look one that ends of itself has taken its socket's name away.
+    while vacant < 2 and not is_stopping():
         time.sleep(STANDBY_S)
         vacant = 0 if is_listening(listen) else vacant + 1
 

@@ -192,9 +192,9 @@ def explain_links(facts: Facts) -> list[Finding]:
 def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:
     """Return about how many frames a rank's link has lost; 0: nothing is known of it."""
     counters = facts.counters.get(worker.rank)
-    return (
-        0 if counters is None or worker.age_s < 0 else sum(lost_frames(worker, counters, in_tree=bool(facts.job.tree)))
-    )
+    if counters is None or worker.age_s < 0:
+        return 0
+    return sum(lost_frames(worker, counters, in_tree=bool(facts.job.tree)))
 
 
 def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters, *, in_tree: bool = False) -> tuple[int, int]:
