@@ -332,7 +332,7 @@ class Switch:
         return [entity.packet_replication_engine_entry.multicast_group_entry for entity in entities]
 
     def _check_unused(self, running: Pipeline) -> None:
-        """Raise P4RuntimeError if another program is in use: another build of ours by members, one of others by any entry."""
+        """Raise P4RuntimeError if another program is in use: ours by entries of members, others by any."""
         tables = {table.preamble.name: table for table in running.p4info.tables if not table.is_const_table}
         is_ours = ADMISSION in tables
         wanted = [tables[ADMISSION]] if is_ours else tables.values()

@@ -207,7 +207,7 @@ class Driving:
 
     @contextmanager
     def _entered(self) -> Iterator[None]:
-        """Hold the lock, for which the background thread makes way; whoever waits for it may be interrupted."""
+        """Hold the lock, for which the background thread makes way; a thread that waits may be interrupted."""
         self._wait_for_turn()
         try:
             yield
