@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.samples import SampledFrame
 from switchsum.testing.clock import VirtualClock
 from switchsum.view.facts import look_at
+from switchsum.view.pace import Pace
 from switchsum.web.app import STATIC
 from switchsum.web.metrics import exposition
 from switchsum.web.picture import Painter
@@ -123,6 +125,17 @@ def test_a_picture_of_a_tree_has_its_switches_their_links_and_those_of_ranks() -
     )  # no job runs: the links say what is near the first switch
     levels = painter.paint(look_at(source, switch=True, slots=True), 2.0)["switches"]
     assert [one["level"] for one in levels] == [0, 2, 1, 1]
+
+
+def test_slots_are_shown_as_they_were_where_they_are_not_read_again() -> None:
+    painter, source, pace = Painter(), MadeUp(), Pace()
+    pace.read(1e9)  # it rests for ever
+    job = source.workers(rpc.JobRequest(job="")).workers[1]
+    source.workers = lambda request: rpc.WorkerList(workers=[job] * 3)  # type: ignore[method-assign]  # nobody waits
+    first = painter.paint(look_at(source, switch=True, slots=pace), 0.0)["jobs"][0]
+    source.slots = lambda request: pytest.fail("the switch was asked for slots")  # type: ignore[method-assign]
+    later = painter.paint(look_at(source, switch=True, slots=pace), 9.0)["jobs"][0]
+    assert first["slots"] == later["slots"] == "fiic"
 
 
 def test_packets_of_a_slot_are_decoded_and_what_is_not_ours_is_left_out(served: tuple[MadeUp, WebServer]) -> None:

@@ -15,6 +15,7 @@ from switchsum.cli.output import JsonOption, check_seconds, print_json, records_
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.view.explain import lost_of, warnings
 from switchsum.view.facts import look_at
+from switchsum.view.pace import Pace
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
 
 if TYPE_CHECKING:
@@ -36,34 +37,37 @@ def top(
     check_seconds("--interval", interval, LEAST_INTERVAL_S)
     with connect_to_look(controller) as client:
         before: Seen = {}
-        rows, wrong = look(client, job, before)
+        pace = Pace()
+        rows, wrong = look(client, job, before, pace)
         if once or as_json:
             time.sleep(max(interval, 1.0))  # a report later, so that there are rates
-            rows, wrong = look(client, job, before)
+            rows, wrong = look(client, job, before, pace)
             if as_json:
                 print_json(rows)
             else:
                 Console().print(shown("ranks", rows, wrong))
             return
-        _watch(client, job, before, interval)
+        _watch(client, job, before, pace, interval)
 
 
-def _watch(client: ControllerClient, job: str | None, before: Seen, interval: float) -> None:
+def _watch(client: ControllerClient, job: str | None, before: Seen, pace: Pace, interval: float) -> None:
     from rich.live import Live
 
     with Live(auto_refresh=False, screen=False) as live:
         while True:
-            rows, wrong = look(client, job, before)
+            rows, wrong = look(client, job, before, pace)
             live.update(shown("ranks; Ctrl-C ends", rows, wrong), refresh=True)
             time.sleep(interval)
 
 
-def look(client: ControllerClient, only: str | None, before: Seen) -> tuple[list[dict[str, Any]], list[str]]:
+def look(
+    client: ControllerClient, only: str | None, before: Seen, pace: Pace
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a record for each rank, and sentences about what is wrong.
 
     Rates are those since the reports that are kept in `before`, where the new ones are kept.  Raises UnknownJob.
     """
-    seen = look_at(client, switch=True, slots=True, only=only)
+    seen = look_at(client, switch=True, slots=pace, only=only)
     if only is not None and not seen.jobs:
         raise no_such_job(client, only)
     rows = []

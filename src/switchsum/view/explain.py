@@ -163,7 +163,7 @@ def _silent(facts: Facts, silent: list[int]) -> Finding:
 
 def unfinished(facts: Facts) -> tuple[list[int], list[int]]:
     """Return the slots whose newest round is not complete, and the ranks that are missing in some of them."""
-    lacking = [one for one in newest_rounds(facts.job, facts.slots) if one.contributed and not one.is_complete]
+    lacking = [one for one in newest_rounds(facts.job, facts.slots or []) if one.contributed and not one.is_complete]
     missing = {rank for one in lacking for rank in one.missing}
     return [one.slot for one in lacking], sorted(missing)
 

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import RemoteError, SwitchLost, UnknownJob
+from switchsum.view.pace import Pace
 
 MOST_SLOTS: Final = 256
 """Slots of a job that are read: a member has no more in flight."""
@@ -54,7 +55,8 @@ class Facts:
     workers: list[rpc.WorkerInfo]
     counters: dict[int, rpc.MemberCounters]
     """By rank; of a job that runs."""
-    slots: list[rpc.SlotInfo]
+    slots: list[rpc.SlotInfo] | None
+    """None: they were not read this time (`Pace`)."""
     ports: rpc.PortList
 
 
@@ -80,15 +82,16 @@ def gather(source: Source, job: str) -> Facts:
     """Ask the controller for all that it knows of a job, and the switch for its slots and counters."""
     shown = source.show_job(rpc.JobRequest(job=job))
     counted = source.statistics() if shown.state in LIVE else rpc.Statistics()
-    return _facts(source, shown, counted, source.ports(), with_slots=True)
+    return _facts(source, shown, counted, source.ports(), slots=True)
 
 
 def look_at(
-    source: Source, *, switch: bool, slots: bool, now: float | None = None, only: str | None = None
+    source: Source, *, switch: bool, slots: bool | Pace, now: float | None = None, only: str | None = None
 ) -> Overview:
     """Ask the controller for all that it knows of all jobs, or of `only` one; with `switch` and `slots` the switch too.
 
-    What needs the switch is left out while that is away, and `trouble` says why.
+    Slots are read always, never, or at a pace.  What needs the switch is left out while that is away, and `trouble`
+    says why.
     """
     info, jobs, ports, trouble = source.info(), source.list_jobs().jobs, source.ports(), ""
     counted = rpc.Statistics()
@@ -98,16 +101,18 @@ def look_at(
         except (SwitchLost, RemoteError) as error:
             trouble = str(error)
     found = []
+    if isinstance(slots, Pace):
+        slots.begin(job.job for job in jobs)
     for job in jobs:
         if only not in (None, job.job):
             continue
         try:
-            found.append(_facts(source, job, counted, ports, with_slots=slots and not trouble))
+            found.append(_facts(source, job, counted, ports, slots=slots if not trouble else False))
         except UnknownJob:  # removed since
             continue
         except (SwitchLost, RemoteError) as error:
             trouble = str(error)
-            found.append(_facts(source, job, counted, ports, with_slots=False))
+            found.append(_facts(source, job, counted, ports, slots=False))
     return Overview(
         at_s=time.time() if now is None else now,
         info=info,
@@ -121,11 +126,23 @@ def look_at(
 
 
 def _facts(
-    source: Source, job: rpc.JobInfo, counted: rpc.Statistics, ports: rpc.PortList, *, with_slots: bool
+    source: Source, job: rpc.JobInfo, counted: rpc.Statistics, ports: rpc.PortList, *, slots: bool | Pace
 ) -> Facts:
     workers = source.workers(rpc.JobRequest(job=job.job)).workers
-    slots = []
-    if with_slots and job.state in LIVE:
-        slots = source.slots(rpc.SlotsRequest(job=job.job, limit=MOST_SLOTS)).slots
     counters = {one.rank: one for one in counted.members if one.job == job.job}
-    return Facts(job=job, workers=workers, counters=counters, slots=slots, ports=ports)
+    return Facts(job=job, workers=workers, counters=counters, slots=_slots(source, job, workers, slots), ports=ports)
+
+
+def _slots(
+    source: Source, job: rpc.JobInfo, workers: list[rpc.WorkerInfo], wanted: bool | Pace
+) -> list[rpc.SlotInfo] | None:
+    """Return cells of a job's slots; none of a job that does not run; None if they are not read this time."""
+    if wanted is False or job.state not in LIVE:
+        return []
+    if isinstance(wanted, Pace) and not wanted.wants(job.job, workers):
+        return None
+    began_s = time.perf_counter()
+    found = source.slots(rpc.SlotsRequest(job=job.job, limit=MOST_SLOTS)).slots
+    if isinstance(wanted, Pace):
+        wanted.read(time.perf_counter() - began_s)
+    return found

@@ -1,6 +1,7 @@
 """Looks at a controller for all pages and scrapers together: one thread, one look at a time, one a second at most.
 
-While no page is open it reads what workers report, for the history, and nothing from the switch.
+While no page is open it reads what workers report, for the history, and nothing from the switch.  While one is open
+and no rank waits, slots are read less often than the rest (`view.pace`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from switchsum.protocol.errors import LocalError, SwitchsumError
 from switchsum.view.facts import Overview, Source, look_at
+from switchsum.view.pace import Pace
 from switchsum.web.picture import Painter
 
 Result = TypeVar("Result")
@@ -34,8 +36,9 @@ class Looks:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="web")
         self._lock = asyncio.Lock()
         self._changed = asyncio.Condition()
-        self._scraped: tuple[float, Overview] | None = None
+        self._seen: tuple[float, Overview] | None = None
         self._painter = Painter()
+        self._pace = Pace()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._opened = asyncio.Event()
@@ -56,12 +59,12 @@ class Looks:
         return not self.watching and not self._is_painting
 
     async def scrape(self) -> Overview:
-        """Return an overview without slots that is a second old at most; raises SwitchsumError."""
+        """Return an overview that is a second old at most, maybe without slots; raises SwitchsumError."""
         async with self._lock:
-            if self._scraped is None or self._clock() - self._scraped[0] >= EVERY_S:
+            if self._seen is None or self._clock() - self._seen[0] >= EVERY_S:
                 seen = await self._on_thread(lambda: look_at(self._source, switch=True, slots=False))
-                self._scraped = self._clock(), seen
-            return self._scraped[1]
+                self._seen = self._clock(), seen
+            return self._seen[1]
 
     async def next_picture(self, after: int) -> tuple[int, bytes]:
         """Wait until there is a picture beyond number `after`; return its number and itself.
@@ -121,7 +124,9 @@ class Looks:
 
     def _paint(self) -> dict[str, Any]:
         try:
-            return self._painter.paint(look_at(self._source, switch=True, slots=True), self._clock())
+            seen = look_at(self._source, switch=True, slots=self._pace)
+            self._seen = self._clock(), seen
+            return self._painter.paint(seen, self._clock())
         except SwitchsumError as error:
             return self._painter.trouble(str(error))
         except Exception as error:  # a mistake of ours: pages say so, and go on when it is over

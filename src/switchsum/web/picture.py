@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import asdict
 from typing import Any, Final
 
+from switchsum.protocol import rpc
 from switchsum.view.explain import explain, headline, link_text, lost_of, runs, slots_taken
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
@@ -32,6 +33,7 @@ class Painter:
         self._ranks: Seen = {}
         self._counted: dict[tuple[str, str], tuple[float, int]] = {}
         self._cells: dict[tuple[str, int], tuple[int, int, float]] = {}
+        self._slots: dict[str, dict[str, Any]] = {}
         self._history: dict[str, deque[tuple[float, list[float]]]] = {}
 
     def trouble(self, text: str) -> dict[str, Any]:
@@ -92,12 +94,15 @@ class Painter:
         for kept in (self._ranks, self._cells):
             for key in [key for key in kept if key[0] not in names]:
                 del kept[key]
-        for job in self._history.keys() - names:
-            del self._history[job]
+        for by_job in (self._history, self._slots):
+            for job in by_job.keys() - names:
+                del by_job[job]
 
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
         rows = rank_rows(facts.job, facts.workers, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
+        if facts.slots is not None:
+            self._slots[facts.job.job] = self._slots_of(facts.job, facts.slots, now)
         for worker, row in zip(facts.workers, rows, strict=True):
             row["lost"] = lost_of(facts, worker)
             row["link"] = link_text(worker.link)
@@ -114,18 +119,18 @@ class Painter:
             "ranks": rows,
             "rates": self._point(facts.job.job, rows, now),
             "collectives": min((one.finished for one in facts.workers if one.age_s >= 0), default=0),
-            **self._slots(facts, now),
+            **self._slots[facts.job.job],
         }
 
-    def _slots(self, facts: Facts, now: float) -> dict[str, Any]:
+    def _slots_of(self, job: rpc.JobInfo, cells: list[rpc.SlotInfo], now: float) -> dict[str, Any]:
         """Return a letter for each slot that was read (free, filling, complete, stale), and who is missing where."""
         letters: list[str] = []
         waiting: dict[tuple[int, int], dict[str, Any]] = {}  # by number and who has contributed
-        for one in newest_rounds(facts.job, facts.slots):
+        for one in newest_rounds(job, cells):
             if one.is_complete or not one.contributed:
                 letters.append("c" if one.contributed else "f")
                 continue
-            key = facts.job.job, one.slot
+            key = job.job, one.slot
             number, bits, since = self._cells.get(key, (-1, 0, now))
             if (number, bits) != (one.number, one.contributed):
                 since = now
@@ -147,7 +152,7 @@ class Painter:
             }
             for row in waiting.values()
         ]
-        return {"first_slot": facts.job.first_slot, "slots": "".join(letters), "waiting": rows}
+        return {"first_slot": job.first_slot, "slots": "".join(letters), "waiting": rows}
 
     def _rate(self, kind: str, name: str, count: int, now: float) -> float:
         """Return by how much a counter has grown a second since it was last asked for."""
