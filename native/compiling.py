@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +20,27 @@ from .cache import CACHE_VARIABLE, Store, say
 SILENT_S: Final = 3.0
 """What takes no longer needs no word."""
 TICK_S: Final = 1.0
-"""Between two lines of who compiles, and two touches of the lock."""
+"""Between two words of who compiles to the launcher, two lines of it on a terminal, and two touches of the lock."""
 STALE_S: Final = 10.0
 """Nobody waits for a process that has not touched the lock for so long: ten touches, for machines may be busy."""
 LOOK_S: Final = 0.05
 WORKERS: Final = "host."
 """How names of kernels begin that workers run, and nobody else."""
-_WAIT_LINE_S: Final = 10.0
+
+
+class Pace:
+    """When a line about one wait is due: after 3, 6, 12, 24 s and so on, so that the log of many processes is short."""
+
+    def __init__(self) -> None:
+        self._due_s = SILENT_S
+
+    def is_due(self, spent_s: float, *, often: bool = False) -> bool:
+        """Return whether to say something after so many seconds; with `often` at each call, once the wait is long."""
+        if spent_s < self._due_s:
+            return often and self._due_s > SILENT_S
+        while self._due_s <= spent_s:
+            self._due_s *= 2
+        return True
 
 
 class _Turn:
@@ -40,11 +55,13 @@ class _Turn:
         self.done = 0
         self._spent_s = 0.0
         self._told = False
+        self._pace = Pace()
         self.listener: Callable[[str], object] = bool
 
-    def tell(self, text: str) -> None:
-        """Say how it goes."""
-        say(text)
+    def tell(self, text: str, *, aloud: bool = True) -> None:
+        """Say how it goes to the launcher, and on standard error too if `aloud`."""
+        if aloud:
+            say(text)
         self.listener(text)
 
     def begin(self, store: Store | None, name: str) -> None:
@@ -83,7 +100,8 @@ class _Turn:
                 if not self._told:
                     self._told = True
                     _introduce()
-                self.tell(f"compiling: {self.done} done in {spent_s:.0f} s, now {self._name}")
+                aloud = self._pace.is_due(spent_s, often=_has_terminal())
+                self.tell(f"compiling: {self.done} done in {spent_s:.0f} s, now {self._name}", aloud=aloud)
 
 
 _turn = _Turn()
@@ -147,6 +165,7 @@ def _held(store: Store | None, name: str) -> Iterator[int | None]:
 def _acquired(lock: int) -> bool:
     """Wait for the lock for as long as its holder makes progress."""
     began = moved = told = time.monotonic()
+    pace = Pace()
     seen = os.fstat(lock).st_mtime_ns
     while True:
         try:
@@ -164,10 +183,18 @@ def _acquired(lock: int) -> bool:
         if now - moved > STALE_S:
             say("the process that compiles for all has stopped; this one compiles for itself")
             return False
-        if now - told > (SILENT_S if told == began else _WAIT_LINE_S):
-            told = now
-            _turn.tell(f"waiting for another process, which compiles ({now - began:.0f} s)")
+        if now - began >= SILENT_S and now - told >= TICK_S:
+            told, aloud = now, pace.is_due(now - began)
+            _turn.tell(f"waiting for another process, which compiles ({now - began:.0f} s)", aloud=aloud)
         time.sleep(LOOK_S)
+
+
+def _has_terminal() -> bool:
+    """Return whether standard error is a terminal, where a line each second hides nothing else."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # there is none, or it is closed
+        return False
 
 
 def _introduce() -> None:

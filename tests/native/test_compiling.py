@@ -12,6 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
 from switchsum.native import compiling
 from switchsum.native.cache import Store
 
@@ -52,6 +54,48 @@ def test_an_exception_at_any_line_gives_the_right_back(tmp_path: Path) -> None:
         if interrupter.left > 0:  # all lines have had theirs
             break
     assert line > 10
+
+
+def test_lines_about_a_wait_become_rarer() -> None:
+    pace = compiling.Pace()
+    assert [second for second in range(200) if pace.is_due(second)] == [3, 6, 12, 24, 48, 96, 192]
+    late = compiling.Pace()
+    assert [second for second in range(40, 100) if late.is_due(second)] == [40, 48, 96]
+
+
+def test_a_terminal_shows_each_second_of_a_long_wait() -> None:
+    pace = compiling.Pace()
+    assert [second for second in range(8) if pace.is_due(second, often=True)] == [3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_the_launcher_hears_each_tick_and_a_log_few(
+    is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = Clock(ticks=30)
+    monkeypatch.setattr(compiling, "time", clock)
+    monkeypatch.setattr(compiling, "_has_terminal", lambda: is_terminal)
+    turn, heard = compiling._Turn(), list[str]()
+    turn.listener, turn.depth = heard.append, 1
+    turn._tick(clock, None, 0.0)
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("switchsum: compiling: ")]
+    assert len(heard) == 28
+    assert len(said) == (28 if is_terminal else 4), said
+
+
+class Clock(threading.Event):
+    """A clock that goes on by a second whenever the process waits, and an event that is set after some of them."""
+
+    def __init__(self, ticks: int) -> None:
+        super().__init__()
+        self.now, self.ticks = 0.0, ticks
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now += timeout or 0.0
+        return self.now > self.ticks
 
 
 @contextlib.contextmanager
