@@ -25,6 +25,7 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.frame import MAX_WORKERS
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
+from switchsum.protocol.rpc import check_slots, check_timeout
 from switchsum.protocol.wire import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
@@ -43,10 +44,6 @@ RETURN_S: Final = 2.0
 """A member whose connection has ended, and that has not connected again within this time, is lost."""
 UNHEARD_S: Final = 60.0
 """How long a member may be silent that has not attended to this controller yet: its Python may be busy."""
-MIN_TIMEOUT_S: Final = 0.1
-"""Shortest time-out of a job; ranks need about as long to hear of one another."""
-MAX_TIMEOUT_S: Final = 1e8
-"""Longest time-out, three years; clocks and waits of the kernel can still count it."""
 SILENCE_SHARE: Final = 5 / 8
 """Largest share of the job's time-out that a member may be silent; in the rest the other members hear of its loss."""
 VACANT_S: Final = 10.0
@@ -111,7 +108,7 @@ class Jobs:
             raise UsageError(f"there is a job {name!r} already")
         count = max(1, min(MOST_IN_FLIGHT, self._longest_free())) if slots is None else slots
         self._check_size(workers, count)
-        self._check_timeout(timeout_s)
+        check_timeout(timeout_s)
         number, group = self.take_number(), self._free_group()
         job = Job(
             name=name,
@@ -130,7 +127,7 @@ class Jobs:
     def adopt(self, job: Job) -> None:
         """Take over a job that is on the switch; raises UsageError if it clashes with another job."""
         self._check_size(job.workers, job.slots.count)
-        self._check_timeout(job.timeout_s)
+        check_timeout(job.timeout_s)
         if not FIRST_GROUP <= job.group <= LAST_GROUP:
             raise UsageError(f"job {job.name!r} on the switch has group {job.group}")
         clash = [
@@ -414,12 +411,7 @@ class Jobs:
             raise UsageError(
                 f"a job has 1 to {self._most_workers} workers, not {workers}, over this controller's switches"
             )
-        if not 1 <= slots <= self.total_slots:
-            raise UsageError(f"a job has 1 to {self.total_slots} slots, not {slots}")
-
-    def _check_timeout(self, timeout_s: float) -> None:
-        if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
-            raise UsageError(f"a time-out is {MIN_TIMEOUT_S:g} to {MAX_TIMEOUT_S:,.0f} seconds, not {timeout_s:g}")
+        check_slots(slots, self.total_slots)
 
     def _fit(self, count: int, but: Job | None = None) -> SlotRange:
         slots = first_fit((job.slots for job in self if job is not but), count, self.total_slots)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from .errors import UsageError
 from .member_rpc import (
     DEFAULT_TIMEOUT_S,
     CompareReply,
@@ -20,6 +21,23 @@ from .member_rpc import (
     ReformRequest,
 )
 from .reports import LinkReport, WorkerFigures, WorkerReport
+
+MIN_TIMEOUT_S: Final = 0.1
+"""Shortest time-out of a job; ranks need about as long to hear of one another."""
+MAX_TIMEOUT_S: Final = 1e8
+"""Longest time-out, three years; clocks and waits of the kernel can still count it."""
+
+
+def check_timeout(timeout_s: float) -> None:
+    """Raise UsageError if no job has such a time-out."""
+    if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
+        raise UsageError(f"a time-out is {MIN_TIMEOUT_S:g} to {MAX_TIMEOUT_S:,.0f} seconds, not {timeout_s:g}")
+
+
+def check_slots(slots: int, total_slots: int) -> None:
+    """Raise UsageError if no job has so many slots of a switch."""
+    if not 1 <= slots <= total_slots:
+        raise UsageError(f"a job has 1 to {total_slots} slots, not {slots}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

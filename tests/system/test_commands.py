@@ -227,6 +227,16 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
     [
         (["job", "show", "nobody"], 1, "switchsum: there is no job 'nobody'"),
         (["job", "create", "a", "-n", "33"], 2, "switchsum: a job has 1 to 32 workers, not 33"),
+        (
+            ["job", "create", "a", "-n", "1", "--timeout", "nan", "--controller", "127.0.0.1:1"],
+            2,
+            "switchsum: a time-out",
+        ),
+        (
+            ["job", "create", "a", "-n", "1", "--wait", "nan", "--controller", "127.0.0.1:1"],
+            2,
+            "switchsum: --wait takes",
+        ),
         (["job", "create", "a", "-n", "1", "--slots", "2000"], 2, "switchsum: a job has 1 to 1024 slots, not 2000"),
         (["drop-probability", "2"], 2, "switchsum: a probability is between 0 and 1, not 2.0"),
         (["drop-probability"], 2, "switchsum: which probability?"),

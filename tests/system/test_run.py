@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from switchsum.launch.children import Children
 from switchsum.launch.options import Links, RunOptions
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
@@ -149,7 +151,16 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
         (["--mtu", "9000"], "--links veth"),
         (["--links", "veth", "--mtu", "1500", "--lanes", "2048"], "leave --lanes or --mtu out"),
         (["--slots", "few"], "a number or auto"),
+        (["--slots", "0"], "a job has 1 to 1024 slots, not 0"),
+        (["--slots", "100000"], "a job has 1 to 1024 slots, not 100000"),
+        (["--timeout", "nan"], "a time-out is 0.1 to 100,000,000 seconds, not nan"),
+        (["--timeout", "0"], "a time-out is 0.1 to 100,000,000 seconds, not 0"),
+        (["--web", "nonsense"], "--web takes HOST:PORT"),
+        (["--web", "127.0.0.1:99999"], "--web takes HOST:PORT"),
+        (["--links", "veth", "--mtu", "65536"], "an MTU is at most 65535, not 65536"),
         (["--links", "veth", "--rate", "fast"], "not a rate"),
+        (["--links", "veth", "--rate", "0.0001kbit"], "not a rate from 1kbit to 1000000gbit"),
+        (["--links", "veth@1e300"], "a number of Mbit/s, 0.001 to 1,000,000,000, not '1e300'"),
         (["--switch", "/no/such/switch"], "--links veth"),
         (
             ["-n", "5", "--topology", "star,4", "--links", "veth"],
@@ -162,11 +173,19 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
         (["--topology", "star,4", "--pcap", "x"], "leave it or --topology out"),
     ],
 )
-def test_what_cannot_be_is_one_line(options: list[str], text: str) -> None:
-    done = run_here("run", *options, "--", "true")
+def test_what_cannot_be_is_one_line_before_anything_starts(options: list[str], text: str) -> None:
+    with patch.object(Children, "start", side_effect=AssertionError("too early")):
+        done = run_here("run", *options, "--", "true")
     assert done.returncode != 0
     assert text in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_command_that_is_not_there_is_one_line_for_all_ranks() -> None:
+    with patch.object(Children, "start", side_effect=AssertionError("too early")):
+        done = run_here("run", "--", "no-such-command")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "switchsum: there is no program 'no-such-command', or it cannot be executed\n"
 
 
 def test_a_switch_that_is_not_there_is_one_line(run: Run) -> None:

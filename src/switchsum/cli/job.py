@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
+from switchsum.cli.output import JsonOption, WatchOption, check_seconds, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, connect_to_look, persist
 from switchsum.launch.builds import AUTO, SlotsOption, read_slots
 from switchsum.protocol import member_rpc, rpc
@@ -31,13 +31,15 @@ def create(
     ] = member_rpc.DEFAULT_TIMEOUT_S,
     wait_s: Annotated[
         float,
-        typer.Option("--wait", min=0.0, help="Seconds to wait for controller and switch."),
+        typer.Option("--wait", help="Seconds to wait for controller and switch."),
     ] = PATIENCE_S,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
     """Reserve slots for a new job; waits for a controller and switch that are just being started."""
     check_workers(workers)
+    rpc.check_timeout(timeout_s)
+    check_seconds("--wait", wait_s)
     request = rpc.CreateJobRequest(job=name, workers=workers, slots=read_slots(slots), timeout_s=timeout_s)
     with connect(controller) as client:
         job = persist(lambda: client.create_job(request), wait_s)

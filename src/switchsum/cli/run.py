@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from switchsum.cli.controller import load_program
 from switchsum.cli.fields import takes
 from switchsum.launch.options import Links, RunOptions
+from switchsum.protocol.rpc import check_slots
 
 
 @takes(RunOptions)
@@ -13,6 +15,7 @@ def run(options: RunOptions) -> None:
     """Start a switch or trees of them, a controller and N workers; end all of them when one fails."""
     from switchsum.launch import session
 
+    refuse_early(options)
     planned = None
     if options.topology is not None:
         from switchsum.cli.topology import read
@@ -23,3 +26,13 @@ def run(options: RunOptions) -> None:
         for note in planned.notes:
             typer.echo(f"switchsum: {note}", err=True)
     raise typer.Exit(session.run(options, planned))
+
+
+def refuse_early(options: RunOptions) -> None:
+    """Refuse before anything is started what the controller would refuse later; raises UsageError or LocalError."""
+    if options.slot_count is not None:
+        check_slots(options.slot_count, load_program(options.effective_lanes_per_frame).total_slots)
+    if options.web is not None:
+        from switchsum.web.server import listen
+
+        listen(options.web).close()

@@ -15,9 +15,12 @@ from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_LINKS, MOST_WORKERS
 from switchsum.protocol.member_rpc import DEFAULT_TIMEOUT_S
+from switchsum.protocol.rpc import check_timeout
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+_LEAST_MBIT, _MOST_MBIT = 1e-3, 1e9
+"""Rates of links of our own making, in Mbit/s: tc takes those below for none, and no network is faster."""
 
 
 MTU = 1500
@@ -26,6 +29,8 @@ JUMBO_MTU = 9000
 """MTU of links whose frames do not fit into 1,500 bytes."""
 RATE_MBIT = 1000.0
 """Of links of a topology, where nothing gives them a rate: what matters is that they are equal."""
+MOST_MTU = 65535
+"""Largest MTU of a veth pair."""
 MOST_WIRES = 253
 """Most workers with wires of our own making below several switches: the next address is the switches'."""
 
@@ -66,8 +71,10 @@ def _link_rate(rate: str, text: str) -> float:
         mbit = float(rate)
     except ValueError:
         mbit = 0.0
-    if not 0 < mbit < float("inf"):
-        raise UsageError(f"a link's rate is a number of Mbit/s above 0, not {rate!r} in {text!r}")
+    if not _LEAST_MBIT <= mbit <= _MOST_MBIT:
+        raise UsageError(
+            f"a link's rate is a number of Mbit/s, {_LEAST_MBIT:g} to {_MOST_MBIT:,.0f}, not {rate!r} in {text!r}"
+        )
     return mbit
 
 
@@ -106,21 +113,14 @@ class RunOptions:
         if not 1 <= self.workers <= most:
             hint = "" if self.topology else ": --topology for a tree of switches with more"
             raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
+        check_timeout(self.timeout_s)
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
+        if shutil.which(self.command[0]) is None:
+            raise UsageError(f"there is no program {self.command[0]!r}, or it cannot be executed")
         if not 0 <= self.loss < 1:
             raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
-        if self.rate is not None:
-            rate_bits(self.rate)
-            if self.link_kind is not Links.VETH:
-                raise UsageError("--rate needs links that have one: --links veth")
-        if self.mtu is not None:
-            if self.link_kind is not Links.VETH:
-                raise UsageError("--mtu needs links that have one: --links veth")
-            if self.effective_lanes_per_frame > largest_build(self.mtu):
-                raise UsageError(
-                    f"frames of {self.lanes_per_frame} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
-                )
+        self._check_wires()
         is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
         if is_name and shutil.which(self.switch) is None:
             raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
@@ -129,6 +129,22 @@ class RunOptions:
             raise UsageError("BMv2 has interfaces only: --links veth")
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
+
+    def _check_wires(self) -> None:
+        """Refuse a rate or an MTU that links do not have; raises UsageError."""
+        if self.rate is not None:
+            rate_bits(self.rate)
+            if self.link_kind is not Links.VETH:
+                raise UsageError("--rate needs links that have one: --links veth")
+        if self.mtu is not None:
+            if self.link_kind is not Links.VETH:
+                raise UsageError("--mtu needs links that have one: --links veth")
+            if self.mtu > MOST_MTU:
+                raise UsageError(f"an MTU is at most {MOST_MTU}, not {self.mtu}")
+            if self.effective_lanes_per_frame > largest_build(self.mtu):
+                raise UsageError(
+                    f"frames of {self.lanes_per_frame} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
+                )
 
     def _check_topology(self) -> None:
         """Refuse what a tree of switches does not have; raises UsageError."""
@@ -208,6 +224,7 @@ def mtu_for(lanes_per_frame: int) -> int:
 def rate_bits(rate: str) -> float:
     """Read a rate such as `200mbit` or `1gbit`; return bits a second.  Raises UsageError."""
     match = _RATE.fullmatch(rate)
-    if match is None or float(match[1]) == 0:
-        raise UsageError(f"not a rate: {rate!r} (200mbit, 1gbit)")
-    return float(match[1]) * _RATE_UNITS[match[2]]
+    bits = float(match[1]) * _RATE_UNITS[match[2]] if match else 0.0
+    if not _LEAST_MBIT * 1e6 <= bits <= _MOST_MBIT * 1e6:
+        raise UsageError(f"not a rate from 1kbit to 1000000gbit: {rate!r} (200mbit, 1gbit)")
+    return bits
