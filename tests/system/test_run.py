@@ -184,7 +184,7 @@ def test_what_cannot_be_is_one_line_before_anything_starts(options: list[str], t
 def test_a_command_that_is_not_there_is_one_line_for_all_ranks() -> None:
     with patch.object(Children, "start", side_effect=AssertionError("too early")):
         done = run_here("run", "--", "no-such-command")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (127, "")
     assert done.stderr == "switchsum: there is no program 'no-such-command', or it cannot be executed\n"
 
 

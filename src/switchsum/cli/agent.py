@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.output import JsonOption, check_program, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ def agent(
         controller=controller, job=job, ranks=ranks, link=choose_link(interface, udp, link, controller)
     )
     if command:
+        check_program(command)
         raise typer.Exit(run(options, command))
     if len(ranks) > 1:
         raise typer.Exit(_try_each(options, size_mb, allreduces, as_json=as_json))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ LONGEST_WORD: Final = 14
 LEAST_WATCH_S: Final = 0.1
 """Reading slots and counters keeps the switch busy."""
 
+NO_PROGRAM_EXIT_CODE: Final = 127
+"""Exit code where there is no such program, the same as a shell's."""
 MOST_WAIT_S: Final = 1e8
 """Three years; the system cannot wait for any number of seconds."""
 
@@ -71,6 +74,13 @@ def check_seconds(option: str, seconds: float | None, least_s: float = 0.0) -> N
     """Raise UsageError if an option that was given is no number of seconds that a command can wait."""
     if seconds is not None and not least_s <= seconds <= MOST_WAIT_S:
         raise UsageError(f"{option} takes seconds, {least_s:g} to {MOST_WAIT_S:,.0f}, not {seconds:g}")
+
+
+def check_program(command: Sequence[str]) -> None:
+    """End as a shell does, after one line, where there is no such program for the ranks to run."""
+    if shutil.which(command[0]) is None:
+        typer.echo(f"switchsum: there is no program {command[0]!r}, or it cannot be executed", err=True)
+        raise typer.Exit(NO_PROGRAM_EXIT_CODE)
 
 
 def repeat(show: Callable[[], None], every_s: float | None) -> None:

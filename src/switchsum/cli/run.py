@@ -6,6 +6,7 @@ import typer
 
 from switchsum.cli.controller import load_program
 from switchsum.cli.fields import takes
+from switchsum.cli.output import check_program
 from switchsum.launch.options import Links, RunOptions
 from switchsum.protocol.rpc import check_slots
 
@@ -29,7 +30,8 @@ def run(options: RunOptions) -> None:
 
 
 def refuse_early(options: RunOptions) -> None:
-    """Refuse before anything is started what the controller would refuse later; raises UsageError or LocalError."""
+    """Refuse before anything is started what would fail later; raises UsageError, LocalError or typer.Exit."""
+    check_program(options.command)
     if options.slot_count is not None:
         check_slots(options.slot_count, load_program(options.effective_lanes_per_frame).total_slots)
     if options.web is not None:

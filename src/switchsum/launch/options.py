@@ -116,8 +116,6 @@ class RunOptions:
         check_timeout(self.timeout_s)
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
-        if shutil.which(self.command[0]) is None:
-            raise UsageError(f"there is no program {self.command[0]!r}, or it cannot be executed")
         if not 0 <= self.loss < 1:
             raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
         self._check_wires()
