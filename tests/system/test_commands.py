@@ -279,6 +279,31 @@ def test_errors_are_one_line_and_an_exit_code(controller: str, arguments: list[s
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["controller", "--device-id", "-1"],
+        ["controller", "--flood-port", "511"],
+        ["controller", "--growth-bytes", "-1"],
+        ["controller", "--growth-bytes", "65536"],
+        ["controller", "--mtu", "65536"],
+        ["controller", "--port-frames", "0"],
+        ["shell", "--device-id", "-1"],
+        ["slots", "--limit", "0"],
+        ["switch", "--device-id", "18446744073709551616"],
+        ["tls", "certificates", "--days", "36501"],
+        ["topology", "discover", "--fleet", "x", "--device-id", "-1"],
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_by_name(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run(f"unix:{tmp_path}/nowhere", *arguments)
+    assert (done.returncode, f"Invalid value for '{arguments[-2]}'" in done.stderr) == (2, True), done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_console_script_says_the_same(controller: str) -> None:
     command = [*SWITCHSUM, "job", "show", "nobody", "--controller", controller]
     done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)

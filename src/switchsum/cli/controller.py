@@ -15,7 +15,7 @@ import typer
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
-from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
+from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum.native.addresses import check_form, is_number
 from switchsum.native.runtime_directory import controller_address, p4runtime_address
@@ -52,18 +52,25 @@ class ControllerOptions:
         typer.Option(help="Where to serve hosts, host:port or unix:path; else a socket for this user alone."),
     ] = None
     lanes: LanesOption = AUTO
-    mtu: Annotated[int, typer.Option(min=1, help="Of every link to hosts: what --lanes auto goes by.")] = 1500
+    mtu: Annotated[int, typer.Option(min=1, max=65535, help="Of every link to hosts: what --lanes auto goes by.")] = (
+        1500
+    )
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe"
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254"
     station: Annotated[list[str] | None, typer.Option(help="MAC@PORT: forward to this address.")] = None
-    flood_port: Annotated[list[int] | None, typer.Option(help="Port that broadcasts go to.")] = None
+    flood_port: Annotated[
+        list[int] | None, typer.Option(min=0, max=LAST_SWITCH_PORT, help="Port that broadcasts go to.")
+    ] = None
     growth_bytes: Annotated[
-        int | None, typer.Option(help="By how much frames may grow in the switch (found out by default; BMv2: 512).")
+        int | None,
+        typer.Option(
+            min=0, max=0xFFFF, help="By how much frames may grow in the switch (found out by default; BMv2: 512)."
+        ),
     ] = None
     port_frames: Annotated[
-        int | None, typer.Option(help="Frames that each port holds (found out by default; BMv2: 32).")
+        int | None, typer.Option(min=1, help="Frames that each port holds (found out by default; BMv2: 32).")
     ] = None
-    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0
+    device_id: DeviceOption = 0
     election_id: Annotated[
         int | None, typer.Option(help="P4Runtime's election id (65536, or more where nobody is primary, by default).")
     ] = None

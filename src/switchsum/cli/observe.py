@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def slots(
     job: Annotated[str | None, typer.Argument(help="Only this job's slots.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many slots, from the first.")] = 64,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many slots, from the first.")] = 64,
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,

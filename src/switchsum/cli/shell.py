@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from switchsum.cli.remote import CONTROLLER, ControllerOption, connect
+from switchsum.cli.remote import CONTROLLER, ControllerOption, DeviceOption, connect
 from switchsum.protocol.errors import LocalError
 
 
 def shell(
     arguments: Annotated[list[str] | None, typer.Argument(help="More arguments for p4runtime-shell, after --.")] = None,
     switch: Annotated[str | None, typer.Option(help="P4Runtime server; without it the controller's switch.")] = None,
-    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    device_id: DeviceOption = 0,
     controller: ControllerOption = CONTROLLER,
 ) -> None:
     """Attach p4runtime-shell to the switch.

@@ -12,7 +12,7 @@ import typer
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
-from switchsum.cli.remote import LAST_SWITCH_PORT, check_address
+from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.cli.switches import list_switches, show_switch
 from switchsum.native.addresses import LAST_PORT, is_number
 from switchsum.native.runtime_directory import p4runtime_address
@@ -54,7 +54,7 @@ class SwitchOptions:
         int,
         typer.Option(min=1, max=65536, help="How often ingress may run for one frame."),
     ] = 1024
-    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0
+    device_id: DeviceOption = 0
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe"
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254"
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False

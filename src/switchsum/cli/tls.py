@@ -10,7 +10,7 @@ import typer
 
 from switchsum.protocol.errors import LocalError
 
-Days = Annotated[int, typer.Option(min=1, help="How long the certificates are valid.")]
+Days = Annotated[int, typer.Option(min=1, max=36_500, help="How long the certificates are valid.")]
 
 
 def tls(directory: Annotated[Path, typer.Argument(help="New directory for them.")], days: Days = 30) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.remote import DeviceOption
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum.native.waiting import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
@@ -93,7 +94,7 @@ def discover(
     ] = None,
     lanes: LanesOption = AUTO,
     mbit: MbitOption = 1000.0,
-    device_id: Annotated[int, typer.Option(help="P4Runtime's device id.")] = 0,
+    device_id: DeviceOption = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Find which port of which switch leads to which, by LLDP; the exit code is 1 if anything does not fit.
