@@ -12,7 +12,7 @@ import pytest
 import typer.main
 from rich.console import Console
 
-from switchsum.cli import app
+from switchsum.cli import application
 from switchsum.cli.output import records_table
 from switchsum.controller.machines import (
     INCARNATION_TRANSITIONS,
@@ -38,7 +38,7 @@ def commands(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 def test_every_command_and_option_is_on_the_page() -> None:
     page = (DOCS / "cli.md").read_text()
-    found = dict(commands(typer.main.get_command(app), "switchsum"))
+    found = dict(commands(typer.main.get_command(application()), "switchsum"))
     assert "switchsum job create" in found
     named = set(re.findall(r"--[a-z][a-z0-9-]*", page))
     for name, command in found.items():
@@ -48,7 +48,7 @@ def test_every_command_and_option_is_on_the_page() -> None:
 
 
 def test_what_shows_the_controllers_state_can_be_watched_and_read_by_programs() -> None:
-    found = dict(commands(typer.main.get_command(app), "switchsum"))
+    found = dict(commands(typer.main.get_command(application()), "switchsum"))
     shows = (
         "job list",
         "job show",

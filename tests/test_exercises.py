@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import app
+from switchsum.cli import application
 from switchsum.exercises import EXERCISES, Exercise, driver, find, start
 from switchsum.exercises.p4 import Compiled, attempt_of, compile_program
 from switchsum.protocol.errors import UsageError
@@ -132,7 +132,7 @@ def test_compiled_solutions_pass_on_the_embedded_switch(exercise: Exercise) -> N
 @pytest.mark.parametrize("exercise", IN_P4, ids=lambda exercise: exercise.name)
 def test_compiled_solutions_pass_on_bmv2_and_other_programs_do_not(exercise: Exercise) -> None:
     number = str(exercise.number)
-    right = CliRunner().invoke(app, ["exercise", "check", number, "--solution", "--p4", "--switch", "bmv2"])
+    right = CliRunner().invoke(application(), ["exercise", "check", number, "--solution", "--p4", "--switch", "bmv2"])
     assert right.output.startswith(f"exercise {number}: right, "), right.output
     other = next(one for one in IN_P4 if one is not exercise).folder
     program = Compiled(
@@ -168,13 +168,13 @@ def test_what_p4c_says_is_handed_on(tmp_path: Path) -> None:
 
 def test_commands(tmp_path: Path) -> None:
     run = CliRunner()
-    assert "3  loss: repeats and versions (Python)" in run.invoke(app, ["exercise", "list"]).output
+    assert "3  loss: repeats and versions (Python)" in run.invoke(application(), ["exercise", "list"]).output
     folder = str(tmp_path / "mine")
-    begun = run.invoke(app, ["exercise", "start", "2", folder])
+    begun = run.invoke(application(), ["exercise", "start", "2", folder])
     assert (begun.exit_code, (tmp_path / "mine" / "switch.p4").is_file()) == (0, True)
-    checked = run.invoke(app, ["exercise", "check", "2", folder])
+    checked = run.invoke(application(), ["exercise", "check", "2", folder])
     assert (checked.exit_code, "exercise 2: not yet. round 1: every rank" in checked.output) == (1, True)
-    right = run.invoke(app, ["exercise", "check", "2", "--solution"])
+    right = run.invoke(application(), ["exercise", "check", "2", "--solution"])
     assert (right.exit_code, right.output) == (0, "exercise 2: right, 3 checks passed\n")
 
 
@@ -187,7 +187,7 @@ def test_nothing_is_overwritten_and_wrong_numbers_are_refused(tmp_path: Path) ->
     with pytest.raises(UsageError, match="in Python alone"):
         attempt_of(find(3), tmp_path, "switch")
     for options in (["--switch", "bmv2"], ["--p4", "--switch", "tofino"]):
-        done = CliRunner().invoke(app, ["exercise", "check", "1", "--solution", *options])
+        done = CliRunner().invoke(application(), ["exercise", "check", "1", "--solution", *options])
         assert "--switch is embedded or bmv2, and of use with --p4 alone" in str(done.exception)
 
 
@@ -200,8 +200,8 @@ for module, names in ((os, "eventfd memfd_create sched_setaffinity sched_getaffi
         if hasattr(module, name):
             delattr(module, name)
 sys.argv = ["switchsum", "exercise", "check", "2", "--solution", *sys.argv[1:]]
-from switchsum.cli import app
-app()
+from switchsum.cli import application
+application()()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "exercise 2: right, 3 checks passed\n", done.stderr

@@ -178,7 +178,7 @@ def test_the_worker_is_built_from_the_engine_up() -> None:
         ("from switchsum import host", {"host"}),
         ("from switchsum import connect", {"roof"}),
         ("import switchsum", {"roof"}),
-        ("from switchsum.cli import app", {"roof"}),
+        ("from switchsum.cli import application", {"roof"}),
         ("from .. import host", {"host"}),
         ("from ..protocol import wire", {"protocol"}),
         ("from . import model", {"switch"}),

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-from switchsum.cli import app
+from switchsum.cli import application
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
@@ -65,7 +65,7 @@ def commands() -> dict[tuple[str, ...], set[str]]:
         for name, child in getattr(command, "commands", {}).items():
             walk(child, (*words, name))
 
-    walk(typer.main.get_command(app), ())
+    walk(typer.main.get_command(application()), ())
     return found
 
 

@@ -18,7 +18,7 @@ import pytest
 import typer.main
 
 import switchsum
-from switchsum.cli import app
+from switchsum.cli import application
 
 ROOT = Path(__file__).resolve().parent.parent
 NEEDS_GRIFFE = pytest.mark.skipif(importlib.util.find_spec("griffe") is None, reason="needs griffe (griffelib)")
@@ -140,7 +140,7 @@ def test_every_command_and_option_is_on_the_page(references: dict[str, str]) -> 
             yield from walk(child, f"{name} {word}")
 
     page = references["commands.md"]
-    for name, command in walk(typer.main.get_command(app), "switchsum"):
+    for name, command in walk(typer.main.get_command(application()), "switchsum"):
         section = page.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         options = {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
         assert {one for one in options if one.startswith("-")} <= set(re.findall(r"`(-[^`]+)`", section)), name

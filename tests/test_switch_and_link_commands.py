@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import app, link, switches
+from switchsum.cli import application, link, switches
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 
@@ -56,7 +56,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(controller: Controller, *arguments: str) -> Any:
         for module in (switches, link):
             monkeypatch.setattr(module, "connect_to_look", lambda address: nullcontext(controller))
-        return CliRunner().invoke(app, arguments)
+        return CliRunner().invoke(application(), arguments)
 
     return run
 

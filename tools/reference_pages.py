@@ -13,7 +13,7 @@ from typing import Any, Final
 import griffe
 import typer.main
 
-from switchsum.cli import app
+from switchsum.cli import application
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MODULES: Final = {
@@ -148,7 +148,10 @@ def command_lines(command: Any, name: str) -> Iterator[str]:
 def commands_page() -> str:
     """Return docs/commands.md."""
     lines = ["# Commands", "", "Every command with its options, from the commands themselves.", ""]
-    lines += ["[cli.md](cli.md) says what they are for.\n", *command_lines(typer.main.get_command(app), "switchsum")]
+    lines += [
+        "[cli.md](cli.md) says what they are for.\n",
+        *command_lines(typer.main.get_command(application()), "switchsum"),
+    ]
     return "\n".join(lines).rstrip() + "\n"
 
 

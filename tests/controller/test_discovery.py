@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import app
+from switchsum.cli import application
 from switchsum.controller import discovery, lldp
 from switchsum.controller.entries import Change, Write
 from switchsum.controller.lldp import LOST_BYTES, End
@@ -124,15 +124,16 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
         eventually(lambda: neighbours.hosts == {"left": {1}, "middle": set(), "right": {2}})
         assert 1 not in dict(neighbours.frames("left"))
         at = ["--controller", f"unix:{tmp_path}/controller", "--json"]
-        [tree] = json.loads(CliRunner().invoke(app, ["tree", "list", *at]).stdout)
+        [tree] = json.loads(CliRunner().invoke(application(), ["tree", "list", *at]).stdout)
         assert (tree["job"], tree["root"], tree["switches"], tree["ranks"]) == ("a", "middle", 3, 2)
-        switches = json.loads(CliRunner().invoke(app, ["switch", "list", *at]).stdout)
+        switches = json.loads(CliRunner().invoke(application(), ["switch", "list", *at]).stdout)
         assert [(one["switch"], one["state"], one["trouble"]) for one in switches] == [
             (name, "settled", "") for name in ("middle", "left", "right")
         ]
         assert all(one["entries"] for one in switches)
         middle, left = (
-            json.loads(CliRunner().invoke(app, ["switch", "show", name, *at]).stdout) for name in ("middle", "left")
+            json.loads(CliRunner().invoke(application(), ["switch", "show", name, *at]).stdout)
+            for name in ("middle", "left")
         )
         assert {key: middle[key] for key in switches[0]} == switches[0]
         [tree] = middle["trees"]
@@ -142,7 +143,7 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
             (2, "right", 3),
         ]
         assert [(one["ranks"], one["above"], one["below"]) for one in left["trees"]] == [([0], "middle", [])]
-        link = json.loads(CliRunner().invoke(app, ["link", "show", "middle", "left", *at]).stdout)
+        link = json.loads(CliRunner().invoke(application(), ["link", "show", "middle", "left", *at]).stdout)
         assert [(one["switch"], one["port"], one["far_port"]) for one in link["links"]] == [("left", 4, 1)]
         assert [(one["job"], one["above"], one["below"]) for one in link["trees"]] == [("a", "middle", "left")]
         net.switches["left"].close()
@@ -150,7 +151,7 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
         assert running.client.switches().switches[1].trouble
         net.switches["left"]._start()
         eventually(lambda: [one.state for one in running.client.switches().switches] == ["settled"] * len(NAMES))
-        assert CliRunner().invoke(app, ["link", "list", *at]).exit_code == 0
+        assert CliRunner().invoke(application(), ["link", "list", *at]).exit_code == 0
     finally:
         running.stop()
 
@@ -217,7 +218,7 @@ def test_the_command_prints_links_and_writes_a_topology_that_a_plan_is_made_of(n
     for number, name in enumerate(("left", "right")):
         given["switches"][name]["stations"] = {f"02:00:00:00:00:0{number}": 1}  # type: ignore[assignment]
     fleet.write_text(json.dumps(given))
-    run = partial(CliRunner().invoke, app)
+    run = partial(CliRunner().invoke, application())
     done = run(["topology", "discover", "--fleet", str(fleet), "-o", str(found), "--lanes", str(LANES)])
     assert (done.exit_code, done.stdout.splitlines()) == (0, [str(link) for link in ROW])
     assert "nothing is wrong" in run(["topology", "check", str(found)]).stdout

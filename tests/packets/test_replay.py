@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum import p4src
-from switchsum.cli import app
+from switchsum.cli import application
 from switchsum.packets import recording
 from switchsum.packets.replay import replay
 from switchsum.protocol.errors import LocalError
@@ -247,7 +247,7 @@ def test_a_comment_that_is_too_long_for_the_format_loses_its_end(tmp_path: Path,
 
 
 def test_the_command_says_what_came_out(recorded: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["replay", str(recorded)])
+    done = CliRunner().invoke(application(), ["replay", str(recorded)])
     assert done.exit_code == 0
     assert "6 packets in" in done.stdout
     assert "as recorded" in done.stdout
@@ -257,4 +257,4 @@ def test_the_command_says_what_came_out(recorded: Path, tmp_path: Path) -> None:
         ([__file__], "no pcapng file"),
         ([str(recorded), "--explained", "/nonexistent/x"], "No such file"),
     ):
-        assert text in str(CliRunner().invoke(app, ["replay", *arguments]).exception)
+        assert text in str(CliRunner().invoke(application(), ["replay", *arguments]).exception)

@@ -141,7 +141,7 @@ def test_creating_a_job_waits_for_what_the_lines_before_it_start(tmp_path: Path)
 
 
 def test_an_interrupt_before_a_command_runs_is_no_traceback() -> None:
-    with patch.object(sys.modules["switchsum.cli.app"], "app", side_effect=KeyboardInterrupt):
+    with patch.object(sys.modules["switchsum.cli.app"], "application", side_effect=KeyboardInterrupt):
         assert run_here("run").returncode == 130
 
 

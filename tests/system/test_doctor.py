@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import switchsum
-from switchsum.cli import app
+from switchsum.cli import application
 from switchsum.doctor import Finding, Verdict, examine, machine, python
 from switchsum.topologies import Leftovers
 
@@ -42,7 +42,7 @@ def test_this_machine_has_the_essentials() -> None:
 
 
 def test_json_holds_every_finding_and_a_remedy_for_what_is_missing() -> None:
-    result = CliRunner().invoke(app, ["doctor", "--json"])
+    result = CliRunner().invoke(application(), ["doctor", "--json"])
     assert result.exit_code == 0
     records = json.loads(result.stdout)
     assert [record["name"] for record in records] == [finding.name for finding in examine()]
@@ -51,7 +51,7 @@ def test_json_holds_every_finding_and_a_remedy_for_what_is_missing() -> None:
 
 def test_empty_path_is_reported_but_not_fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    result = CliRunner().invoke(app, ["doctor", "--json"])
+    result = CliRunner().invoke(application(), ["doctor", "--json"])
     assert result.exit_code == 0
     states = {record["name"]: record["state"] for record in json.loads(result.stdout)}
     for name in ("ip", "tc", "ethtool", "p4c-bm2-ss", "simple_switch_grpc", "mn", "veth links", "rate limit"):
@@ -60,7 +60,7 @@ def test_empty_path_is_reported_but_not_fatal(tmp_path: Path, monkeypatch: pytes
 
 def test_missing_package_is_fatal_and_its_command_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(python.IMPORTED, "no_such_module", "no-such-distribution")
-    result = CliRunner().invoke(app, ["doctor"])
+    result = CliRunner().invoke(application(), ["doctor"])
     assert result.exit_code == 1
     assert f"{sys.executable} -m pip install --upgrade no-such-distribution" in result.stdout
 

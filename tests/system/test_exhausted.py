@@ -72,7 +72,7 @@ def command():
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used, used))
     {what}
-cli.app = command
+cli.application = lambda only: command
 cli.main()
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli.app import app
+from switchsum.cli import application
 from switchsum.launch.children import Children
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol.errors import LocalError
@@ -81,6 +81,6 @@ def test_mininet_hears_progress_and_does_not_take_it_for_readiness(tmp_path: Pat
 def test_warm_says_why_it_would_be_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("switchsum.native.natives.kernel_store", lambda: None)
     monkeypatch.setenv("SWITCHSUM_CACHE_DIR", "/proc/none")
-    done = CliRunner().invoke(app, ["warm"])
+    done = CliRunner().invoke(application(), ["warm"])
     assert isinstance(done.exception, LocalError)
     assert "/proc/none" in str(done.exception)

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum import launch
-from switchsum.cli import app
+from switchsum.cli import application
 from switchsum.launch import authority
 from switchsum.native import serving, tls
 from switchsum.native.controller_client import ControllerClient
@@ -29,7 +29,7 @@ LOOPBACK = "127.0.0.1:0"
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tls") / "made"
-    made = CliRunner().invoke(app, ["tls", str(directory)])
+    made = CliRunner().invoke(application(), ["tls", str(directory)])
     assert made.exit_code == 0, made.output
     assert "worker: SWITCHSUM_TLS=" in made.output.replace("\n", "")
     return directory
@@ -40,7 +40,7 @@ def test_certificates_without_cryptography_name_what_to_install(
 ) -> None:
     monkeypatch.delattr(launch, "authority")
     monkeypatch.setitem(sys.modules, "switchsum.launch.authority", None)
-    refused = CliRunner().invoke(app, ["tls", str(tmp_path / "made")])
+    refused = CliRunner().invoke(application(), ["tls", str(tmp_path / "made")])
     # Not the name of an extra of ours, which no index knows for a clone.
     assert isinstance(refused.exception, LocalError)
     command = f"{sys.executable} -m pip install cryptography"

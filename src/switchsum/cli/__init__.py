@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from switchsum.cli.app import app, main
+from switchsum.cli.app import application, main
 
-__all__ = ["app", "main"]
+__all__ = ["application", "main"]

@@ -1,7 +1,7 @@
 """The typer application.
 
-Each command has a module of its own.  A command imports what it needs when it runs, so that `switchsum --help` does not
-wait for numpy and numba.
+Each command has a module of its own, which is imported where that command is meant, or all are to be shown.  A command
+imports what it needs when it runs, so that `switchsum --help` does not wait for numpy and numba.
 """
 
 from __future__ import annotations
@@ -10,23 +10,12 @@ import errno
 import os
 import signal
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
 import switchsum
-from switchsum.cli import exercise, job, link, observe, switch, topology, tree
-from switchsum.cli.agent import agent
-from switchsum.cli.controller import controller
-from switchsum.cli.doctor import doctor
-from switchsum.cli.explain import explain
-from switchsum.cli.packets import capture, replay, send
-from switchsum.cli.run import run
-from switchsum.cli.shell import shell
-from switchsum.cli.shipped import demo, path
-from switchsum.cli.tls import tls
-from switchsum.cli.top import top
-from switchsum.cli.warm import warm
 from switchsum.native.threads import is_exhausted
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
@@ -38,31 +27,51 @@ INTERRUPT_EXIT_CODE = 128 + signal.SIGINT
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 """Errors of writing the output, such as a full disk.  If the reader has ended (EPIPE), a command ends silently."""
 
-app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
-app.command()(run)
-app.command()(demo)
-app.command()(agent)
-app.add_typer(switch.app)
-app.command()(controller)
-app.add_typer(job.app)
-app.add_typer(topology.app)
-app.add_typer(tree.app)
-app.add_typer(link.app)
-app.command()(observe.slots)
-app.command()(observe.stats)
-app.command()(observe.ports)
-app.command()(explain)
-app.add_typer(exercise.app)
-app.command()(top)
-app.command("drop-probability")(observe.drop_probability)
-app.command()(send)
-app.command()(capture)
-app.command()(replay)
-app.command()(shell)
-app.command()(tls)
-app.command()(doctor)
-app.command()(warm)
-app.command()(path)
+COMMANDS: Final = {
+    "run": "run:run",
+    "demo": "shipped:demo",
+    "agent": "agent:agent",
+    "switch": "switch:app",
+    "controller": "controller:controller",
+    "job": "job:app",
+    "topology": "topology:app",
+    "tree": "tree:app",
+    "link": "link:app",
+    "slots": "observe:slots",
+    "stats": "observe:stats",
+    "ports": "observe:ports",
+    "explain": "explain:explain",
+    "exercise": "exercise:app",
+    "top": "top:top",
+    "drop-probability": "observe:drop_probability",
+    "send": "packets:send",
+    "capture": "packets:capture",
+    "replay": "packets:replay",
+    "shell": "shell:shell",
+    "tls": "tls:tls",
+    "doctor": "doctor:doctor",
+    "warm": "warm:warm",
+    "path": "shipped:path",
+}
+"""Commands in the order of `--help`: the module of each, and what that has of it, a function or an application."""
+
+
+def application(only: str = "") -> typer.Typer:
+    """Return the command line with all commands, or with one alone.
+
+    A switch, a controller and `run` are processes whose start a job waits for: to import all commands and describe
+    their options to typer takes longer than everything else that these do before they import what they need.
+    """
+    app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
+    app.callback()(switchsum_command)
+    for name in (only,) if only else COMMANDS:
+        module, _, attribute = COMMANDS[name].partition(":")
+        command = getattr(import_module(f"switchsum.cli.{module}"), attribute)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command)
+        else:
+            app.command(name)(command)
+    return app
 
 
 def print_version(wanted: bool) -> None:
@@ -82,7 +91,6 @@ VersionOption = Annotated[
 ]
 
 
-@app.callback()
 def switchsum_command(version: VersionOption = False) -> None:
     """In-network allreduce for distributed training: a P4 switch adds gradients while they pass."""
 
@@ -101,7 +109,8 @@ def main() -> None:
         sys.exit("switchsum: standard output is closed; >/dev/null discards it")
     look_where_administrators_do()
     try:
-        app()
+        first = sys.argv[1] if len(sys.argv) > 1 else ""
+        application(first if first in COMMANDS else "")()
     except KeyboardInterrupt:  # an interrupt before typer runs a command; later ones typer handles itself
         sys.exit(INTERRUPT_EXIT_CODE)
     except SwitchsumError as error:

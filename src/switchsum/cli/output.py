@@ -8,17 +8,16 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from switchsum.launch.ready import is_launched
 from switchsum.native.log_lines import is_wanted, log_as
 from switchsum.protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 LOG_FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
 LOG_TIME: Final = "%Y-%m-%d %H:%M:%S"
@@ -29,6 +28,9 @@ LEAST_WATCH_S: Final = 0.1
 
 NO_PROGRAM_EXIT_CODE: Final = 127
 """Exit code where there is no such program, the same as a shell's."""
+CLEAR: Final = "\033[H\033[2J"
+"""What a terminal clears itself for, with the cursor in its first place (ECMA-48)."""
+
 MOST_WAIT_S: Final = 1e8
 """Three years; the system cannot wait for any number of seconds."""
 
@@ -46,11 +48,17 @@ def print_records(title: str, records: Sequence[Mapping[str, Any]], *, as_json: 
     if as_json:
         print_json([dict(record) for record in records])
         return
+    from rich.console import Console
+
     Console().print(records_table(title, records))
 
 
 def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | str:
     """Return a table with one row for each record; a line of text where there are none."""
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
     if not records:
         return f"{escape(title)}: none"
     # Without lines between columns, and none narrower than its longest word, the widest of them fits 80 columns.
@@ -90,7 +98,7 @@ def repeat(show: Callable[[], None], every_s: float | None) -> None:
     while every_s is not None:
         time.sleep(every_s)
         if sys.stdout.isatty():
-            Console().clear()
+            typer.echo(CLEAR, nl=False)
         show()
         sys.stdout.flush()
 
