@@ -98,11 +98,11 @@ def test_every_public_name_and_argument_is_on_the_page(references: dict[str, str
             if inspect.isclass(thing):
                 members: list[tuple[str, Any]] = inspect.getmembers(thing, inspect.isroutine)
                 ours = {of: one for of, one in members if not of.startswith("_") and is_ours(one)}
-                functions = {f"{name}.{of}": one for of, one in ours.items()}
+                functions = {described(thing, of, module.__all__, sections): one for of, one in ours.items()}
                 for of, _ in inspect.getmembers(thing, lambda one: isinstance(one, property)):
                     assert of.startswith("_") or f"`{of}`" in sections[name], f"{name}.{of}"
                 for of in {of for above in thing.__mro__ for of in inspect.get_annotations(above)}:
-                    is_told = dataclasses.is_dataclass(thing) or f"| `{of}`" in sections[name]
+                    is_told = dataclasses.is_dataclass(thing) or f" `{of}`" in sections[name]
                     assert of.startswith("_") or is_told, f"{name}.{of}"
                 for field in dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ():
                     assert re.search(rf"\b{field.name}\b", sections[name]), f"{name}.{field.name}"
@@ -112,6 +112,25 @@ def test_every_public_name_and_argument_is_on_the_page(references: dict[str, str
                 assert not missing, heading
                 seen += 1
     assert seen > 50
+
+
+def described(thing: type, of: str, public: list[str], sections: dict[str, str]) -> str:
+    """Return where a method is described: in its class, or in one above that has a section too, and is named there."""
+    own = f"{thing.__name__}.{of}"
+    if own in sections:
+        return own
+    assert f"`{of}`" in sections[thing.__name__], own
+    return next(f"{one.__name__}.{of}" for one in thing.__mro__[1:] if one.__name__ in public and hasattr(one, of))
+
+
+@NEEDS_GRIFFE
+def test_what_a_class_inherits_from_another_one_on_the_page_is_described_once(references: dict[str, str]) -> None:
+    page = references["api.md"]
+    assert page.count("Exchange one gradient, of any shape") == 1
+    assert "See `Compressor`.\n" not in page
+    section = page.partition("\n### TopK\n")[2].partition("\n### ")[0]
+    assert "As in `Compressor`: `sums_in_network`, `exchange`" in section
+    assert "`density` is the share of values that a rank sends" in section  # what `__init__` says of its arguments
 
 
 def is_ours(routine: Any) -> bool:

@@ -75,17 +75,37 @@ def where_told(member: Any, of: Any) -> Any:
     return next((one for one in found if one.docstring), None)
 
 
-def class_lines(one: Any, level: int) -> Iterator[str]:
-    """Yield the section of a class: how it is made, fields, methods, inherited ones too."""
+def told_above(one: Any, listed: set[str]) -> dict[str, list[str]]:
+    """Return the members that a class above describes which has a section of its own, by that class."""
+    found: dict[str, list[str]] = {}
+    for above in one.mro():
+        told = {name for names in found.values() for name in names}
+        for name, member in one.all_members.items():
+            if name in told:
+                continue
+            docstring = member.docstring.value if member.docstring else ""
+            is_same = member.is_alias and member.inherited and member.final_target.parent.path == above.path
+            if above.path in listed and not name.startswith("_") and (is_same or docstring == f"See `{above.name}`."):
+                found.setdefault(above.name, []).append(name)
+    return found
+
+
+def class_lines(one: Any, level: int, listed: set[str]) -> Iterator[str]:
+    """Yield the section of a class: how it is made, fields, methods; inherited ones too, but for those of `listed`."""
     yield f"{'#' * level} {one.name}\n"
     bases = ", ".join(str(base).rpartition(".")[2] for base in one.bases)
     is_error = one.name.endswith("Error") or "Error" in bases or (one.docstring and not one.all_members)
-    members = {name: member for name, member in one.all_members.items() if not name.startswith("_")}
+    above = told_above(one, listed)
+    elsewhere = {name for names in above.values() for name in names}
+    shown = (item for item in one.all_members.items() if not item[0].startswith("_"))
+    members = {name: member for name, member in shown if name not in elsewhere}
     if not is_error and one.parameters:
         yield f"```text\n{signature(one, one.name)}\n```\n"
     elif bases:
         yield f"A subclass of {bases}.\n"
     yield f"{text_of(one)}\n"
+    if (made := one.all_members.get("__init__")) is not None and not (made.is_alias and above):
+        yield f"{text_of(made)}\n"
     fields = [told for member in members.values() if member.is_attribute and (told := where_told(member, one))]
     if fields:
         yield "| attribute | |\n|---|---|"
@@ -93,6 +113,8 @@ def class_lines(one: Any, level: int) -> Iterator[str]:
             kind = str(field.annotation or "").replace("|", r"\|")
             yield f"| `{field.name}`{f' (`{kind}`)' if kind else ''} | {' '.join(text_of(field).split())} |"
         yield ""
+    for name, members_above in above.items():
+        yield f"As in `{name}`: {', '.join(f'`{member}`' for member in members_above)}.\n"
     for name, member in members.items():
         if member.is_function:
             function = member.final_target if member.is_alias else member
@@ -106,11 +128,12 @@ def api_page() -> str:
     for path, where in MODULES.items():
         module = root[path.partition(".")[2]] if "." in path else root
         lines += [f"## {path}\n", f"{text_of(module)}\n", f"{where}\n"]
-        for name in public_names(module):
-            member: Any = module[name]
-            member = member.final_target if member.is_alias else member
+        members: list[Any] = [module[name] for name in public_names(module)]
+        members = [member.final_target if member.is_alias else member for member in members]
+        listed = {member.path for member in members}
+        for name, member in zip(public_names(module), members, strict=True):
             if member.is_class:
-                lines += class_lines(member, 3)
+                lines += class_lines(member, 3, listed)
             elif member.is_function:
                 lines += function_lines(member, name, 3)
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"

@@ -76,7 +76,11 @@ class DeepGradientCompression(Compressor):
         warm_up: int = 0,
         lanes: str = "int32",
     ) -> None:
-        """`clip` bounds a gradient's norm, over all ranks; the density falls to `density` in `warm_up` exchanges."""
+        """`density` is the share of values that a rank sends, to which it falls in the first `warm_up` exchanges.
+
+        `momentum` is at least 0 and below 1, `clip` bounds a gradient's norm, over all ranks, and `lanes` is what
+        values travel as.
+        """
         check_density(density)
         if not 0 <= momentum < 1:
             raise UsageError(f"momentum must be at least 0 and below 1, not {momentum}")

@@ -128,7 +128,7 @@ class Packed(Compressor):
     """
 
     def __init__(self, per_word: int = 3, block: int = 32, seed: int = 0) -> None:
-        """Put `per_word` values into 32 bits; `block` of them share a scale."""
+        """Put `per_word` values into 32 bits; `block` of them share a scale; rounding starts from `seed`."""
         if not 2 <= per_word <= 4:
             raise UsageError(f"per_word must be 2, 3 or 4, not {per_word}")
         if block < 1:

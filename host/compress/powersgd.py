@@ -23,7 +23,7 @@ class PowerSgd(Compressor):
     """
 
     def __init__(self, rank: int = 2, seed: int = 0) -> None:
-        """`rank` of the approximation."""
+        """`rank` is that of the approximation; `seed`, the same on all ranks, draws the first factors."""
         if rank < 1:
             raise UsageError(f"rank must be at least 1, not {rank}")
         self._rank = rank

@@ -30,7 +30,10 @@ class Qsgd(Compressor):
     """Levels of each bucket's norm, rounded up or down at random: right in the mean (QSGD, NIPS 2017, section 3.1)."""
 
     def __init__(self, levels: int = 15, bucket: int = 512, seed: int = 0, *, norm: str = "l2") -> None:
-        """`levels` between zero and the norm, "l2" or "max", of `bucket` values; 127 over the ranks fit 8 bits."""
+        """`levels` between zero and the norm, "l2" or "max", of `bucket` values; 127 over the ranks fit 8 bits.
+
+        `seed` is what rounding starts from.
+        """
         if levels < 1 or bucket < 1:
             raise UsageError(f"levels and bucket must be at least 1, not {levels} and {bucket}")
         if norm not in ("l2", "max"):
@@ -76,7 +79,7 @@ class TernGrad(Qsgd):
     """
 
     def __init__(self, seed: int = 0, *, clip: float | None = None, bucket: int = 1 << 20) -> None:
-        """`bucket` values share a scale."""
+        """`bucket` values share a scale; `seed` is what rounding starts from."""
         if clip is not None and not clip > 0:
             raise UsageError(f"clip must be positive, not {clip}")
         super().__init__(levels=1, bucket=bucket, seed=seed, norm="max")

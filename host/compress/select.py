@@ -134,7 +134,10 @@ class RandomK(Compressor):
     """Values at random, the same places on all ranks, so that neither index nor bitmap travels."""
 
     def __init__(self, density: float, seed: int = 0, *, unbiased: bool = False) -> None:
-        """`unbiased` makes up for the values that are left out (not to be used with error feedback)."""
+        """`density` is the share of values that travel; `seed`, the same on all ranks, draws their places.
+
+        `unbiased` makes up for the values that are left out (not to be used with error feedback).
+        """
         check_density(density)
         self._density = density
         self._seed = seed
