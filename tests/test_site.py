@@ -120,7 +120,8 @@ def described(thing: type, of: str, public: list[str], sections: dict[str, str])
     if own in sections:
         return own
     assert f"`{of}`" in sections[thing.__name__], own
-    return next(f"{one.__name__}.{of}" for one in thing.__mro__[1:] if one.__name__ in public and hasattr(one, of))
+    above = (f"{one.__name__}.{of}" for one in thing.__mro__[1:] if one.__name__ in public)
+    return next(found for found in above if found in sections)
 
 
 @NEEDS_GRIFFE
