@@ -26,6 +26,8 @@ from switchsum.torch.work import RELIEF_S, Completer  # noqa: E402
 dist = torch.distributed
 OP = dist.ReduceOp
 TOTAL = sum(range(1, RANKS + 1))
+PRODUCTS = dist.ReduceScatterOptions()
+PRODUCTS.reduceOp = OP.PRODUCT
 
 
 def options(**values: Any) -> Any:
@@ -436,6 +438,80 @@ def test_what_the_switch_cannot_reduce_goes_over_gloo_and_is_counted(groups: lis
         "allreduce (PRODUCT) of float32": 1,
         "allreduce of tensors that are sparse in several dimensions": 1,
     }
+
+
+@pytest.mark.usefixtures("silent")
+def test_gloo_reads_and_writes_only_what_a_tensor_has(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        rank = group.rank()
+        table = torch.arange(24.0, dtype=torch.float64).reshape(6, 4)
+        group.allreduce([table[:, 1]]).wait()
+        expected = torch.arange(24.0, dtype=torch.float64).reshape(6, 4)
+        expected[:, 1] *= RANKS
+        assert torch.equal(table, expected)
+        whole, part = torch.arange(12.0).reshape(2, 6).t(), torch.zeros(2, 4)[:, ::2]
+        group.reduce_scatter_single(part, whole, PRODUCTS).wait()
+        assert torch.equal(part, whole.reshape(RANKS, 2, 2)[rank] ** RANKS)
+        came = torch.zeros(3, 2).t()
+        if rank == 0:
+            group.send([torch.arange(6.0).reshape(3, 2).t()], 1).wait()
+        elif rank == 1:
+            group.recv([came], 0).wait()
+            assert torch.equal(came, torch.arange(6.0).reshape(3, 2).t())
+
+    on_all(groups, call)
+
+
+@pytest.mark.usefixtures("silent")
+def test_coalesced_calls_go_over_gloo_too(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        wholes, parts = [torch.full((size * RANKS,), 2.0) for size in (1, 3)], [torch.zeros(size) for size in (1, 3)]
+        group.reduce_scatter_single_coalesced(parts, wholes, PRODUCTS).wait()
+        assert [part.tolist() for part in parts] == [[2.0**RANKS] * size for size in (1, 3)]
+        group.barrier().wait()
+
+    on_all(groups, call)
+    (alone,) = make_groups(1)
+    outputs = [torch.zeros(2), torch.zeros(3)]
+    alone.all_gather_single_coalesced(outputs, [torch.ones(2), torch.ones(3)]).wait()
+    assert [one.tolist() for one in outputs] == [[1.0] * 2, [1.0] * 3]
+
+
+def test_lists_for_every_rank_come_without_anybody_who_waits(groups: list[Any]) -> None:
+    begun = threading.Barrier(RANKS)
+
+    def call(group: Any) -> None:
+        outputs = [torch.zeros(2) for _ in range(RANKS)]
+        if group.rank() == 0:
+            begun.wait(patience(10))  # the others' calls return though this rank has not come yet
+        future = group.alltoall(outputs, [torch.full((2,), float(group.rank()))] * RANKS).get_future()
+        if group.rank() != 0:
+            begun.wait(patience(10))
+        assert future.wait() is not None
+        assert [one.tolist() for one in outputs] == [[float(one)] * 2 for one in range(RANKS)]
+
+    on_all(groups, call)
+
+
+@pytest.mark.usefixtures("silent")
+def test_what_was_coalesced_has_ended_when_its_work_has(groups: list[Any]) -> None:
+    device = torch.device("cpu")
+
+    def call(group: Any) -> None:
+        sums, products = torch.full((3000,), 2.0), torch.full((3000,), 2.0)
+        group._start_coalescing(device)
+        group.allreduce([sums], options())
+        group.reduce_scatter_single(products[:1000], products, PRODUCTS)
+        if group.rank() == 0:
+            time.sleep(0.1)
+        work = group._end_coalescing(device)
+        work.wait()
+        assert torch.equal(sums, torch.full((3000,), 2.0 * RANKS))
+        assert torch.equal(products[:1000], torch.full((1000,), 2.0**RANKS))
+        group._start_coalescing(device)
+        assert group._end_coalescing(device).get_future().wait() == []
+
+    on_all(groups, call)
 
 
 def test_gloo_is_warned_of_once(groups: list[Any]) -> None:

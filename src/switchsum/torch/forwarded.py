@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,13 +14,14 @@ from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch.detours import Detours
 from switchsum.torch.graphs import kept_out_of_graphs
-from switchsum.torch.tensors import is_away
+from switchsum.torch.tensors import is_away, is_usable
 from switchsum.torch.work import SwitchWork, keep_order
 
 if TYPE_CHECKING:
     from switchsum.torch.flight_recorder import Watch
 
 Tensors = Sequence[torch.Tensor]
+Begun = TypeVar("Begun", bound=dist.Work)
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -31,13 +33,24 @@ def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
             yield from tensors_in(value)
 
 
+def _is_gloos(tensor: torch.Tensor) -> bool:
+    """Whether gloo can read and write a tensor: it takes what lies between a strided one's values for more of them."""
+    return is_usable(tensor) if tensor.layout == torch.strided else not is_away(tensor)
+
+
+def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach()
+    if tensor.layout != torch.strided:
+        return plain.to("cpu", copy=True)
+    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(plain)
+
+
 def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequence[Any]) -> dist.Work:
     """Give gloo copies in ordinary memory, and bring its results back: it does not do everything on a GPU, if anything.
 
-    What a call writes to is its first argument; nothing, of a `send`.  A thread completes the work, so that a future of
-    it comes true though nobody waits.
+    What a call writes to is its first argument; nothing, of a `send`.
     """
-    below: dict[torch.Tensor, torch.Tensor] = {one: one.detach().to("cpu", copy=True) for one in tensors_in(arguments)}
+    below: dict[torch.Tensor, torch.Tensor] = {one: _copy_of(one) for one in tensors_in(arguments)}
 
     def lowered(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -48,12 +61,37 @@ def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequ
     results = [] if name == "send" else list(tensors_in(arguments[:1]))
 
     def finish() -> None:
-        work.wait()
         for tensor in results:
             tensor.detach().copy_(below[tensor])
 
-    done = SwitchWork([], results, finish)
-    threading.Thread(target=done.complete, name=f"switchsum torch {name}", daemon=True).start()
+    return _behind(name, [work], results, finish)
+
+
+def _behind(
+    name: str, works: Sequence[dist.Work], results: list[torch.Tensor], finish: Callable[[], object] = lambda: None
+) -> dist.Work:
+    """Return work that has ended when others have and `finish` was called.
+
+    A thread waits for those, once, for gloo's from rank to rank cannot be waited for twice; so a future of this work
+    comes true though nobody waits.
+    """
+    ended: Future[None] = Future()
+
+    def wait_and_finish() -> None:
+        ended.result()
+        finish()
+
+    def complete() -> None:
+        try:
+            for work in works:
+                work.wait()
+            ended.set_result(None)
+        except Exception as error:
+            ended.set_exception(error)
+        done.complete()
+
+    done = SwitchWork([], results, wait_and_finish)
+    threading.Thread(target=complete, name=f"switchsum torch {name}", daemon=True).start()
     return done
 
 
@@ -67,6 +105,8 @@ class Forwarded(dist.ProcessGroup):
     _detours: Detours
     _passed: int
     """How many calls gloo was given."""
+    _coalesced: list[dist.Work] | None = None
+    """Works that were begun since torch has asked for coalescing."""
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give the root the tensors of all ranks."""
@@ -80,10 +120,13 @@ class Forwarded(dist.ProcessGroup):
         """Give each rank a tensor of every rank; this group's gloo has it for parts of one tensor only."""
         sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, inputs)]
         flat = [torch.cat([tensor.detach().reshape(-1) for tensor in tensors]) for tensors in (outputs, inputs)]
-        self.all_to_all_single(flat[0], flat[1], sizes[0], sizes[1], opts).wait()
-        for tensor, values in zip(outputs, flat[0].split(sizes[0]), strict=True):
-            tensor.detach().copy_(values.reshape(tensor.shape))
-        return SwitchWork([], list(outputs), lambda: None)
+        work = self.all_to_all_single(flat[0], flat[1], sizes[0], sizes[1], opts)
+
+        def finish() -> None:
+            for tensor, values in zip(outputs, flat[0].split(sizes[0]), strict=True):
+                tensor.detach().copy_(values.reshape(tensor.shape))
+
+        return _behind("alltoall", [work], list(outputs), finish)
 
     def all_to_all_single(
         self,
@@ -117,9 +160,22 @@ class Forwarded(dist.ProcessGroup):
         keep_order()
         self._passed += 1
         call = getattr(self._gloo, name)
-        if not any(is_away(tensor) for tensor in tensors_in(arguments)):
-            return call(*arguments)
-        return _by_way_of_memory(name, call, arguments)
+        if all(_is_gloos(tensor) for tensor in tensors_in(arguments)):
+            return self._noted(call(*arguments))
+        return self._noted(_by_way_of_memory(name, call, arguments))
+
+    def _noted(self, work: Begun) -> Begun:
+        """Note a work that was begun, where torch has asked for coalescing, and return it."""
+        if self._coalesced is not None:
+            self._coalesced.append(work)
+        return work
+
+    def _each_over_gloo(self, name: str, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
+        """Have gloo do a call for each of several tensors: its coalesced forms are called otherwise in each torch."""
+        works = [self._over_gloo(name, *pair, opts) for pair in zip(outputs, inputs, strict=True)]
+        if len(works) == 1:
+            return works[0]
+        return _behind(name, works, list(outputs))
 
     def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
         self._detours.note(name)

@@ -181,7 +181,7 @@ class SwitchGroup(Forwarded):
         except BaseException as error:  # a signal handler's, for there is nothing else that could fail
             work.hold_back(error)
             self._watch(work, handles)
-        return work
+        return self._noted(work)
 
     def _watch(self, work: SwitchWork, handles: Sequence[Handle]) -> None:
         if handles and self._completer is not None:
@@ -279,25 +279,21 @@ class SwitchGroup(Forwarded):
     @calm
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor over all ranks; each rank gets its part along the first axis."""
-        return self._reduce_scatter([output], [input], opts, "_reduce_scatter_base")
+        return self._reduce_scatter([output], [input], opts)
 
     @calm
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Do the same for several tensors."""
-        return self._reduce_scatter(list(outputs), list(inputs), opts, "reduce_scatter_tensor_coalesced")
+        return self._reduce_scatter(list(outputs), list(inputs), opts)
 
-    def _reduce_scatter(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any, name: str
-    ) -> dist.Work:
+    def _reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any) -> dist.Work:
         opts = opts or c10d.ReduceScatterOptions()
         for output, whole in zip(outputs, inputs, strict=True):
             if output.numel() * self.size() != whole.numel():
                 raise ValueError(f"reduce_scatter of {whole.numel()} values over {self.size()} ranks: {output.numel()}")
         reductions = None if self._is_alone else self._choose("reduce_scatter", inputs, opts)
         if reductions is None:
-            if len(inputs) == 1:
-                return self._over_gloo("_reduce_scatter_base", outputs[0], inputs[0], opts)
-            return self._over_gloo(name, outputs, inputs, opts)
+            return self._each_over_gloo("_reduce_scatter_base", outputs, inputs, opts)
         rows = self.size()
         parts = [(one, one.stage_result(output)) for one, output in zip(reductions, outputs, strict=True)]
         staged = [one.stage(whole) for one, whole in zip(reductions, inputs, strict=True)]
@@ -370,26 +366,19 @@ class SwitchGroup(Forwarded):
     @calm
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, in one."""
-        return self._gather_single([output], [input], opts, "_allgather_base")
+        return self._gather_single([output], [input], opts)
 
     @calm
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Do the same for several tensors."""
-        return self._gather_single(list(outputs), list(inputs), opts, "allgather_into_tensor_coalesced")
+        return self._gather_single(list(outputs), list(inputs), opts)
 
-    def _gather_single(
-        self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any, name: str
-    ) -> dist.Work:
+    def _gather_single(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any) -> dist.Work:
         for output, own in zip(outputs, inputs, strict=True):
             if output.dtype != own.dtype or output.numel() != own.numel() * self.size():
                 raise ValueError(f"the gathered tensor must have {self.size()} times the input's size, and its dtype")
         if self._is_alone:
-            opts = opts or c10d.AllgatherOptions()
-            return (
-                self._over_gloo("_allgather_base", outputs[0], inputs[0], opts)
-                if len(inputs) == 1
-                else self._over_gloo(name, outputs, inputs, opts)
-            )
+            return self._each_over_gloo("_allgather_base", outputs, inputs, opts or c10d.AllgatherOptions())
         parts = [room(output) for output in outputs]
         handles = self._started_gathers([stage(own) for own in inputs], parts)
         return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
@@ -402,15 +391,19 @@ class SwitchGroup(Forwarded):
         return self.begun([self.connect().barrier_async()], [], lambda: None)
 
     def _start_coalescing(self, device: torch.device) -> None:
-        """Do nothing: all that is in flight together is coalesced."""
+        """Note what is begun from now on: all that is in flight together is coalesced."""
         if device.type in self.others:
             self.others[device.type]._start_coalescing(device)
+        else:
+            self._coalesced = []
 
     def _end_coalescing(self, device: torch.device) -> dist.Work:
-        """Return work that is done: each call had its own."""
+        """Return work that has ended when all has that was begun meanwhile: callers wait for no other."""
         if device.type in self.others:
             return self.others[device.type]._end_coalescing(device)
-        return SwitchWork([], [], lambda: None)
+        works, self._coalesced = self._coalesced or [], None
+        handles = [handle for work in works if isinstance(work, SwitchWork) for handle in work._handles]
+        return self.begun(handles, [], lambda: [work.wait() for work in works])
 
     # torch 2.13 still calls some of these, and scripts of its users all of them.
     _allgather_base = all_gather_single

@@ -130,7 +130,7 @@ def _piece(values: torch.Tensor) -> int:
 def room(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
     """Return room for a result of a tensor's shape: what the tensor holds is not looked at."""
     plain = tensor.detach()
-    if _is_usable(plain, dtype) and not copy:
+    if is_usable(plain, dtype) and not copy:
         return Staged(tensor=tensor, values=tensor)
     return apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
 
@@ -153,7 +153,7 @@ def hand_out(values: torch.Tensor, tensors: Sequence[torch.Tensor], part: Staged
     part.lift(copies)
 
 
-def _is_usable(plain: torch.Tensor, dtype: torch.dtype | None) -> bool:
+def is_usable(plain: torch.Tensor, dtype: torch.dtype | None = None) -> bool:
     """Whether a tensor's own memory can be read and written by address, as values of that dtype."""
     is_plain = plain.is_contiguous() and not plain.is_conj() and not plain.is_neg()
     return not is_away(plain) and is_plain and dtype in (None, plain.dtype)
@@ -162,7 +162,7 @@ def _is_usable(plain: torch.Tensor, dtype: torch.dtype | None) -> bool:
 def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
     """Bring a tensor's values to ordinary memory, as `dtype` if given; those of a GPU go to pinned memory."""
     plain = tensor.detach()
-    if _is_usable(plain, dtype) and not copy:
+    if is_usable(plain, dtype) and not copy:
         return Staged(tensor=tensor, values=tensor)
     device = staging.device_of(plain)
     if device is None:
