@@ -40,6 +40,8 @@ def main() -> int:
     parser.add_argument("--small", action="store_true", help="a minute; fails when a kernel is slow beside a copy")
     parser.add_argument("--publish", action="store_true", help="only write the recorded figures into README and docs")
     options = parser.parse_args()
+    if options.runs < 1:
+        parser.error(f"--runs is at least 1, not {options.runs}")
     if options.publish:
         publish()
         return 0

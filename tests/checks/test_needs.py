@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from checks.bench.__main__ import PARTS
+import pytest
+
+from checks.bench.__main__ import PARTS, main
 from checks.bench.needs import EVERYTHING, NEEDS, Need, missing
 
 
@@ -27,6 +29,16 @@ def test_nothing_is_said_of_parts_that_are_not_asked_for() -> None:
 
 def test_the_table_names_parts_that_exist() -> None:
     assert {part for need in NEEDS.values() for part in need.without} <= set(PARTS)
+
+
+def test_no_runs_at_all_are_refused_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "links", "--runs", "0"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert "--runs is at least 1, not 0" in capsys.readouterr().err
 
 
 def test_links_without_ethtool_is_a_line_and_no_traceback(tmp_path: Path) -> None:
