@@ -198,6 +198,7 @@ def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
     text = launch(3, SCRIPTS / "hooked.py").check()
     checks = [
         "check_residuals",
+        "check_unused_parameters",
         "check_new_buckets",
         "check_every_compressor",
         "check_names",

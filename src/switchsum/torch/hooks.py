@@ -157,7 +157,13 @@ class CompressedHook:
         communicator, parts = group.connect(), self._parts(bucket)
         exact = gradient.copy() if self._measured.is_due(parts) else None
         counted: Any = Counted(communicator)
-        exchanges = self._begin(counted, parts, gradient)
+        used = self._used(counted, parts, gradient)
+        travels = np.repeat(used, [part.size for part in parts])
+        exchanges = self._begin(
+            counted,
+            [part for part, is_used in zip(parts, used, strict=True) if is_used],
+            gradient if used.all() else gradient[travels],
+        )
         handles = [handle for exchange in exchanges for handle in exchange.handles]
         if exact is not None:
             handles.append(communicator.allreduce_async(exact, "average"))
@@ -168,7 +174,10 @@ class CompressedHook:
         def finish() -> None:  # which begins anew after what a signal handler has raised in it
             while len(means) < len(exchanges):
                 means.append(exchanges[len(means)].finish())
-            mean = np.concatenate(means)
+            mean = np.concatenate(means) if means else np.zeros(0, np.float32)
+            if not used.all():
+                whole = np.zeros(len(travels), np.float32)
+                whole[travels], mean = mean, whole
             buffer.copy_(torch.from_numpy(mean))
             if not noted:
                 noted.append(None)
@@ -176,8 +185,20 @@ class CompressedHook:
 
         return group.begun(handles, [buffer], finish).get_future().then(lambda future: future.value()[0])
 
+    def _used(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> npt.NDArray[np.bool_]:
+        """Return which parameters some rank has used, as far as their gradients tell, where not all may be.
+
+        DistributedDataParallel takes no average of others: what is kept of them must stay until it does.
+        """
+        if not getattr(self._model, "find_unused_parameters", False):
+            return np.ones(len(parts), bool)
+        used = np.array([values.any() for _, values in split(parts, gradient)], np.uint8)
+        return communicator.allreduce(used, "or").astype(bool)
+
     def _begin(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> list[Exchange]:
         """Begin the average of a bucket: at once, or parameter by parameter with a compressor that knows no parts."""
+        if not parts:
+            return []
         begin_parts = getattr(self.compressor, "begin_parts", None)
         if begin_parts is not None:
             return [begin_parts(communicator, parts, gradient)]
@@ -244,8 +265,9 @@ def compressed(
     """Return a hook that averages each bucket as `compressor` does, over `group` (of all ranks by default).
 
     What is kept is kept under the parameters' names in `model`; without one, under their places in the first step's
-    buckets, so that a checkpoint wants the same `bucket_cap_mb` again.  It takes torch's wrappers
-    (`fp16_compress_wrapper`) like any other hook.
+    buckets, so that a checkpoint wants the same `bucket_cap_mb` again.  A DistributedDataParallel with
+    `find_unused_parameters` must be given: what is kept of parameters that no rank has used stays, for which ranks tell
+    one another first.  The hook takes torch's wrappers (`fp16_compress_wrapper`) like any other one.
 
     One in `check_every` steps, the first among them, is averaged without compression as well, so that
     `hook.statistics()` knows each layer's error.

@@ -96,6 +96,46 @@ def check_residuals() -> None:
         assert third.tolist() == [(2 + mean) + (1 + mean), 0] * 4
 
 
+class Sometimes(nn.Module):
+    """A layer that only some steps use, in a bucket with one that all do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes = nn.Linear(8, 1, bias=False), nn.Linear(8, 1, bias=False)
+
+    def forward(self, data: torch.Tensor, uses_both: bool) -> torch.Tensor:
+        """Return a sum whose gradients are the data."""
+        return self.always(data).sum() + (self.sometimes(data).sum() if uses_both else 0)
+
+
+def check_unused_parameters() -> None:
+    """What is kept of a parameter stays while DistributedDataParallel takes no average of it."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    for how in ("topk:0.1", "oktopk:0.1", "blocktopk:0.1", "powersgd:1"):
+        model = DistributedDataParallel(Sometimes(), find_unused_parameters=True)
+        hook = compress_by_name(model, how)
+        arrived = {name: torch.zeros(8) for name in ("always", "sometimes")}
+        wanted = {name: torch.zeros(8) for name in arrived}
+        for step in range(7):
+            inputs = [
+                torch.randn(1, 8, generator=torch.Generator().manual_seed(step * ranks + one)) for one in range(ranks)
+            ]
+            uses = [step % 2 == 0 and (step % 4 == 0 or one == 0) for one in range(ranks)]  # all, or the first one
+            model.zero_grad()
+            model(inputs[rank], uses[rank]).backward()
+            for name, layer in (("always", model.module.always), ("sometimes", model.module.sometimes)):
+                if layer.weight.grad is not None:
+                    arrived[name] += layer.weight.grad[0]
+                wanted[name] += (
+                    sum(one[0] for one, used in zip(inputs, uses, strict=True) if used or name == "always") / ranks
+                )
+        assert isinstance(hook.compressor, compress.ErrorFeedback)
+        for name, total in arrived.items():
+            lost = torch.from_numpy(hook.compressor.lost(f"{name}.weight/1x8")).reshape(-1) / ranks
+            dist.all_reduce(lost)
+            assert torch.allclose(total + lost, wanted[name], atol=1e-5), (how, name, total + lost, wanted[name])
+
+
 class Branches(nn.Module):
     """Layers side by side, used in the other order than that of their definition, so that buckets are made anew."""
 
@@ -313,6 +353,7 @@ if __name__ == "__main__":
     dist.init_process_group("switchsum")
     for check in (
         check_residuals,
+        check_unused_parameters,
         check_new_buckets,
         check_every_compressor,
         check_names,
