@@ -24,7 +24,7 @@ from .jobs import Former, Jobs
 from .machines import Incarnation
 from .neighbours import PERIOD_S, Neighbours
 from .plan import Identity, Settings, branches_of, plan_all
-from .rebuild import live_records, merged, rebuild, view_of
+from .rebuild import live_records, loads_of, merged, rebuild, view_of
 from .rerouting import carry_out
 from .switch import Switch
 
@@ -46,7 +46,9 @@ class Keeping:
         )
         self._neighbours = Neighbours(list(self._fabric.switches), secrets.token_bytes(32))
         self._loaded = 0
-        """How often switches were given their program since all of them were connected last."""
+        """How many switches have come without anything of a controller's, and members have not been told of it.
+
+        That is read from the switch: a controller that loads a program may end, or lose the switch, a moment later."""
         self._absences: moves.Absences[str] = moves.Absences()
         self._cuts: moves.Absences[moves.Pair] = moves.Absences(2 * PERIOD_S)
         """Links that are not found, although the switches at both ends are there."""
@@ -90,6 +92,8 @@ class Keeping:
         for problem in problems:
             log.warning("removed from the switch: %s", problem)
         self._jobs.keep_former(self._former)
+        # The controller before may have been killed when it had told only some of the switches of the last one.
+        self._settings.loads = max(map(loads_of, self._fleet.states().values()), default=0)
         self._is_fresh = False
         known = {frozenset((name, far)) for name, ports in self._fabric.links().items() for far in ports}
         for job in self._jobs:
@@ -125,12 +129,18 @@ class Keeping:
         """Give the switches that are there what they lack while another one is away; no job is admitted meanwhile."""
         if self._is_fresh or len(self._fleet.away()) == len(self._fleet.connections):
             return
+        self._count_loads()
         try:
             self._carry_out_moves()
         except RemoteError as error:
             self._fleet.note(error)
         else:
             self._fleet.mend(plan_all(self._jobs, self._settings, self._fabric))
+
+    def _count_loads(self) -> None:
+        """Let members hear of switches that have come without their rounds, also while another one is away."""
+        self._settings.loads += self._loaded
+        self._loaded = 0
 
     def _moving(self) -> list[tuple[Job, Incarnation]]:
         """Return the jobs that are on their way to other trees."""

@@ -42,13 +42,26 @@ def merged(states: Mapping[str, SwitchState]) -> SwitchState:
 
 def view_of(state: SwitchState) -> int:
     """Return how many losses of switches one knows of; -1: no controller has written to it."""
+    return _number_of(state, "view", -1)
+
+
+def loads_of(state: SwitchState) -> int:
+    """Return how often switches were given their program, as far as one knows."""
+    return _number_of(state, "loads", 0)
+
+
+def _number_of(state: SwitchState, name: str, otherwise: int) -> int:
+    """Return a number from what the controller keeps beside a switch's address; `otherwise` where it has written none.
+
+    The entry is the last one that a switch gets.
+    """
     for entry in state.table(IDENTITY):
         if entry.metadata:
             try:
-                return int(json.loads(entry.metadata).get("view", 0))
+                return int(json.loads(entry.metadata).get(name, 0))
             except (ValueError, TypeError, AttributeError):
                 break
-    return -1
+    return otherwise
 
 
 def live_records(state: SwitchState) -> int:

@@ -36,6 +36,7 @@ from .job import Job
 from .keeping import Keeping
 from .links import check_addresses, number_links
 from .plan import Identity, branches_of, station_ports
+from .rebuild import view_of
 from .refusals import Refusals
 from .switch import Switch
 from .windows import most_in_flight
@@ -138,11 +139,11 @@ class Upkeep(Keeping):
             if not self._has_news:
                 return False
             self._has_news = False
+            loaded = self._loaded
             try:
                 if self._is_fresh:
                     self._learn()
-                loaded, self._loaded = self._loaded, 0
-                self._settings.loads += loaded
+                self._count_loads()
                 limits = self._config.limits(self._fleet.limits)
                 self._settings.identity = Identity(address=self._config.address, growth_bytes=limits.growth_bytes)
                 self._synchronise()
@@ -167,7 +168,7 @@ class Upkeep(Keeping):
         if self._stopping or (name in self._fleet.without and not self._absences.is_due(name, began_s)):
             return False
         try:
-            switch, was_loaded = connection.open()
+            switch, _ = connection.open()
         except P4RuntimeError as error:
             connection.note(error)
             self._absences.tried(name, began_s, self._clock())
@@ -187,7 +188,7 @@ class Upkeep(Keeping):
             except RemoteError as error:
                 connection.note(error)
                 return False
-            self._loaded += was_loaded
+            self._loaded += view_of(connection.current) < 0
             self._absences.end(name)
             self._fleet.without.discard(name)
             return True
