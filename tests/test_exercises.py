@@ -133,7 +133,7 @@ def test_compiled_solutions_pass_on_the_embedded_switch(exercise: Exercise) -> N
 def test_compiled_solutions_pass_on_bmv2_and_other_programs_do_not(exercise: Exercise) -> None:
     number = str(exercise.number)
     right = CliRunner().invoke(application(), ["exercise", "check", number, "--solution", "--p4", "--switch", "bmv2"])
-    assert right.output.startswith(f"exercise {number}: right, "), right.output
+    assert right.stdout.startswith(f"exercise {number}: right, "), right.output
     other = next(one for one in IN_P4 if one is not exercise).folder
     program = Compiled(
         document=(other / "solution.json").read_text(), p4info=(other / "solution.p4info.txtpb").read_text()
@@ -175,7 +175,7 @@ def test_commands(tmp_path: Path) -> None:
     checked = run.invoke(application(), ["exercise", "check", "2", folder])
     assert (checked.exit_code, "exercise 2: not yet. round 1: every rank" in checked.output) == (1, True)
     right = run.invoke(application(), ["exercise", "check", "2", "--solution"])
-    assert (right.exit_code, right.output) == (0, "exercise 2: right, 3 checks passed\n")
+    assert (right.exit_code, right.stdout) == (0, "exercise 2: right, 3 checks passed\n")
 
 
 def test_nothing_is_overwritten_and_wrong_numbers_are_refused(tmp_path: Path) -> None:
