@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from switchsum.controller.connection import SwitchConnection
-from switchsum.controller.entries import SwitchState
+from switchsum.controller.entries import Change, SwitchState, Write
 from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.controller.rebuild import loads_of
+from switchsum.controller.plan import IDENTITY
 from switchsum.controller.switch import Switch
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
@@ -68,23 +69,15 @@ def test_a_controller_that_was_killed_when_it_had_loaded_the_program_of_the_root
     assert tree.sum_of_round(workers, reply.first_number + 1) == SUMS
 
 
-def test_a_controller_that_was_killed_when_it_had_told_some_switches(
-    tree: Tree, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_controller_that_was_killed_when_it_had_told_some_switches(tree: Tree) -> None:
     workers, reply = run_job(tree)
-    puts = SwitchConnection.put
-
-    def put(connection: SwitchConnection, desired: SwitchState) -> None:
-        if connection.address == tree.switches["root"].address:  # it is the last one, and never gets it
-            raise P4RuntimeError("Write", Code.UNAVAILABLE, "killed")
-        puts(connection, desired)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(SwitchConnection, "put", put)
-        tree.switches["far"].restart()
-        state = tree.running.controller._fleet.connections["far"]
-        eventually(lambda: loads_of(state.current) == reply.loads + 1)
-        tree.running.stop()
+    tree.running.stop()
+    dying = Switch(program(), tree.switches["far"].address)
+    dying.connect()
+    [identity] = dying.read_state().table(IDENTITY)
+    record = {**json.loads(identity.metadata), "loads": reply.loads + 1}
+    dying.write([[Write(change=Change.MODIFY, item=replace(identity, metadata=json.dumps(record).encode()))]])
+    dying.close()
     start_again(tree, workers)
     assert told(workers) == reply.loads + 1
 
