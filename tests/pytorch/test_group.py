@@ -442,6 +442,8 @@ def test_what_the_switch_cannot_reduce_goes_over_gloo_and_is_counted(groups: lis
 
 @pytest.mark.usefixtures("silent")
 def test_gloo_reads_and_writes_only_what_a_tensor_has(groups: list[Any]) -> None:
+    begun = threading.Barrier(2)
+
     def call(group: Any) -> None:
         rank = group.rank()
         table = torch.arange(24.0, dtype=torch.float64).reshape(6, 4)
@@ -454,9 +456,14 @@ def test_gloo_reads_and_writes_only_what_a_tensor_has(groups: list[Any]) -> None
         assert torch.equal(part, whole.reshape(RANKS, 2, 2)[rank] ** RANKS)
         came = torch.zeros(3, 2).t()
         if rank == 0:
+            begun.wait(patience(10))
             group.send([torch.arange(6.0).reshape(3, 2).t()], 1).wait()
         elif rank == 1:
-            group.recv([came], 0).wait()
+            receiving = group.recv([came], 0)
+            assert not receiving.is_completed()
+            begun.wait(patience(10))
+            receiving.wait()
+            assert receiving.is_completed()
             assert torch.equal(came, torch.arange(6.0).reshape(3, 2).t())
 
     on_all(groups, call)

@@ -64,35 +64,46 @@ def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequ
         for tensor in results:
             tensor.detach().copy_(below[tensor])
 
-    return _behind(name, [work], results, finish)
+    return _Behind(name, [work], results, finish)
 
 
-def _behind(
-    name: str, works: Sequence[dist.Work], results: list[torch.Tensor], finish: Callable[[], object] = lambda: None
-) -> dist.Work:
-    """Return work that has ended when others have and `finish` was called.
+@kept_out_of_graphs
+class _Behind(SwitchWork):
+    """Work that has ended when others have and `finish` was called.
 
     A thread waits for those, once, for gloo's from rank to rank cannot be waited for twice; so a future of this work
     comes true though nobody waits.
     """
-    ended: Future[None] = Future()
 
-    def wait_and_finish() -> None:
-        ended.result()
-        finish()
+    def __init__(
+        self,
+        name: str,
+        works: Sequence[dist.Work],
+        results: list[torch.Tensor],
+        finish: Callable[[], object] = lambda: None,
+    ) -> None:
+        waited: Future[None] = Future()
 
-    def complete() -> None:
-        try:
-            for work in works:
-                work.wait()
-            ended.set_result(None)
-        except Exception as error:
-            ended.set_exception(error)
-        done.complete()
+        def wait_and_finish() -> None:
+            waited.result()
+            finish()
 
-    done = SwitchWork([], results, wait_and_finish)
-    threading.Thread(target=complete, name=f"switchsum torch {name}", daemon=True).start()
-    return done
+        def complete() -> None:
+            try:
+                for work in works:
+                    work.wait()
+                waited.set_result(None)
+            except Exception as error:
+                waited.set_exception(error)
+            self.complete()
+
+        super().__init__([], results, wait_and_finish)
+        self._waited = waited
+        threading.Thread(target=complete, name=f"switchsum torch {name}", daemon=True).start()
+
+    def is_completed(self) -> bool:
+        """Whether the tensors hold the results, or a call has failed."""
+        return self._waited.done() and super().is_completed()
 
 
 @kept_out_of_graphs
@@ -126,7 +137,7 @@ class Forwarded(dist.ProcessGroup):
             for tensor, values in zip(outputs, flat[0].split(sizes[0]), strict=True):
                 tensor.detach().copy_(values.reshape(tensor.shape))
 
-        return _behind("alltoall", [work], list(outputs), finish)
+        return _Behind("alltoall", [work], list(outputs), finish)
 
     def all_to_all_single(
         self,
@@ -175,7 +186,7 @@ class Forwarded(dist.ProcessGroup):
         works = [self._over_gloo(name, *pair, opts) for pair in zip(outputs, inputs, strict=True)]
         if len(works) == 1:
             return works[0]
-        return _behind(name, works, list(outputs))
+        return _Behind(name, works, list(outputs))
 
     def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
         self._detours.note(name)
