@@ -100,7 +100,15 @@ def test_repeats_that_are_answered_are_no_loss() -> None:
     assert lost_frames(lossy, counters) == (0, 200)
     [found] = explain_links(replace(facts(lossy), counters={0: counters}))
     assert (found.kind, found.ranks) == ("link", [0])
-    assert "200 of 1600" in found.text
+    assert "200 of 1600 contributions or their answers (12 %): about 0 on the way to the switch" in found.text
+
+
+def test_the_way_of_a_loss_is_not_told_where_repeats_since_the_report_hide_it() -> None:
+    worker = WorkerInfo(rank=0, age_s=0.9, frames_sent=2844, frames_received=2642, waiting_slots=79, rounds=474)
+    counters = rpc.MemberCounters(job="a", rank=0, contributions=3015, contribution_bytes=1, results=474)
+    [found] = explain_links(replace(facts(worker), counters={0: counters}))
+    assert "123 of 2844 contributions or their answers (4.3 %)." in found.text
+    assert "on the way" not in found.text
 
 
 def test_recalls_that_a_leaf_sends_up_are_no_loss() -> None:

@@ -23,8 +23,8 @@ def one_line(packet: Packet) -> str:
         words.append(f"({name_of(layer, 'reason')})")
     words.append(f"job {layer.job}.{layer.epoch} rank {layer.rank}")
     if layer.kind != Kind.HELLO:
-        following = "none" if layer.next_block == NO_BLOCK else layer.next_block
-        words.append(f"slot {layer.slot} number {layer.number} block {layer.block} next {following}")
+        block, following = ("none" if one == NO_BLOCK else one for one in (layer.block, layer.next_block))
+        words.append(f"slot {layer.slot} number {layer.number} block {block} next {following}")
     if layer.kind == Kind.HELD:
         words.append(f"from {layer.bitmap:b}")
     if int(layer.flags) & Flag.SELECT and layer.kind in (Kind.CONTRIBUTION, Kind.RESULT):

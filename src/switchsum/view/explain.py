@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -181,9 +182,11 @@ def explain_links(facts: Facts) -> list[Finding]:
             continue
         text = (
             f"The link of {names(facts, [one.rank])} has lost {lost} of {one.frames_sent} contributions or "
-            f"their answers ({100 * lost / one.frames_sent:.2g} %): "
-            f"about {there} on the way to the switch, {back} on the way back."
+            f"their answers ({100 * lost / one.frames_sent:.2g} %)"
         )
+        # What was repeated between the report and the look at the counters hides what was lost on the way there.
+        known = arrived(one, counters) - one.frames_sent <= lost
+        text += f": about {there} on the way to the switch, {back} on the way back." if known else "."
         text += simulated(facts, one.rank)
         found.append(Finding(kind="link", text=text, advice=_mend(facts, one), ranks=[one.rank]))
     return found
@@ -208,11 +211,15 @@ def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters, *, in_tree
     stale = sum(count.packets for count in counters.reasons if count.reason == "stale")
     unanswered = worker.waiting_slots + stale + (worker.recalled if in_tree else 0)
     lost = max(0, worker.frames_sent - worker.frames_received - unanswered)
-    if not worker.rounds or not counters.results:
-        return 0, lost
-    arrived = counters.contributions / counters.results * worker.rounds
-    there = min(lost, max(0, round(worker.frames_sent - arrived)))
+    there = min(lost, round(max(0.0, worker.frames_sent - arrived(worker, counters))))
     return there, lost - there
+
+
+def arrived(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> float:
+    """Return about how many contributions of the results that a rank reports came to the switch; inf: not known."""
+    if not worker.rounds or not counters.results:
+        return math.inf
+    return counters.contributions / counters.results * worker.rounds
 
 
 def simulated(facts: Facts, rank: int) -> str:
