@@ -127,6 +127,15 @@ def test_a_picture_of_a_tree_has_its_switches_their_links_and_those_of_ranks() -
     assert [one["level"] for one in levels] == [0, 2, 1, 1]
 
 
+def test_metrics_take_no_recalls_that_a_leaf_sends_up_for_losses() -> None:
+    seen = look_at(Tree(), switch=True, slots=False)
+    worker = rpc.WorkerInfo(rank=0, age_s=0.1, frames_sent=1600, frames_received=1300, rounds=400, recalled=300)
+    counters = rpc.MemberCounters(job="digits", rank=0, contributions=1600, contribution_bytes=1, results=400)
+    facts = replace(seen.jobs[0], workers=[worker], counters={0: counters})
+    found = samples(exposition(replace(seen, jobs=[facts]), "")[0].decode())
+    assert found["switchsum_link_lost_frames", ("digits", "0")] == 0
+
+
 def test_slots_are_shown_as_they_were_where_they_are_not_read_again() -> None:
     painter, source, pace = Painter(), MadeUp(), Pace()
     pace.read(1e9)  # it rests for ever

@@ -10,9 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from switchsum.protocol import rpc
-from switchsum.protocol.rpc import WorkerInfo
-from switchsum.view.explain import lost_frames
+from switchsum.view.explain import lost_of
 from switchsum.view.facts import Facts, Overview
 
 RANK: Final = ("job", "rank")
@@ -125,23 +123,18 @@ def _members(jobs: list[Facts]) -> Iterator[Metric]:
     lost = GaugeMetricFamily(
         "switchsum_link_lost_frames", "About how many contributions and answers a link has lost.", labels=RANK
     )
-    for member, worker in _pairs(jobs):
-        labels = [member.job, str(member.rank)]
-        frames.add_metric(labels, member.contributions)
-        octets.add_metric(labels, member.contribution_bytes)
-        results.add_metric(labels, member.results)
-        for count in member.reasons:
-            outcomes.add_metric([*labels, count.reason], count.packets)
-        if worker is not None and worker.age_s >= 0:
-            lost.add_metric(labels, sum(lost_frames(worker, member)))
-    yield from (frames, octets, results, outcomes, lost)
-
-
-def _pairs(jobs: list[Facts]) -> Iterator[tuple[rpc.MemberCounters, WorkerInfo | None]]:
     for facts in jobs:
-        by_rank = {worker.rank: worker for worker in facts.workers}
-        for rank, counters in facts.counters.items():
-            yield counters, by_rank.get(rank)
+        for member in facts.counters.values():
+            labels = [member.job, str(member.rank)]
+            frames.add_metric(labels, member.contributions)
+            octets.add_metric(labels, member.contribution_bytes)
+            results.add_metric(labels, member.results)
+            for count in member.reasons:
+                outcomes.add_metric([*labels, count.reason], count.packets)
+        for worker in facts.workers:
+            if worker.rank in facts.counters and worker.age_s >= 0:
+                lost.add_metric([facts.job.job, str(worker.rank)], lost_of(facts, worker))
+    yield from (frames, octets, results, outcomes, lost)
 
 
 def _workers(jobs: list[Facts]) -> Iterator[Metric]:
