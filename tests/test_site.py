@@ -151,6 +151,13 @@ def test_pytorch_has_its_sections(references: dict[str, str]) -> None:
 
 
 @NEEDS_GRIFFE
+def test_options_say_where_else_they_come_from(references: dict[str, str]) -> None:
+    page = references["commands.md"]
+    assert "| `--rank` | What runs here: 1, or several ranks, 0-3. Else from RANK. Required. |" in page
+    assert "| `--flood-port` | Port that broadcasts go to. Repeatable. |" in page
+
+
+@NEEDS_GRIFFE
 def test_every_command_and_option_is_on_the_page(references: dict[str, str]) -> None:
     def walk(command: Any, name: str) -> Iterator[tuple[str, Any]]:
         below = getattr(command, "commands", {})

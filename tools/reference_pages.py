@@ -159,7 +159,11 @@ def command_lines(command: Any, name: str) -> Iterator[str]:
         names = [*parameter.opts, *parameter.secondary_opts] if is_option else [argument]
         default = parameter.default
         shown = isinstance(default, (int, float, str)) and not isinstance(default, bool) and default != ""
-        note = f" Default: {default}." if shown and "/" not in str(default) else ""
+        variable = getattr(parameter, "envvar", None)
+        note = f" Else from {variable}." if variable else ""
+        note += f" Default: {default}." if shown and "/" not in str(default) else ""
+        note += " Repeatable." if getattr(parameter, "multiple", False) else ""
+        note += " Required." if is_option and parameter.required else ""
         said = cell(getattr(parameter, "help", None) or "")
         rows.append(f"| {', '.join(f'`{one}`' for one in names)} | {said}{note} |")
     if rows:
