@@ -92,7 +92,8 @@ def controller(options: ControllerOptions) -> None:
     log_daemon("controller", verbose=options.verbose)
     build = read_lanes(options.lanes) or largest_build(options.mtu)
     listen = options.listen or controller_address()
-    check_address(listen)
+    # One that stands by cannot have the address yet: another one has it, here or on the machine where it is now.
+    (check_form if options.standby else check_address)(listen)
     check_form(options.switch or p4runtime_address())
     allow_many_descriptors()
     if options.election_id is not None and not 0 < options.election_id < 1 << 128:
