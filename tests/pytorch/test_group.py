@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, WorkerLost
+from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, UsageError, WorkerLost
 
 from ..timing import patience
 from .conftest import RANKS, make_groups, on_all
@@ -621,6 +621,10 @@ def test_shutting_down_ends_what_is_under_way(own_groups: list[Any]) -> None:
     own_groups[0].shutdown()
     with pytest.raises(RuntimeError, match="closed"):
         future.wait()
+    own_groups[0]._connect = lambda: pytest.fail("it joins its job again")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="closed"):
+            own_groups[0].allreduce([torch.ones(5)], options())
 
 
 def test_a_group_used_from_two_threads(groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:

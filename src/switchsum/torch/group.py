@@ -113,6 +113,8 @@ class SwitchGroup(Forwarded):
         """
         keep_order()
         with self._connecting:
+            if self._is_closed and self._refusal is None:  # else it would make its job anew, and wait there
+                self._refusal = UsageError("the process group is closed")
             if self._refusal is not None:
                 raise self._refusal.with_traceback(None)
             if self._communicator is None:
