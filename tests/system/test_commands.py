@@ -282,6 +282,7 @@ def test_errors_are_one_line_and_an_exit_code(controller: str, arguments: list[s
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["capture", "--interface", "lo", "--port", "65536"],
         ["controller", "--device-id", "-1"],
         ["controller", "--flood-port", "511"],
         ["controller", "--growth-bytes", "-1"],

@@ -119,7 +119,7 @@ def test_a_stranger_is_refused_and_every_field_is_shown(where: list[str]) -> Non
         (["send", "slot"], "a field is NAME=VALUE"),
         (["send", "number_of_slots=3"], "there are version, kind"),
         (["send", "job=65536"], "cannot be written"),
-        (["send", "kind=greeting"], "cannot be written"),
+        (["send", "kind=greeting"], "there is no kind 'greeting'; there are contribution, result"),
         (["send", "--values", "1,x"], "values are numbers"),
         (["send", "--values", "300", "format=int8"], "cannot be written"),
         (["send", "--lanes", "7"], "a payload has 128, 256, 2048 lanes"),

@@ -142,6 +142,7 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
     [
         (["--lanes", "100"], "--lanes is 128"),
         (["--lanes", "many"], "--lanes is 128"),
+        (["-n", "0"], "1 to 32 workers, not 0\n"),
         (["-n", "33"], "1 to 32 workers, not 33: --topology"),
         (["-n", "33", "--topology", "star,4"], "switch s1 would have 33 workers and 0 switches below"),
         (["-n", "65", "--topology", "leaf-spine,2,1,2"], "switch s2 would have 33 workers and 0 switches below"),

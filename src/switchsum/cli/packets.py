@@ -86,7 +86,9 @@ def capture(
     read: Annotated[Path | None, typer.Option(help="Read this pcap or pcapng file instead.")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Stop after so many packets.")] = None,
     seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
-    port: Annotated[int, typer.Option(help="The switch's UDP port, where another was given.")] = AGGREGATION_PORT,
+    port: Annotated[
+        int, typer.Option(min=1, max=65535, help="The switch's UDP port, where another was given.")
+    ] = AGGREGATION_PORT,
     verbose: VerboseOption = False,
     pcap: PcapOption = None,
 ) -> None:

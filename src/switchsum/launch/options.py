@@ -111,7 +111,7 @@ class RunOptions:
         read_slots(self.slots)
         most = MAX_WORKERS if self.topology is None else MOST_WORKERS
         if not 1 <= self.workers <= most:
-            hint = "" if self.topology else ": --topology for a tree of switches with more"
+            hint = "" if self.topology or self.workers < 1 else ": --topology for a tree of switches with more"
             raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
         check_timeout(self.timeout_s)
         if not self.command:

@@ -61,6 +61,11 @@ def craft(
         header = Aggregation(**wanted)
         packet = lower / header if values is None else lower / header / _payload(header, values, lanes_per_frame)
         return Ether(bytes(packet))
+    except KeyError as error:
+        names = {field.name: list(field.s2i) for field in Aggregation.fields_desc if hasattr(field, "s2i")}
+        unknown = next(name for name in names if isinstance(wanted.get(name), str) and wanted[name] not in names[name])
+        said = f"{unknown} {wanted[unknown]!r}; there are {', '.join(names[unknown])}"
+        raise UsageError(f"that packet cannot be written: there is no {said}") from error
     except Exception as error:  # whatever Scapy and struct make of it; the first line names the field
         raise UsageError(f"that packet cannot be written: {str(error).splitlines()[0]}") from error
 
