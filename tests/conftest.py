@@ -143,6 +143,7 @@ LONGEST_FIRST: Final = (
 """Files that take long, or folders of such: begun last, one would keep a single worker of xdist busy in the end."""
 
 
+@pytest.hookimpl(optionalhook=True)  # -p no:xdist, as a debugger may want it
 def pytest_xdist_auto_num_workers() -> int:
     """Have half as many workers again as cores: of a test's processes only one runs at most times, or none."""
     cores = len(os.sched_getaffinity(0))
