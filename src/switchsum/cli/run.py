@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import typer
 
-from switchsum.cli.controller import load_program
 from switchsum.cli.fields import takes
 from switchsum.cli.output import check_program
 from switchsum.launch.options import Links, RunOptions
@@ -33,6 +32,8 @@ def refuse_early(options: RunOptions) -> None:
     """Refuse before anything is started what would fail later; raises UsageError, LocalError or typer.Exit."""
     check_program(options.command)
     if options.slot_count is not None:
+        from switchsum.cli.controller import load_program
+
         check_slots(options.slot_count, load_program(options.effective_lanes_per_frame).total_slots)
     if options.web is not None:
         from switchsum.web.server import listen
