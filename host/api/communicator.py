@@ -89,7 +89,7 @@ class Communicator(CollectiveCalls):
     def close(self) -> None:
         """Leave the job; the communicator can be used no more.  Calling it again does nothing.
 
-        From a signal handler in the midst of a collective of its thread, that collective ends with UsageError.
+        Collectives that other threads wait for, or the own one where this is a signal handler, end with UsageError.
         """
         self._close(failed=False)
 
@@ -97,7 +97,7 @@ class Communicator(CollectiveCalls):
         """Do what `close` does; with `failed` the others hear that this rank is lost, for they may wait for it."""
         if os.getpid() != self._pid or self._closed:
             return
-        if failed and self._in_flight:  # else who waits for this rank would hear of it when its threads time out
+        if self._in_flight:  # else this would wait as long as threads that wait for them
             self._fail(UsageError("this communicator was closed in the midst of a collective"))
         self._end()
         self._membership.leave(failed=failed)

@@ -375,6 +375,17 @@ def test_closing(ranks: list[Communicator]) -> None:
     assert communicator.statistics().collectives == 0
 
 
+def test_closing_ends_what_another_thread_waits_for(ranks: list[Communicator]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(ranks[0].barrier)
+        assert eventually(lambda: ranks[0].begun == 1)
+        began = time.monotonic()
+        ranks[0].close()
+        assert time.monotonic() - began < patience(5)
+        with pytest.raises(UsageError, match="closed in the midst"):
+            waits.result()
+
+
 def begin_sparse(communicator: Communicator) -> Handle:
     return communicator.allreduce_sparse_async(np.array([1]), np.ones(1, np.float32), 100)
 
