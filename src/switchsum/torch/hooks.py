@@ -76,15 +76,12 @@ class _Whole:
         return self.values
 
 
-class NarrowLanes:
-    """Sends every value in lanes of 16 or 8 bits, rounded at random so that the mean is right; keeps nothing.
+class _OneAllreduce:
+    """Sends each bucket by one allreduce, and keeps nothing."""
 
-    As 8 bits, which come down as 16, the sum is off by 1.5 % at 4 ranks, 2 % at 16; docs/accuracy.md has more.
-    """
-
-    def __init__(self, lanes: str = "int16") -> None:
-        """Use "int16" or "int8" lanes; the first average raises UsageError for others."""
-        self._options: dict[str, Any] = {"lanes": lanes}
+    def __init__(self, **options: Any) -> None:
+        """Use `options` of `Communicator.allreduce`."""
+        self._options = options
 
     def begin(self, communicator: Communicator, key: str, gradient: Floats) -> _Whole:
         """Begin the average."""
@@ -103,7 +100,18 @@ class NarrowLanes:
         """Do nothing."""
 
 
-class SmallBlocks(NarrowLanes):
+class NarrowLanes(_OneAllreduce):
+    """Sends every value in lanes of 16 or 8 bits, rounded at random so that the mean is right; keeps nothing.
+
+    As 8 bits, which come down as 16, the sum is off by 1.5 % at 4 ranks, 2 % at 16; docs/accuracy.md has more.
+    """
+
+    def __init__(self, lanes: str = "int16") -> None:
+        """Use "int16" or "int8" lanes; the first average raises UsageError for others."""
+        super().__init__(lanes=lanes)
+
+
+class SmallBlocks(_OneAllreduce):
     """Sends only blocks of values that are not all zero on every rank, and several of them in a frame; keeps nothing.
 
     Nothing is lost: gradients of embeddings and of experts that few samples reach are mostly such zeros.  See `block`
@@ -112,8 +120,7 @@ class SmallBlocks(NarrowLanes):
 
     def __init__(self, block: int | str = "auto", lanes: str = "int32") -> None:
         """Use blocks of `block` values; the first average raises UsageError for what is no size or no lanes."""
-        super().__init__(lanes)
-        self._options["block"] = block
+        super().__init__(lanes=lanes, block=block)
 
 
 class CompressedHook:
