@@ -8,11 +8,11 @@ const FIGURES = ["collectives finished", "collectives a second", "sent, MB/s", "
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
 const history = new Map(); // job -> [[seconds, collectives, bytes, repeats a second], ...]
 const isDark = matchMedia("(prefers-color-scheme: dark)");
-const inView = new Set(); // cards of jobs, whose slots are drawn in each picture; all else once a second, as ranks report
+const inView = new Set(); // cards of jobs, whose slots are drawn in each picture; all else once a second: nobody reads faster
 const viewing = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) isIntersecting ? inView.add(target) : inView.delete(target);
 }, { rootMargin: "25%" });
-let started = null, lostSince = null, last = null, colours = null, topologyAt = 0;
+let started = null, lostSince = null, last = null, colours = null, drawnAt = 0;
 
 const clock = () => new Date().toLocaleTimeString();
 
@@ -65,12 +65,11 @@ function newJob(name) {
     scroll(`Slots of job ${name} that wait`, waiting), make("h3", {}, `Last ${MINUTES} minutes`), curve);
   return card;
 }
-function showSlots({ parts }, job) {
+function showWaiting({ parts }, job) {
   const name = (rank) => {
     const row = job.ranks.find((one) => one.rank === rank);
     return row?.host ? `rank ${rank} (${row.host})` : `rank ${rank}`;
   };
-  grid(parts, job);
   parts.waiting.hidden = !job.waiting.length;
   rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slots], [one.number, "n"],
     [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
@@ -142,10 +141,11 @@ function show(picture) {
   const now = Date.now() / 1000, about = picture.controller;
   if (about) byId("controller").textContent =
     `Switch ${about.switch}, ${about.lanes_per_frame} lanes, ${number(about.free_slots)} slots free; switchsum ${about.package_version}`;
-  trouble(picture);
-  if (now - topologyAt >= SELDOM_S) {
-    topologyAt = now;
+  if (now - drawnAt >= SELDOM_S) {
+    drawnAt = now;
+    trouble(picture);
     topology(picture);
+    counters(picture);
   }
   const cards = byId("jobs"), there = new Map([...cards.children].map((card) => [card.dataset.job, card]));
   const names = new Set(picture.jobs.map((job) => job.job));
@@ -158,13 +158,17 @@ function show(picture) {
     while (points.length > MOST || (points.length && points[0][0] < now - MINUTES * 60)) points.shift();
     history.set(job.job, points);
     const isDue = !(now - card.drawn < SELDOM_S);
-    if (isDue || inView.has(card)) showSlots(card, job);
+    if (isDue || inView.has(card)) grid(card.parts, job);
     if (!isDue) continue;
     card.drawn = now;
     showJob(card, job);
+    showWaiting(card, job);
     const [, , rate, repeats] = points.at(-1);
     curve(card.parts.curve, points, `sent ${number(rate / 1e6)} MB/s, in blue; repeats ${number(repeats)} a second, in red`);
   }
+}
+
+function counters(picture) {
   const order = [...picture.counters].sort((one, other) => other.packets - one.packets);
   rows(byId("counters").tBodies[0], order, (one) => ({ bad: false, values: [[one.reason.replaceAll("_", " ")],
     [number(one.packets), "n"], [number(one.packets_per_s), "n"], [number(one.bytes), "n"]] }));
