@@ -182,6 +182,14 @@ def test_what_cannot_be_is_one_line_before_anything_starts(options: list[str], t
     assert "Traceback" not in done.stderr
 
 
+def test_a_page_without_its_packages_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("switchsum.web.server.find_spec", lambda name: None)
+    with patch.object(Children, "start", side_effect=AssertionError("too early")):
+        done = run_here("run", "--web", "127.0.0.1:0", "--", "true")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "switchsum: --web needs prometheus_client: pip install 'switchsum[web]'\n"
+
+
 def test_a_command_that_is_not_there_is_one_line_for_all_ranks() -> None:
     with patch.object(Children, "start", side_effect=AssertionError("too early")):
         done = run_here("run", "--", "no-such-command")

@@ -36,6 +36,6 @@ def refuse_early(options: RunOptions) -> None:
 
         check_slots(options.slot_count, load_program(options.effective_lanes_per_frame).total_slots)
     if options.web is not None:
-        from switchsum.web.server import listen
+        from switchsum.web.server import check
 
-        listen(options.web).close()
+        check(options.web)

@@ -8,6 +8,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Final, Protocol
 
 from switchsum.native import threads
@@ -18,6 +19,8 @@ from switchsum.view.facts import Source
 MOST_CONNECTIONS: Final = 300
 """Connections at a time, silent ones too; what comes beyond gets 503."""
 STOP_S: Final = 3.0
+PACKAGES: Final = ("prometheus_client", "starlette", "uvicorn")
+"""Those of the extra `web`."""
 _log = logging.getLogger(__name__)
 
 
@@ -40,6 +43,14 @@ def listen(text: str) -> socket.socket:
         remedy = "port 0 takes any that is free" if error.errno == errno.EADDRINUSE else "another address may do"
         raise LocalError(f"cannot serve --web {text}: {error.strerror}; {remedy}") from error
     return bound
+
+
+def check(at: str) -> None:
+    """Refuse what `WebServer` would, before there is anything to show; raises UsageError or LocalError."""
+    listen(at).close()
+    for package in PACKAGES:
+        if find_spec(package) is None:
+            raise UsageError(f"--web needs {package}: pip install 'switchsum[web]'")
 
 
 class WebSource(Source, Protocol):
