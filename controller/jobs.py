@@ -51,7 +51,8 @@ VACANT_S: Final = 10.0
 UNVISITED_S: Final = 60.0
 """The same for a job that has never had a member: on a busy machine the first one may be late."""
 MAX_TICK_S: Final = 2.0
-"""If the pause between two ticks was longer, the controller itself was stopped, and no member was silent."""
+"""If the pause between two ticks was longer, beside the time in which the controller has waited for switches, it was
+itself stopped, and no member was silent."""
 
 
 class Jobs:
@@ -309,15 +310,15 @@ class Jobs:
             self._after_departure(job, incarnation)
         return job, member
 
-    def tick(self, now: float) -> list[tuple[Job, Member]]:
-        """Declare members lost that have been silent for too long, and return them."""
+    def tick(self, now: float, waited_s: float = 0.0) -> list[tuple[Job, Member]]:
+        """Declare members lost that have been silent for too long, and return them; `waited_s` was for switches."""
         # Silence is measured in the time that this controller was awake: after a long pause nobody could be heard.
         pause_s = now - (now if self._ticked_s is None else self._ticked_s)
         self._ticked_s = now
         silent = []
         for job, incarnation, member in self._members.values():
-            if pause_s > MAX_TICK_S:
-                member.heard_s += pause_s
+            if pause_s - waited_s > MAX_TICK_S:
+                member.heard_s += pause_s - waited_s
             if member.connections:
                 member.heard_s = now
             limit_s = min(RETURN_S if member.has_attended else UNHEARD_S, job.timeout_s * SILENCE_SHARE)

@@ -87,30 +87,37 @@ class Upkeep(Keeping):
         does not take the program.
         """
         while not self._stopping:
+            began_s = self._clock()
             if self._fleet.away() and self._connect(on_refused):
                 on_connected()
-            try:
-                handle: Callable[[], None] | None = self._events.get(timeout=TICK_S if self._fleet.is_up else RETRY_S)
-            except queue.Empty:
-                handle = None
+            waited_s = self._clock() - began_s
+            events = self._next_events()
             with self._changed:
-                if handle is not None:
+                for handle in events:
                     handle()
                 # At least every TICK_S: silence is an event, too.
                 self._look_for_links()
                 self._do_without()
-                silent = self._jobs.tick(self._clock())
+                silent = self._jobs.tick(self._clock(), waited_s)
                 for job, member in silent:
                     log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
                 ended = self._jobs.end_ephemeral()
                 for job in ended:
                     log.info("job %s: nobody is in it any more, and it ends", job.name)
-                if silent or ended or handle is not None or not self._fleet.is_settled or self._moving():
+                if silent or ended or events or not self._fleet.is_settled or self._moving():
                     self._bring_up_to_date()
         with self._changed:
             self._fleet.close()
         if self._failure is not None:
             raise self._failure
+
+    def _next_events(self) -> list[Callable[[], None]]:
+        """Wait for an event, at most a tick, and return all that have come: a switch may have been waited for."""
+        try:
+            first = self._events.get(timeout=TICK_S if self._fleet.is_up else RETRY_S)
+        except queue.Empty:
+            return []
+        return [first, *(self._events.get() for _ in range(self._events.qsize()))]
 
     def fail(self, error: Exception) -> None:
         """Make `run` raise an error; any thread may call it."""

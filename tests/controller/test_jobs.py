@@ -159,6 +159,16 @@ def test_a_controller_that_was_stopped_does_not_take_it_out_on_its_members() -> 
     assert jobs.tick(1006.0)
 
 
+def test_the_time_for_which_a_controller_waits_for_a_switch_is_no_pause() -> None:
+    jobs = make_jobs()
+    create(jobs)
+    run(jobs)
+    jobs.tick(0.0)
+    assert not jobs.tick(4.0, waited_s=4.0)  # it hears of members all the same
+    assert not jobs.tick(1004.0, waited_s=0.5)  # it was stopped, too
+    assert jobs.tick(1005.5, waited_s=1.0)
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

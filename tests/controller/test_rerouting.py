@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from switchsum.controller import moves
 from switchsum.controller.branch import ADMISSION
 from switchsum.controller.connection import SwitchConnection
 from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.protocol import rpc
+from switchsum.native.member_client import MemberClient
+from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
 from .rig import LONG_S, SWITCH, admit, eventually
@@ -156,6 +158,39 @@ def test_a_link_between_switches_that_are_there_is_missed(tree: Tree, monkeypatc
     )
     assert tree.sum_of_round(workers, number) == SUMS
     assert show(tree).state == "running"
+
+
+def test_a_member_is_missed_while_a_switch_takes_long_not_to_answer(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tree, len(PLACES))
+    workers = tree.join()
+    admit(workers)
+    controller, waited = tree.running.controller, [0.0]
+    right = controller._fleet.connections["right"]
+    gone = P4RuntimeError("StreamChannel", Code.DEADLINE_EXCEEDED, "the switch does not answer arbitration")
+    opens, clock = SwitchConnection.open, controller._clock
+
+    def wait_in_vain(connection: SwitchConnection) -> object:
+        if connection is not right:
+            return opens(connection)
+        waited[0] += 5.5
+        time.sleep(0.1)
+        for _ in range(1000):  # hellos and LLDP frames: in this time more than one event comes
+            controller._events.put(lambda: None)
+        raise gone
+
+    monkeypatch.setattr(SwitchConnection, "open", wait_in_vain)
+    monkeypatch.setattr(controller, "_clock", lambda: clock() + waited[0])
+    left = MemberClient(tree.running.service.address, timeout_s=LONG_S)
+    news = left.stream("Attend", workers[0].request, member_rpc.HeartbeatReply, waits=True)
+    next(iter(news))
+    with controller._changed:
+        right.detach(gone)
+    eventually(lambda: waited[0] > 20)
+    assert show(tree).members[0].state == "admitted"
+    left.close()
+    eventually(lambda: show(tree).members[0].state != "admitted")
 
 
 def test_a_job_waits_for_a_leaf_and_is_told_why(tree: Tree, caplog: pytest.LogCaptureFixture) -> None:
