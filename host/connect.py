@@ -84,7 +84,7 @@ def connect(
         link=_setting("link", link, "SWITCHSUM_LINK", str),
         timeout_s=timeout_s,
         switch_timeout_s=switch_timeout_s,
-        checksum=os.environ.get("SWITCHSUM_CHECKSUM") == "1" if checksum is None else checksum,
+        checksum=_checksum() if checksum is None else checksum,
         seed=_seed(seed),
     )
     settings.check()
@@ -259,6 +259,14 @@ def _seed(seed: int | None) -> int:
         seed = _setting("seed", None, "SWITCHSUM_SEED", int) if os.environ.get("SWITCHSUM_SEED") else DEFAULT_SEED
     _check_whole("seed", seed)
     return seed
+
+
+def _checksum() -> bool:
+    """Return whether the environment asks for checksums; raises UsageError."""
+    text = os.environ.get("SWITCHSUM_CHECKSUM", "")
+    if text not in ("", "0", "1"):
+        raise UsageError(f"SWITCHSUM_CHECKSUM is 0 or 1, not {text!r}")
+    return text == "1"
 
 
 def _check_seconds(name: str, seconds: object) -> None:

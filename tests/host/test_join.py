@@ -422,6 +422,9 @@ def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
         connect(job="j", world_size=1, link="shm:x")
     with pytest.raises(UsageError, match="timeout_s"):
         connect(job="j", rank=0, world_size=1, link="shm:x", timeout_s=0)
+    monkeypatch.setenv("SWITCHSUM_CHECKSUM", "yes")
+    with pytest.raises(UsageError, match="SWITCHSUM_CHECKSUM is 0 or 1, not 'yes'"):
+        connect(job="j", rank=0, world_size=1, link="shm:x")
 
 
 def test_another_lane_count_is_refused(controller: FakeController) -> None:
