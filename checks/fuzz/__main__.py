@@ -1,13 +1,19 @@
-"""Run one target under atheris: `python -m checks.fuzz TARGET [libFuzzer's options]`, or all, `--seconds N` each."""
+"""Run one target under atheris: `python -m checks.fuzz TARGET [libFuzzer's options]`, or all, `--seconds N` each.
+
+As many run side by side as there are cores.
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType
@@ -36,7 +42,9 @@ def main() -> None:
     if options.target is not None:
         _fuzz(options.target, [f"-max_total_time={options.seconds}", *rest])
         return
-    failed = [target for target in TARGETS if _start(target, options.seconds)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(partial(_start, seconds=options.seconds), TARGETS)
+    failed = [target for target, has_failed in zip(TARGETS, found, strict=True) if has_failed]
     print(f"{len(TARGETS)} targets, {options.seconds} s each, failed: {', '.join(failed) or 'none'}")
     sys.exit(1 if failed else 0)
 
