@@ -105,7 +105,7 @@ class Controller(MemberCalls):
             slots = self._jobs.find(job).slots
             if slot not in slots.indices():
                 raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, and not slot {slot}")
-            switches = {name: one.need() for name, one in self._fleet.connections.items()}
+            switches = {name: one.need() for name, one in self._fleet.needed.items()}
         try:
             with ThreadPoolExecutor(len(switches)) as pool:
                 found = pool.map(lambda switch: switch.sample(slot, seconds), switches.values())
@@ -154,12 +154,18 @@ class Controller(MemberCalls):
         loss = Loss(ingress=request.ingress, egress=request.egress)
         with self._changed:
             self._need_switch()
+            before = self._settings.loss, dict(self._settings.port_loss)
             if request.port is None:
                 self._settings.loss = loss
                 self._settings.port_loss.clear()
             else:
                 self._settings.port_loss[request.port] = loss
-            self._synchronise()
+            try:
+                self._synchronise()
+            except RemoteError:  # nobody must meet a loss of which its user is told that it was not set
+                self._settings.loss, self._settings.port_loss = before
+                self._bring_up_to_date()
+                raise
             return views.port_list(self._jobs, self._settings)
 
     def _describe(self, job: Job) -> rpc.JobInfo:

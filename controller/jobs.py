@@ -406,6 +406,7 @@ class Jobs:
             member.nonce, member.cookie, member.address, member.ingress_port = 0, 0, None, -1
             member.switch, member.rates, member.doors = "", [], {}
             member.connections, member.has_attended = 0, False
+            member.hello_cut, member.issued, member.report = False, "", None
 
     def _check_size(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= self._most_workers:

@@ -680,9 +680,17 @@ def test_errors_of_the_switch_that_have_no_class_are_remote_errors(
         raise P4RuntimeError("Write", Code.INVALID_ARGUMENT, "never heard of it")
 
     create(running)
-    monkeypatch.setattr(Switch, "write", refuse)
-    with pytest.raises(RemoteError, match="never heard of it"):
-        create(running, "b")
+    running.client.set_loss(rpc.LossRequest(port=3, egress=0.5))
+    with monkeypatch.context() as patched:
+        patched.setattr(Switch, "write", refuse)
+        with pytest.raises(RemoteError, match="never heard of it"):
+            create(running, "b")
+        for request in (rpc.LossRequest(ingress=1.0), rpc.LossRequest(port=2, ingress=1.0)):
+            with pytest.raises(RemoteError, match="never heard of it"):
+                running.client.set_loss(request)
+    # Nobody meets a loss that the user was told could not be set.
+    ports = running.client.ports()
+    assert (ports.ingress_loss, [(one.port, one.egress_loss) for one in ports.ports]) == (0.0, [(3, 0.5)])
 
 
 def test_a_switch_that_fails_while_it_is_brought_up_to_date_is_tried_again(

@@ -16,6 +16,7 @@ from switchsum.protocol.errors import (
     UsageError,
     WorldSizeMismatch,
 )
+from switchsum.protocol.reports import WorkerReport
 from switchsum.protocol.wire import Address
 
 TIMEOUT_S = 8.0
@@ -146,6 +147,18 @@ def test_silence_before_admission_frees_the_rank() -> None:
         jobs.heartbeat(silent, 5.5)
     assert not jobs.hello(seen, 1, address(1), 2, 5.5)
     join(jobs, 0, now=5.5)
+
+
+def test_who_takes_a_freed_rank_has_nothing_of_the_member_before() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    before = join(jobs, 0)
+    assert jobs.hello(before, 0, address(0), 1, 0.0, whole=False)
+    member = job.gathering.members[0]
+    member.issued, member.report = "allreduce", WorkerReport(job="a", nonce=before)
+    assert member.hello_cut
+    jobs.leave(before)
+    assert member == Member(rank=0)
 
 
 def test_a_controller_that_was_stopped_does_not_take_it_out_on_its_members() -> None:

@@ -76,6 +76,7 @@ def test_a_job_goes_on_over_another_root_and_stays_there(tree: Tree, caplog: pyt
     links = {frozenset((one.switch, one.far_switch)) for one in tree.running.client.links().links if one.in_tree}
     assert links >= {frozenset((leaf, "other")) for leaf in LEAVES}
     assert tree.sum_of_round(workers, number + 1) == SUMS
+    assert tree.running.controller.sample("a", 0, 0.0) == []  # the others are asked
     # Without the root jobs are made, and a controller that is started anew knows of all.
     tree.running.client.create_job(rpc.CreateJobRequest(job="b", workers=1, slots=2, timeout_s=600.0))
     tree.restart_controller()
