@@ -28,12 +28,19 @@ def read_ranks(text: str) -> tuple[int, ...]:
     ranks: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) >= MOST_WORKERS:
+        are_numbers = text.isascii() and first.isdigit() and (last.isdigit() or not dash)
+        if not are_numbers or int(last or first) >= MOST_WORKERS:
             raise UsageError(f"ranks are written 2, 0-3 or 0,4-7, below {MOST_WORKERS}, not {text!r}")
         ranks.extend(range(int(first), int(last or first) + 1))
     if not ranks or len(set(ranks)) != len(ranks):
         raise UsageError(f"every rank once, and at least one, not {text!r}")
     return tuple(ranks)
+
+
+def check_trial(megabytes: float, allreduces: int) -> None:
+    """Raise UsageError if no trial can be made of so many allreduces of this size."""
+    if not 0 < megabytes <= 1000 or allreduces < 1:
+        raise UsageError("a trial takes at least one allreduce, of more than 0 and at most 1000 megabytes")
 
 
 def choose_link(interface: str | None, udp: str | None, link: str | None, controller: str) -> str:

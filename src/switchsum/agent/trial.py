@@ -11,10 +11,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.agent.options import AgentOptions
+from switchsum.agent.options import AgentOptions, check_trial
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.connect import connect
-from switchsum.protocol.errors import RemoteError, UsageError
+from switchsum.protocol.errors import RemoteError
 
 BARRIERS: Final = 50
 MEGABYTE: Final = 1_000_000
@@ -53,8 +53,7 @@ def run(
 
     Every rank must ask for the same.  Raises RemoteError for a wrong sum, and whatever `connect` and `allreduce` raise.
     """
-    if not 0 < megabytes <= 1000 or allreduces < 1:
-        raise UsageError("a trial takes at least one allreduce, of more than 0 and at most 1000 megabytes")
+    check_trial(megabytes, allreduces)
     [rank] = options.ranks
     with connect(
         controller=options.controller, job=options.job, rank=rank, world_size=world_size, link=options.link

@@ -42,7 +42,7 @@ def agent(
 
     Without --interface, --udp and --link the switch is looked for at the controller's host, by UDP.
     """
-    from switchsum.agent.options import AgentOptions, choose_link, read_ranks
+    from switchsum.agent.options import AgentOptions, check_trial, choose_link, read_ranks
     from switchsum.agent.run import run
 
     ranks = read_ranks(rank)
@@ -53,6 +53,7 @@ def agent(
     if command:
         check_program(command)
         raise typer.Exit(run(options, command))
+    check_trial(size_mb, allreduces)
     if len(ranks) > 1:
         raise typer.Exit(_try_each(options, size_mb, allreduces, as_json=as_json))
     _try(options, size_mb, allreduces, as_json=as_json)
