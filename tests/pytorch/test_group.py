@@ -20,8 +20,8 @@ from ..timing import patience
 from .conftest import RANKS, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from switchsum.torch.completer import RELIEF_S, Completer  # noqa: E402  (it needs torch)
 from switchsum.torch.hooks import CompressedHook  # noqa: E402  (it needs torch)
-from switchsum.torch.work import RELIEF_S, Completer  # noqa: E402
 
 dist = torch.distributed
 OP = dist.ReduceOp

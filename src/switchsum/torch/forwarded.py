@@ -12,10 +12,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import Detours
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import is_away, is_usable
-from switchsum.torch.work import SwitchWork, keep_order
+from switchsum.torch.work import SwitchWork
 
 if TYPE_CHECKING:
     from switchsum.torch.flight_recorder import Watch

@@ -25,6 +25,7 @@ from switchsum.host.api.handle import Handle
 from switchsum.host.api.statistics import Statistics
 from switchsum.protocol.errors import UsageError
 from switchsum.torch import sparse
+from switchsum.torch.completer import Completer, keep_order
 from switchsum.torch.detours import Detours
 from switchsum.torch.devices import backends_of, shared_by_device
 from switchsum.torch.forwarded import Forwarded, Tensors
@@ -37,7 +38,7 @@ from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.signals import calm
 from switchsum.torch.staging import begin_later
 from switchsum.torch.tensors import Staged, apart, hand_out, join, room, same_size, stage
-from switchsum.torch.work import Completer, SwitchWork, keep_order
+from switchsum.torch.work import SwitchWork
 
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM

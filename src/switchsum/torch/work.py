@@ -1,12 +1,10 @@
-"""Collectives under way, as c10d sees them: work objects, and the thread that completes their futures."""
+"""Collectives under way, as c10d sees them: work objects."""
 
 from __future__ import annotations
 
-import functools
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
@@ -19,16 +17,11 @@ from torch.futures import Future
 from switchsum.host.api.handle import Handle
 from switchsum.host.api.interrupts import MOST_AGAIN
 from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.torch.completer import RELIEF_S, Completer
 from switchsum.torch.graphs import kept_out_of_graphs
 
 NO_TIMEOUT: Final = timedelta(0)
-RELIEF_S: Final = 0.05
-"""How long callbacks may keep the works behind theirs from being completed."""
-STOP_S: Final = 5.0
-"""How long callbacks that are running may keep a group from ending."""
 _NO_GRAPH_TASK: Final = -1
-_callbacks_of = threading.local()
-"""Its `completer`, in the threads of one."""
 
 
 def in_backward() -> bool:
@@ -46,13 +39,6 @@ def raise_when_due(error: BaseException) -> None:
         raise error
 
     engine.queue_callback(lambda: engine.queue_callback(last))  # behind DDP's own
-
-
-def keep_order() -> None:
-    """Call before a collective is begun: in a callback it waits until what must come first on all ranks has begun."""
-    completer: Completer | None = getattr(_callbacks_of, "completer", None)
-    if completer is not None:
-        completer.keep_order()
 
 
 def future_for(tensors: Sequence[torch.Tensor]) -> Future[Any]:
@@ -78,6 +64,8 @@ class SwitchWork(dist.Work):
         self._finish = finish
         self._lock = threading.RLock()
         self._done = False
+        self._is_waited_for = False
+        """Whether its owner knows that it has ended: a future is told at once then, which C++ relies on."""
         self._error: BaseException | None = None
         self._held: BaseException | None = None
         self.completer: Completer | None = None
@@ -189,6 +177,7 @@ class SwitchWork(dist.Work):
         """Return True once the results are there; raises what the collective failed with, every time."""
         with self.waiting():
             self.complete()
+        self._is_waited_for = True
         held = self.held_back()
         if held is not None:
             raise_when_due(held)
@@ -214,7 +203,7 @@ class SwitchWork(dist.Work):
     def _make_future(self) -> Future[list[torch.Tensor]]:
         with self._lock:
             if self._future is None:
-                if in_backward():
+                if in_backward() and not self._is_waited_for:
                     self._told = threading.Event()
                     self.backward_is_over.clear()
                     self.is_chained.clear()
@@ -226,8 +215,9 @@ class SwitchWork(dist.Work):
                     # DDP waits for the future when the backward pass is over, in C++, and cannot go on after what a
                     # signal handler raises there: so this waits before it.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-                if self._done and self.completer is not None and self.completer.keeps_turn(self):
-                    self.completer.tell_in_turn(self)
+                completer = None if self._is_waited_for else self.completer
+                if self._done and completer is not None and completer.keeps_turn(self):
+                    completer.tell_in_turn(self)
                 elif self._done:
                     self.tell()  # nothing is chained to it yet
             return self._future
@@ -273,6 +263,11 @@ class SwitchWork(dist.Work):
         return self._done
 
     @property
+    def is_of_one_value(self) -> bool:
+        """Whether it is of one tensor with one value, so that keeping it costs nothing."""
+        return len(self._tensors) == 1 and self._tensors[0].numel() == 1
+
+    @property
     def is_told(self) -> bool:
         """Whether there is no future that waits for its value."""
         return self._ended is None
@@ -303,145 +298,3 @@ class SwitchWork(dist.Work):
     def synchronize(self) -> None:
         """Wait, as `wait` does."""
         self.wait()
-
-
-class Completer:
-    """Completes works whose collectives have ended, so that futures need no thread that waits for them.
-
-    Works are completed in the order in which they were begun, one by one: what is chained to a future may begin
-    further collectives, and these must come in the same order on all ranks, for ranks' collectives are matched by it.
-    A callback that waits for what comes after it would wait for ever; so another thread goes on when one has not come
-    back from its callbacks for RELIEF_S.  Whether that one waits or only sleeps for want of a processor is not to be
-    known.  So callbacks on the other thread may do all but begin collectives: `keep_order` lets them wait until the
-    earlier callbacks have come back.  For the same reason those of a backward pass wait for its end, in which the last
-    of its own collectives has been begun.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._turn = threading.Condition()
-        self._works: deque[SwitchWork] = deque()
-        self._begun = 0
-        self._threads: set[threading.Thread] = set()
-        self._idle = 0
-        self._running: dict[threading.Thread, SwitchWork] = {}
-        """Works whose callbacks have not come back, in the order of the works."""
-        self._latest_since = 0.0
-        """When the last of them was taken."""
-        self.is_stopped = False
-        self._spawn()
-
-    def watch(self, work: SwitchWork, last: Handle) -> None:
-        """Complete `work` when its last collective has ended."""
-        with self._turn:
-            if work.completer is None:  # else a signal handler has interrupted this, and it is called again
-                self._works.append(work)
-                work.completer, work.number = self, self._begun
-                self._begun += 1
-                if not self.is_own_thread():
-                    for earlier in (*self._works, *self._running.values()):
-                        earlier.is_chained.set()
-        last.add_done_callback(lambda _: self._notify(work))
-
-    def keeps_turn(self, work: SwitchWork) -> bool:
-        """Whether callbacks of a work that is done must wait for a backward pass or for callbacks of earlier works."""
-        if not work.is_chained.is_set():
-            return True
-        with self._turn:
-            return not self.is_own_thread() and self._has_earlier(work, lambda one: one.is_asked)
-
-    def tell_in_turn(self, work: SwitchWork) -> None:
-        """Tell a work's future, which was asked for when the work was done already."""
-        with self._turn:
-            if work not in self._works and work not in self._running.values():
-                self._works.append(work)
-                self._works = deque(sorted(self._works, key=lambda one: one.number))
-                self._turn.notify_all()
-
-    def keep_order(self) -> None:
-        """Wait, in a callback that is about to begin a collective, until those that must come before it have begun."""
-        with self._turn:
-            work = self._running.get(threading.current_thread())
-        if work is None:
-            return
-        while not self.is_stopped and not work.backward_is_over.wait(RELIEF_S):
-            pass
-        with self._turn:
-            while not self.is_stopped and self._has_earlier(work):
-                self._turn.wait()
-
-    def _has_earlier(self, work: SwitchWork, counts: Callable[[SwitchWork], bool] = lambda _: True) -> bool:
-        return any(one.number < work.number and counts(one) for one in (*self._running.values(), *self._works))
-
-    def is_own_thread(self) -> bool:
-        """Whether the caller is a callback of a future that this completer has completed."""
-        return getattr(_callbacks_of, "completer", None) is self
-
-    def stop(self) -> None:
-        """Complete what has ended, and end the threads."""
-        with self._turn:
-            self.is_stopped = True
-            self._turn.notify_all()
-            threads = [thread for thread in self._threads if thread is not threading.current_thread()]
-        deadline = time.monotonic() + STOP_S
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-
-    def _notify(self, work: SwitchWork) -> None:
-        with self._turn:
-            work.has_ended = True
-            self._turn.notify_all()
-
-    def _spawn(self) -> None:
-        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-        self._threads.add(thread)
-        thread.start()
-
-    def _run(self) -> None:
-        _callbacks_of.completer = self
-        while (work := self._take()) is not None:
-            work.complete(functools.partial(self._waits_for, work))
-            while True:
-                with self._turn:
-                    if self._idle == 0 and work.has_future:
-                        self._spawn()  # there must be one to go on if this work's callbacks do not come back
-                if work.is_done:  # else a signal handler waits for what comes after it
-                    work.is_chained.wait(RELIEF_S)
-                    work.tell()
-                with self._turn:
-                    if work.is_told or not work.is_done:  # else its future was asked for just now
-                        del self._running[threading.current_thread()]
-                        self._turn.notify_all()
-                        break
-            del work  # its tensors are not kept while there is nothing to do
-        self._threads.discard(threading.current_thread())
-
-    def _waits_for(self, work: SwitchWork) -> bool:
-        """Whether to wait for another thread that completes a work: only callbacks must be kept in order.
-
-        That thread may be in a signal handler which waits for what comes after it, or which stops this.
-        """
-        return work.has_future and not self.is_stopped
-
-    def _take(self) -> SwitchWork | None:
-        """Wait for a turn; return the work that has ended, or None when there will be no more."""
-        with self._turn:
-            self._idle += 1
-            try:
-                while (patience_s := self._patience_s()) != 0:
-                    if self.is_stopped and not (self._works and self._works[0].has_ended):
-                        return None
-                    self._turn.wait(patience_s)
-                work = self._works.popleft()
-                self._running[threading.current_thread()], self._latest_since = work, time.monotonic()
-            finally:
-                self._idle -= 1
-            return work
-
-    def _patience_s(self) -> float | None:
-        """Return for how long the first work must wait for its turn, 0 if not at all, None if it has not ended."""
-        if not self._works or not self._works[0].has_ended:
-            return None
-        if not self._running:
-            return 0
-        return max(0.0, self._latest_since + RELIEF_S - time.monotonic())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 
@@ -107,9 +108,17 @@ def check_sharded_training() -> None:
     step(parallel, ZeroRedundancyOptimizer(parallel.parameters(), torch.optim.SGD, lr=0.1))
     for value, one in zip(parallel.parameters(), wanted, strict=True):
         torch.testing.assert_close(value.detach(), one)
-    with Join([parallel]):
-        for _ in range(1 + rank):
-            parallel(inputs(rank)).sum().backward()
+    alone = copy.deepcopy(parallel.module)
+    for is_static in (True, False):
+        with Join([parallel], divide_by_initial_world_size=is_static):
+            for _ in range(1 + rank):
+                parallel.zero_grad()
+                parallel(inputs(rank)).sum().backward()
+        if rank == size - 1:  # the only one that takes the last step
+            alone.zero_grad()
+            (alone(inputs(rank)).sum() / (size if is_static else 1)).backward()
+            for value, one in zip(parallel.parameters(), alone.parameters(), strict=True):
+                torch.testing.assert_close(value.grad, one.grad)
 
 
 def check_bytes_of_sharded_training() -> None:
