@@ -121,18 +121,23 @@ def _listen(
     return found
 
 
+def read(path: Path, lanes_per_frame: int) -> Fabric | dict[str, Any]:
+    """Read a fleet's file: its tree, or the switches alone where it is bare; raises UsageError."""
+    try:
+        is_undetermined = is_bare(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        is_undetermined = False  # `fleet_file.load` says what is wrong
+    return read_fleet(path) if is_undetermined else fleet_file.load(path, lanes_per_frame)
+
+
 def load(path: Path, program: Build, **options: Any) -> Fabric:
     """Read a fleet's file; where it is bare, the switches get the program and the tree follows from their links.
 
     Raises UsageError for the file, and LocalError as long as links or switches are not as a tree needs them.
     """
-    try:
-        is_undetermined = is_bare(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
-        is_undetermined = False  # `fleet_file.load` says what is wrong
-    if not is_undetermined:
-        return fleet_file.load(path, program.lanes_per_frame)
-    given = read_fleet(path)
+    given = read(path, program.lanes_per_frame)
+    if isinstance(given, Fabric):
+        return given
     found = discover(given, program, may_load=True, **options)
     if found.faults:
         raise LocalError("; ".join(found.faults))

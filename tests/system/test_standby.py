@@ -6,6 +6,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,25 @@ def test_an_address_that_cannot_be_is_refused() -> None:
     command = [*SWITCHSUM, "controller", "--listen", "10.0.0.5:77777", "--standby"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=patience(30), check=False)
     assert (done.returncode, done.stderr.startswith("switchsum: an address is host:port")) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--ip", "10.0.0"), "10.0.0"),
+        (("--station", "02:00:00:00:00:01@511"), "a station is MAC@PORT"),
+        (("--fleet", "{}"), "fleet.json"),
+        (("--fleet", '{"switches": {"a": {}, "b": {}}}'), "fleet.json"),
+        (("--fleet", "{}", "--switch", "unix:/nowhere"), "not both"),
+    ],
+)
+def test_what_it_was_told_is_read_before_it_stands_by(options: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.json"
+    fleet.write_text(options[1])
+    given = [str(fleet) if value == options[1] and "--fleet" in options else value for value in options]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        command = [*SWITCHSUM, "controller", "--listen", f"127.0.0.1:{other.getsockname()[1]}", "--standby", *given]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=patience(20), check=False)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "stands by" not in done.stderr

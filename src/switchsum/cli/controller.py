@@ -87,6 +87,7 @@ class ControllerOptions:
 def controller(options: ControllerOptions) -> None:
     """Keep jobs on one switch or a tree of them: give it its program and entries; serve hosts, until interrupted."""
     from switchsum import __version__
+    from switchsum.controller import discovery
     from switchsum.controller.config import Config
 
     log_daemon("controller", verbose=options.verbose)
@@ -98,18 +99,24 @@ def controller(options: ControllerOptions) -> None:
     allow_many_descriptors()
     if options.election_id is not None and not 0 < options.election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {options.election_id}")
+    if options.fleet is not None and options.switch is not None:
+        raise UsageError("a controller keeps one --switch or those of a --fleet, not both")
     program = load_program(build)
-    if options.standby:
+    address = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
+    stations = dict(read_station(text) for text in options.station or ())
+    if options.standby:  # what is wrong with its options is said now, and not when it is needed
+        if options.fleet is not None:
+            discovery.read(options.fleet, build)
         stand_by(listen)
     several = None if options.fleet is None else read_fleet(options.fleet, options, program)
     config = Config(
         program=program,
         switch_address=several.switches[several.home].p4runtime if several else options.switch or p4runtime_address(),
         fabric=several,
-        address=Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT),
+        address=address,
         growth_bytes=options.growth_bytes,
         port_frames=options.port_frames,
-        stations=dict(read_station(text) for text in options.station or ()),
+        stations=stations,
         flood_ports=frozenset(options.flood_port or ()),
         device_id=options.device_id,
         election_id=options.election_id,
@@ -168,8 +175,6 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
     """
     from switchsum.controller import discovery
 
-    if options.switch is not None:
-        raise UsageError("a controller keeps one --switch or those of a --fleet, not both")
     told = ""
     while True:
         try:
