@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 import warnings
@@ -16,7 +18,7 @@ import pytest
 
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, UsageError, WorkerLost
 
-from ..timing import patience
+from ..timing import eventually, patience
 from .conftest import RANKS, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -251,6 +253,33 @@ def test_a_callback_may_wait_for_a_collective_that_was_begun_after_its_own(group
         return first.then(lambda _: second.wait()[0].sum().item()).wait()
 
     assert on_all(groups, call) == [9000.0] * RANKS
+
+
+def test_a_forked_child_stops_nothing_that_only_its_parent_has() -> None:
+    completer = Completer("forked")
+    held, gate = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with completer._turn:
+            held.set()
+            gate.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        completer.stop()
+        os._exit(0)
+    gate.set()
+    holder.join()
+    completer.stop()
+    try:
+        assert eventually(lambda: os.waitpid(child, os.WNOHANG)[0] == child, 5)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
 
 
 def test_what_is_completed_has_its_results(groups: list[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 import time
 from collections import deque
@@ -45,6 +46,7 @@ class Completer:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        self._pid = os.getpid()
         self._turn = threading.Condition()
         self._works: deque[SwitchWork] = deque()
         self._begun = 0
@@ -108,7 +110,12 @@ class Completer:
         return getattr(_callbacks_of, "completer", None) is self
 
     def stop(self) -> None:
-        """Complete what has ended, and end the threads."""
+        """Complete what has ended, and end the threads; does nothing in a forked child, which has none of them.
+
+        One of them may have held the lock there when the child was forked.
+        """
+        if os.getpid() != self._pid:
+            return
         with self._turn:
             self.is_stopped = True
             self._turn.notify_all()
