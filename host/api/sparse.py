@@ -205,6 +205,7 @@ def allreduce_topk(
 ) -> LastStep:
     """See `CollectiveCalls.allreduce_topk`."""
     flat = _native(array.view(np.ndarray).reshape(-1))
+    fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
     chosen = largest(flat, 0 if fault else k)
     step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, keep=keep, fault=fault)
 
@@ -359,14 +360,20 @@ def _packed(words: Words) -> Words:
     return packed
 
 
-def _fault(indices: Array, values: Array, size: int, how: Options) -> str:
-    """Say what is wrong with a rank's values, which the others cannot know."""
+def _fault_of_kind(dtype: np.dtype[Any], how: Options) -> str:
     if how.operator not in ("sum", "average"):
         return f"sparse arrays have a sum and an average, not op={how.operator!r}: absent rows are zero"
     try:
-        check(values.dtype, how.operator, how.lanes)
+        check(dtype, how.operator, how.lanes)
     except (UsageError, UnsupportedDtype) as error:
         return str(error)
+    return ""
+
+
+def _fault(indices: Array, values: Array, size: int, how: Options) -> str:
+    """Say what is wrong with a rank's values, which the others cannot know."""
+    if fault := _fault_of_kind(values.dtype, how):
+        return fault
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         return f"indices are one-dimensional integers, not {indices.dtype}{list(indices.shape)}"
     if values.ndim < 1 or len(values) != len(indices):

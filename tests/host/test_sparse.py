@@ -160,6 +160,7 @@ MISTAKES: dict[str, Callable[[Communicator], object]] = {
     "negative k": lambda one: one.allreduce_topk(np.ones(10, np.float32), -1),
     "no such lanes": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, lanes="int4"),
     "no such dtype": lambda one: one.allreduce_sparse(np.arange(3), np.ones(3), 10),
+    "no order": lambda one: one.allreduce_topk(np.array(["a", "b"]), 1),
     "negative keep": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, keep=-1),
     "rows to keep": lambda one: one.allreduce_sparse(np.arange(3), np.ones((3, 2), np.float32), 10, keep=2),
     "no such operator": lambda one: one.allreduce_topk(np.ones(10, np.float32), 3, "max"),
