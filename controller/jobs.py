@@ -139,7 +139,7 @@ class Jobs:
             or other.group == job.group
             or (other.slots.first < job.slots.end and job.slots.first < other.slots.end)
         ]
-        if clash or job.slots.end > self.total_slots:
+        if clash or job.slots.first < 0 or job.slots.end > self.total_slots:
             raise UsageError(f"job {job.name!r} on the switch clashes with {clash or 'the number of slots'}")
         self._jobs[job.name] = job
         if job.live is not None:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import MOST_WORKERS
 from switchsum.protocol.wire import Address
 
 from .branch import ADMISSION, RESULT_ADDRESS
@@ -59,7 +60,7 @@ def _number_of(state: SwitchState, name: str, otherwise: int) -> int:
         if entry.metadata:
             try:
                 return int(json.loads(entry.metadata).get(name, 0))
-            except (ValueError, TypeError, AttributeError):
+            except (ValueError, TypeError, AttributeError, OverflowError):
                 break
     return otherwise
 
@@ -89,7 +90,7 @@ def rebuild(state: SwitchState, jobs: Jobs, settings: Settings, now: float) -> l
                 _rebuild_loss(entry, settings)
             elif entry.table == RESULT_ADDRESS and entry.match["rank"] == RECORD_RANK:
                 jobs.adopt(_rebuild_job(entry, state, now))
-        except (ValueError, KeyError, TypeError, UsageError, RecursionError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             problems.append(f"an entry of {entry.table} that this controller did not write: {error!r}")
     return problems
 
@@ -117,16 +118,19 @@ def _rebuild_loss(entry: Entry, settings: Settings) -> None:
 
 def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
     record = json.loads(entry.metadata)
+    workers = int(record["workers"])
+    if not 1 <= workers <= MOST_WORKERS:
+        raise UsageError(f"a job on the switch has {workers} workers")
     job = Job(
         name=str(record["job"]),
         number=_exact(entry, "job"),
-        workers=int(record["workers"]),
+        workers=workers,
         slots=SlotRange(first=int(record["first_slot"]), count=int(record["slot_count"])),
         fits_slots=bool(record.get("fits_slots", False)),
         group=int(record["group"]),
         timeout_s=float(record["timeout_s"]),
         ephemeral=bool(record.get("ephemeral", False)),
-        gathering=new_incarnation(int(record["epoch"]) + 1, int(record["workers"])),
+        gathering=new_incarnation(int(record["epoch"]) + 1, workers),
         link_numbers=[int(number) for number in record.get("link_numbers", [])],
     )
     if record["live"]:

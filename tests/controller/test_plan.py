@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -244,8 +245,11 @@ def test_the_least_record_is_a_job() -> None:
         record(timeout_s=0),
         record(timeout_s="soon"),
         record(workers=33),
+        record(workers=math.inf),
+        record(workers=1 << 40),
         record(slot_count=0),
         record(first_slot=SLOTS),
+        record(first_slot=-1),
     ],
 )
 def test_entries_of_somebody_else_are_reported_and_removed(metadata: bytes) -> None:
