@@ -28,7 +28,7 @@ WORKERS: Final = "host."
 """How names of kernels begin that workers run, and nobody else."""
 
 
-class Pace:
+class Backoff:
     """When a line about one wait is due: after 3, 6, 12, 24 s and so on, so that the log of many processes is short."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class _Turn:
         self.done = 0
         self._spent_s = 0.0
         self._told = False
-        self._pace = Pace()
+        self._backoff = Backoff()
         self.listener: Callable[[str], object] = bool
 
     def tell(self, text: str, *, aloud: bool = True) -> None:
@@ -100,7 +100,7 @@ class _Turn:
                 if not self._told:
                     self._told = True
                     _introduce()
-                aloud = self._pace.is_due(spent_s, often=_has_terminal())
+                aloud = self._backoff.is_due(spent_s, often=_has_terminal())
                 self.tell(f"compiling: {self.done} done in {spent_s:.0f} s, now {self._name}", aloud=aloud)
 
 
@@ -165,7 +165,7 @@ def _held(store: Store | None, name: str) -> Iterator[int | None]:
 def _acquired(lock: int) -> bool:
     """Wait for the lock for as long as its holder makes progress."""
     began = moved = told = time.monotonic()
-    pace = Pace()
+    backoff = Backoff()
     seen = os.fstat(lock).st_mtime_ns
     while True:
         try:
@@ -184,7 +184,7 @@ def _acquired(lock: int) -> bool:
             say("the process that compiles for all has stopped; this one compiles for itself")
             return False
         if now - began >= SILENT_S and now - told >= TICK_S:
-            told, aloud = now, pace.is_due(now - began)
+            told, aloud = now, backoff.is_due(now - began)
             _turn.tell(f"waiting for another process, which compiles ({now - began:.0f} s)", aloud=aloud)
         time.sleep(LOOK_S)
 

@@ -57,15 +57,15 @@ def test_an_exception_at_any_line_gives_the_right_back(tmp_path: Path) -> None:
 
 
 def test_lines_about_a_wait_become_rarer() -> None:
-    pace = compiling.Pace()
-    assert [second for second in range(200) if pace.is_due(second)] == [3, 6, 12, 24, 48, 96, 192]
-    late = compiling.Pace()
+    backoff = compiling.Backoff()
+    assert [second for second in range(200) if backoff.is_due(second)] == [3, 6, 12, 24, 48, 96, 192]
+    late = compiling.Backoff()
     assert [second for second in range(40, 100) if late.is_due(second)] == [40, 48, 96]
 
 
 def test_a_terminal_shows_each_second_of_a_long_wait() -> None:
-    pace = compiling.Pace()
-    assert [second for second in range(8) if pace.is_due(second, often=True)] == [3, 4, 5, 6, 7]
+    backoff = compiling.Backoff()
+    assert [second for second in range(8) if backoff.is_due(second, often=True)] == [3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

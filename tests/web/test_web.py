@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -145,6 +146,18 @@ def test_slots_are_shown_as_they_were_where_they_are_not_read_again() -> None:
     source.slots = lambda request: pytest.fail("the switch was asked for slots")  # type: ignore[method-assign]
     later = painter.paint(look_at(source, switch=True, slots=pace), 9.0)["jobs"][0]
     assert first["slots"] == later["slots"] == "fiic"
+
+
+def test_a_look_that_failed_after_slots_were_read_is_followed_by_a_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    painter, source, pace = Painter(), MadeUp(), Pace()
+    job = source.workers(rpc.JobRequest(job="")).workers[1]
+    monkeypatch.setattr(source, "workers", lambda request: rpc.WorkerList(workers=[job] * 3))  # nobody waits
+    with monkeypatch.context() as failing:
+        failing.setattr(source, "links", Mock(side_effect=LocalError("not now")))
+        with pytest.raises(LocalError):
+            look_at(source, switch=True, slots=pace)
+    pace.read(1e9)  # it rests for ever
+    assert painter.paint(look_at(source, switch=True, slots=pace), 0.0)["jobs"][0]["slots"] == ""
 
 
 def test_packets_of_a_slot_are_decoded_and_what_is_not_ours_is_left_out(served: tuple[MadeUp, WebServer]) -> None:

@@ -59,8 +59,8 @@ COMMANDS: Final = {
 def application(only: str = "") -> typer.Typer:
     """Return the command line with all commands, or with one alone.
 
-    A switch, a controller and `run` are processes whose start a job waits for: to import all commands and describe
-    their options to typer takes longer than everything else that these do before they import what they need.
+    A switch, a controller and `run` are processes whose start a job waits for: a fifth of the processor time of a
+    command that does nothing was spent on importing all others and describing their options to typer.
     """
     app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
     app.callback()(switchsum_command)

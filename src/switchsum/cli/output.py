@@ -28,8 +28,6 @@ LEAST_WATCH_S: Final = 0.1
 
 NO_PROGRAM_EXIT_CODE: Final = 127
 """Exit code where there is no such program, the same as a shell's."""
-CLEAR: Final = "\033[H\033[2J"
-"""What a terminal clears itself for, with the cursor in its first place (ECMA-48)."""
 
 MOST_WAIT_S: Final = 1e8
 """Three years; the system cannot wait for any number of seconds."""
@@ -98,7 +96,9 @@ def repeat(show: Callable[[], None], every_s: float | None) -> None:
     while every_s is not None:
         time.sleep(every_s)
         if sys.stdout.isatty():
-            typer.echo(CLEAR, nl=False)
+            from rich.console import Console
+
+            Console().clear()
         show()
         sys.stdout.flush()
 

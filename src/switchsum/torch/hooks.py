@@ -165,11 +165,11 @@ class CompressedHook:
         exact = gradient.copy() if self._measured.is_due(parts) else None
         counted: Any = Counted(communicator)
         used = self._used(counted, parts, gradient)
-        travels = np.repeat(used, [part.size for part in parts])
+        travels = None if used.all() else np.repeat(used, [part.size for part in parts])
         exchanges = self._begin(
             counted,
             [part for part, is_used in zip(parts, used, strict=True) if is_used],
-            gradient if used.all() else gradient[travels],
+            gradient if travels is None else gradient[travels],
         )
         handles = [handle for exchange in exchanges for handle in exchange.handles]
         if exact is not None:
@@ -182,7 +182,7 @@ class CompressedHook:
             while len(means) < len(exchanges):
                 means.append(exchanges[len(means)].finish())
             mean = np.concatenate(means) if means else np.zeros(0, np.float32)
-            if not used.all():
+            if travels is not None:
                 whole = np.zeros(len(travels), np.float32)
                 whole[travels], mean = mean, whole
             buffer.copy_(torch.from_numpy(mean))

@@ -1,7 +1,8 @@
 """How often slots are read: always where a rank waits, else as seldom as keeps the switch and its links for the job.
 
 Slots are registers, which BMv2 lets nobody read over P4Runtime: the controller sends a query for each cell and the
-switch answers it between frames of the job.  That costs both about a quarter of a millisecond a cell.
+switch answers it between frames of the job.  That costs the controller about a quarter of a millisecond a cell, and the
+switch its part.
 """
 
 from __future__ import annotations
@@ -23,15 +24,14 @@ class Pace:
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
-        self._began_s = self._rest_until_s = 0.0
+        self._rest_until_s = 0.0
         self._is_due = False
         self._known: set[str] = set()
 
     def begin(self, jobs: Iterable[str]) -> None:
         """Begin a look at these jobs."""
         self._known.intersection_update(jobs)
-        self._began_s = self._clock()
-        self._is_due = self._began_s >= self._rest_until_s
+        self._is_due = self._clock() >= self._rest_until_s
 
     def wants(self, job: str, workers: list[rpc.WorkerInfo]) -> bool:
         """Whether the slots of a job are to be read in this look: if it is new, if a rank waits, or if it is time."""

@@ -101,8 +101,8 @@ class Painter:
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
         rows = rank_rows(facts.job, facts.workers, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
-        if facts.slots is not None:
-            self._slots[facts.job.job] = self._slots_of(facts.job, facts.slots, now)
+        if facts.slots is not None or facts.job.job not in self._slots:  # else they are shown as they were read last
+            self._slots[facts.job.job] = self._slots_of(facts.job, facts.slots or [], now)
         for worker, row in zip(facts.workers, rows, strict=True):
             row["lost"] = lost_of(facts, worker)
             row["link"] = link_text(worker.link)
