@@ -60,7 +60,8 @@ def _free_word(link: RingPair, index: int) -> int:
 def consumed(link: RingPair) -> int:
     """Return how many frames of the own outbox the peer has taken."""
     tail = load_acquire(link[PEER] + TAIL_WORD)
-    if link[SEEN] <= tail <= link[HEAD]:
+    # No peer has taken what it cannot see yet: the row and the body of a frame that is being put are not free.
+    if link[SEEN] <= tail <= link[PUBLISHED]:
         link[SEEN] = tail
     else:
         link[BROKEN] = 1

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from switchsum.host.links.shm import ShmTransport
+from switchsum.native.outbox import TAIL_WORD
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
@@ -144,3 +145,22 @@ def test_longer_frames_than_the_first_workers_are_copied(star: Star) -> None:
     star.send(*replicas(1, 4))
     assert star.free == rows - 1
     assert [received(link)[0] for link in star.links] == [frame.tobytes() for frame in replicas(1, 4)]
+
+
+def test_a_worker_that_gives_back_what_it_cannot_see_yet_frees_no_body(star: Star) -> None:
+    hostile, *others = star.links
+    rows = star.free
+    hostile._own.bytes[TAIL_WORD : TAIL_WORD + 8].view(np.int64)[0] = ROWS
+    # More equal frames in one batch than the worker's ring holds: the switch looks for rows that were given back.
+    frame, count = replicas(1)[0], ROWS + 1
+    addresses, lengths = np.full(count, frame.ctypes.data, np.uint64), np.full(count, FRAME, np.uint32)
+    star.ports.transmit(np.ones(count, np.uint32), addresses, lengths)
+    assert star.drops(1) == 1
+    assert star.free == rows - 1
+    while len(star.ports.ports()) == 3:
+        star.ports.wait(0.01)
+    assert star.free == rows
+    star.send(frame[:60], *replicas(2, 2))
+    star.send(frame[:60], *replicas(3, 2))
+    for rank, link in enumerate(others):
+        assert received(link) == [replicas(2, 2)[rank].tobytes(), replicas(3, 2)[rank].tobytes()]
