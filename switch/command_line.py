@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -169,25 +169,20 @@ def _interface(text: str) -> tuple[int, str]:
     return int(port), name
 
 
-def _number(low: int, high: int | None = None) -> _Number:
-    return _Number(low, high)
+def _number(low: int, high: int | None = None) -> Callable[[str], int]:
+    """Return what reads a whole number of a range, in decimal, hexadecimal or octal as BMv2 does."""
 
-
-class _Number:
-    """Reads a whole number of a range, in decimal, hexadecimal or octal as BMv2 does."""
-
-    def __init__(self, low: int, high: int | None) -> None:
-        self._low, self._high = low, high
-
-    def __call__(self, text: str) -> int:
+    def read(text: str) -> int:
         try:
             number = int(text, 0)
         except ValueError:
             raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
-        if number < self._low or (self._high is not None and number > self._high):
-            limits = f"{self._low} or more" if self._high is None else f"{self._low} to {self._high}"
+        if number < low or (high is not None and number > high):
+            limits = f"{low} or more" if high is None else f"{low} to {high}"
             raise argparse.ArgumentTypeError(f"{number} is not {limits}")
         return number
+
+    return read
 
 
 def _common_parser(target: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -30,7 +30,7 @@ from .loop import HELD, UNSENT, Loop
 from .p4runtime import Device, Refused, Server, Service
 from .pace import NAP_NS, is_fast, new_pace, note_frames
 from .pipeline import EngineName, Pipeline
-from .ports.base import CPU_PORT, DROP_PORT, Batch, PortGroup, PortTable
+from .ports.base import CPU_PORT, Batch, PortGroup, PortTable
 from .ports.capture import Capture
 from .ports.packet import PacketPorts
 from .ports.port_set import BATCH_FRAMES, PortSet
@@ -39,7 +39,7 @@ from .ports.taps import FrameLog, InterfaceFiles, Tap
 from .ports.udp import UdpPort
 from .queues import Queues
 from .sampling import Sampler
-from .v1model import PASSES
+from .v1model import DROP_PORT, PASSES
 
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; a frame, a worker that comes or goes, or a control-plane call ends it."""

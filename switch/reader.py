@@ -40,10 +40,7 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         headers=tuple(headers.values()),
         stacks=root.list("header_stacks", lambda node: _stack(node, headers)),
         unions=root.list("header_unions", _name) + root.list("header_union_stacks", _name),
-        field_lists={
-            node["id"].integer(): node.list("elements", _operand)
-            for node in (root.get("field_lists") or _EMPTY).items()
-        },
+        field_lists=dict(root.list("field_lists", _field_list)),
         errors=dict(root.list("errors", _error)),
         parser=_named(root, "parsers", "parser", _parser),
         value_sets=dict(root.list("parse_vsets", _value_set)),
@@ -61,9 +58,6 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
     )
 
 
-_EMPTY = Node([], "empty")
-
-
 def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:
     for node in root[key].items():
         if node["name"].text() == name:
@@ -73,6 +67,10 @@ def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:
 
 def _name(node: Node) -> str:
     return node["name"].text()
+
+
+def _field_list(node: Node) -> tuple[int, tuple[model.Operand, ...]]:
+    return node["id"].integer(), node.list("elements", _operand)
 
 
 def _value_set(node: Node) -> tuple[str, int]:
@@ -117,7 +115,7 @@ def _header(node: Node, types: dict[str, model.HeaderType]) -> model.HeaderInsta
 
 
 def _stack(node: Node, headers: dict[int, model.HeaderInstance]) -> model.HeaderStack:
-    identifiers = node.list("header_ids", lambda item: item.integer())
+    identifiers = node.list("header_ids", Node.integer)
     if not identifiers or not set(identifiers) <= headers.keys():
         raise ProgramError(f"no BMv2 program: {node.path} has no headers, or unknown ones")
     return model.HeaderStack(name=_name(node), members=tuple(headers[number].name for number in identifiers))
@@ -224,7 +222,7 @@ def _transition(node: Node) -> model.Transition:
 def _deparser(node: Node) -> tuple[str, ...]:
     if node.list("primitives", lambda item: item):
         raise ProgramError("statements in the deparser are not supported")
-    return node.list("order", lambda item: item.text())
+    return node.list("order", Node.text)
 
 
 def _array(node: Node) -> model.Array:
@@ -280,11 +278,11 @@ def _conditional(node: Node) -> model.Conditional:
 
 
 def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
-    action_ids = node.list("action_ids", lambda item: item.integer())
+    action_ids = node.list("action_ids", Node.integer)
     known = {action.id for action in actions}
     if not set(action_ids) <= known:
         raise ProgramError(f"no BMv2 program: {node.path} names unknown actions")
-    names = node.list("actions", lambda item: item.text())
+    names = node.list("actions", Node.text)
     if len(names) != len(action_ids):
         raise ProgramError(f"no BMv2 program: {node.path} has {len(action_ids)} action ids and {len(names)} actions")
     following = {
@@ -297,7 +295,6 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
     if "__HIT__" in following or "__MISS__" in following:
         by_hit = following.get("__HIT__", otherwise), following.get("__MISS__", otherwise)
     default = node.get("default_entry")
-    entries = node.get("entries")
     return model.Table(
         name=_name(node),
         kind=node["type"].text(),
@@ -310,8 +307,8 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
         next_by_hit=by_hit,
         next_default=otherwise,
         default=_default_entry(default) if default else None,
-        entries=tuple(_table_entry(item) for item in entries.items()) if entries else (),
-        const_entries=entries is not None,
+        entries=node.list("entries", _table_entry),
+        const_entries=node.get("entries") is not None,
         counters=node.truth("with_counters"),
         meter=node.text_or_none("direct_meters"),
         timeout=node.truth("support_timeout"),
@@ -336,7 +333,7 @@ def _table_key(node: Node) -> model.TableKey:
 def _default_entry(node: Node) -> model.DefaultEntry:
     return model.DefaultEntry(
         action_id=node["action_id"].integer(),
-        arguments=node.list("action_data", lambda item: item.hexadecimal()),
+        arguments=node.list("action_data", Node.hexadecimal),
         const=node.truth("action_entry_const"),
     )
 
@@ -346,7 +343,7 @@ def _table_entry(node: Node) -> model.TableEntry:
     return model.TableEntry(
         match=node.list("match_key", _entry_match),
         action_id=action["action_id"].integer(),
-        arguments=action.list("action_data", lambda item: item.hexadecimal()),
+        arguments=action.list("action_data", Node.hexadecimal),
         priority=node["priority"].integer(),
     )
 

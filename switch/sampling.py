@@ -24,7 +24,7 @@ from switchsum.protocol.samples import (
     SampleRequest,
 )
 
-from .ports.base import Addresses, Batch, Words
+from .ports.base import Addresses, Batch, Words, rows
 from .ports.port_set import PortSet
 
 _OFFSETS: Final = 256
@@ -42,8 +42,7 @@ class Sample:
 
     def received(self, batch: Batch) -> None:
         """See a batch that has arrived."""
-        count = batch.count
-        self._see(batch.ports[:count], batch.addresses[:count], batch.lengths[:count], is_sent=False)
+        self._see(*batch.frames(), is_sent=False)
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """See frames that are about to leave."""
@@ -54,7 +53,7 @@ class Sample:
         self.is_full.set()
 
     def _see(self, ports: Words, addresses: Addresses, lengths: Words, *, is_sent: bool) -> None:
-        for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
+        for port, address, length in rows(ports, addresses, lengths):
             if len(self.frames) >= self._most:
                 self.is_full.set()
                 return

@@ -255,7 +255,9 @@ class Table:
             if self.spec.const_default:
                 raise ReadOnly(f"the default action of table {self.spec.name} is const")
             self._check_action(action, params)
-            self._put_default((action, params))
+            self.default = action, params
+            if self._mirror:
+                self._mirror.set_default(action, params)
 
     def reset_default(self) -> None:
         """Go back to the program's default action; raises ReadOnly."""
@@ -367,11 +369,6 @@ class Table:
         bisect.insort(self._ranked, rank)
         if self._mirror:
             self._mirror.reordered()
-
-    def _put_default(self, default: tuple[str, tuple[int, ...]]) -> None:
-        self.default = default
-        if self._mirror:
-            self._mirror.set_default(*default)
 
     def _check(self, entry: Entry) -> None:
         spec = self.spec

@@ -6,20 +6,18 @@ BMv2's code.  When ingress ends:
 1. If `clone` was called, the packet *as it arrived* is parsed anew and goes to egress, to each replica of the session.
 2. If `resubmit` was called, the packet as it arrived enters ingress again, and step 3 is left out.
 3. If `mcast_grp` is not 0, a copy goes to egress for each replica of the group; else the packet goes to egress with
-port
-   `egress_spec`, unless that is the drop port.
+   port `egress_spec`, unless that is the drop port.
 
 When egress ends:
 
 4. If `clone` was called, the packet *as egress left it* is kept for the clones (before checksums are updated).
 5. Unless `egress_spec` is the drop port, checksums are updated and the packet is deparsed.  If `recirculate` was
-called,
-   the frame enters ingress again; else it leaves.
+   called, the frame enters ingress again; else it leaves.
 6. The clones go to egress.
 
 A packet that enters again, or that is a clone, begins a new *life*: its metadata is 0 except for the fields of the
 field list that the extern named and for `instance_type`.  `truncate` counts for one life and one copy: it does not
-carry over. Recursion ends, because ingress runs at most `Program.passes` times for a frame, and a clone of a clone in
+carry over.  Recursion ends, because ingress runs at most `Program.passes` times for a frame, and a clone of a clone in
 egress is made at most `MAX_CLONE_DEPTH` times.
 
 `codegen/driver.py` and `codegen/egress.py` do the same in native code.
@@ -69,32 +67,18 @@ class InterpretedSwitch:
         self._state = state
         self._interpreter = Interpreter(program, state)
         self._interpreter.on_lookup = on_lookup
-
-    def process(self, port: int, frame: bytes, now_us: int) -> list[_SentFrame]:
-        """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""
-        self._interpreter.now_us = now_us
-        return _Passage(self._program, self._state, self._interpreter, port, now_us).run(frame)
-
-
-class _Passage:
-    """One frame and all packets that the switch makes of it."""
-
-    def __init__(
-        self, program: ir.Program, state: ProgramState, interpreter: Interpreter, port: int, now_us: int
-    ) -> None:
-        self._program = program
-        self._names = program.intrinsics
-        self._state = state
-        self._interpreter = interpreter
-        self._port = port
-        self._now_us = now_us
+        # Of the frame that runs now: its port and time, its packets that wait for ingress, the frames that leave.
+        self._port = self._now_us = 0
         self._waiting: deque[_Arrival] = deque()
         self._outputs: list[_SentFrame] = []
 
-    def run(self, frame: bytes) -> list[_SentFrame]:
+    def process(self, port: int, frame: bytes, now_us: int) -> list[_SentFrame]:
+        """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""
         names = self._names
-        metadata = {names.ingress_port: self._port, names.ingress_timestamp: self._now_us, names.instance_type: NORMAL}
-        self._waiting.append(_Arrival(frame, metadata))
+        self._port, self._now_us, self._outputs = port, now_us, []
+        self._interpreter.now_us = now_us
+        metadata = {names.ingress_port: port, names.ingress_timestamp: now_us, names.instance_type: NORMAL}
+        self._waiting = deque([_Arrival(frame, metadata)])
         for _ in range(self._program.passes):
             if not self._waiting:
                 break

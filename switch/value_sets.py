@@ -30,12 +30,8 @@ class ValueSet:
         self.name = name
         self.tables = tuple(tables)
         self._lock = lock
-        self._members: tuple[Member, ...] = ()
-
-    @property
-    def members(self) -> tuple[Member, ...]:
+        self.members: tuple[Member, ...] = ()
         """The members as they were written."""
-        return self._members
 
     def set(self, members: Sequence[Member]) -> None:
         """Replace all members; raises BadEntry or TableFull, and then nothing has changed."""
@@ -51,4 +47,4 @@ class ValueSet:
                     table.delete(entry.match, entry.priority)
                 for member in made:
                     table.insert(Entry(match=member, priority=1, action=MEMBER))
-            self._members = made
+            self.members = made

@@ -59,14 +59,11 @@ class _Checker:
                 self._expression(condition, 1, peekable)
             case ir.Apply(table, on_hit, on_miss):
                 _require(0 <= table < len(self._program.tables), f"no table {table}")
-                actions = len(self._program.tables[table].spec.actions)
-                _require(len(on_hit) == len(on_miss) == actions, "a block for each action")
                 info = self._program.tables[table]
+                _require(len(on_hit) == len(on_miss) == len(info.spec.actions), "a block for each action")
                 _require(info.colour is None or self._field(info.colour) <= 64, "a narrow field for the colour")
                 _require((info.colour is None) == (info.spec.meter is None), "a field for the colour of each meter")
-                for key, spec in zip(
-                    self._program.tables[table].keys, self._program.tables[table].spec.keys, strict=True
-                ):
+                for key, spec in zip(info.keys, info.spec.keys, strict=True):
                     self._expression(key, spec.width, peekable)
 
     def _statement(self, statement: ir.Statement, peekable: int) -> int:

@@ -12,16 +12,7 @@ from collections.abc import Callable, Sequence
 from .. import ir, model
 from ..ir import Op, Relation
 from .calculations import hash_of
-from .expressions import (
-    FALSE,
-    Scope,
-    choose,
-    exact,
-    field_of,
-    low_bits,
-    resize,
-    unsigned,
-)
+from .expressions import FALSE, TRUE, Scope, choose, field_of, low_bits, nonzero, resize, unsigned
 from .graph import GraphBuilder
 from .symbols import Symbols
 
@@ -87,10 +78,8 @@ class ActionLowering:
                     self._builder.fill(number, statements, ir.Jump(self._block(target, exited)))
                     return
                 case "_jump_if_zero", (condition, model.Number(target)):
-                    value, _ = exact(scope, condition)
-                    nonzero = value if value.width == 1 else ir.Compare(Relation.NE, value, ir.Const(value.width, 0))
-                    end = ir.Branch(nonzero, self._block(position + 1, exited), self._block(target, exited))
-                    self._builder.fill(number, statements, end)
+                    following = self._block(position + 1, exited), self._block(target, exited)
+                    self._builder.fill(number, statements, ir.Branch(nonzero(scope, condition), *following))
                     return
                 case "exit", ():
                     self._builder.fill(number, statements, ir.Jump(self._block(position + 1, True)))
@@ -111,7 +100,7 @@ class ActionLowering:
         for position, header in reversed(list(enumerate(self._symbols.stack(member.left.name)))):
             statements = _set_validity(self._symbols, header, primitive.operation == "add_header")
             chosen = self._builder.add(f"{self._action.name}.member", statements, ir.Jump(after))
-            condition = choose(index, [FALSE] * position + [ir.Const(1, 1)])
+            condition = choose(index, [FALSE] * position + [TRUE])
             after_this = self._builder.new(f"{self._action.name}.members")
             self._builder.fill(after_this, [], ir.Branch(condition, chosen, after))
             after = after_this
@@ -155,24 +144,22 @@ def _assign_member(
     made: list[ir.Statement] = []
     for position, member in enumerate(members):
         old = field_of(scope.symbols, member, offset)
-        chosen = choose(index, [FALSE] * position + [ir.Const(1, 1)])
+        chosen = choose(index, [FALSE] * position + [TRUE])
         made.append(ir.Assign(old.slot, ir.Select(old.width, chosen, low_bits(scope, value, old.width), old)))
     return made
 
 
 def _assign_header(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
-    if not (isinstance(target, model.Named) and isinstance(source, model.Named)):
-        raise scope.refuse(f"assigning {source} to {target}")
-    return [ir.CopyHeader(scope.symbols.header(target.name), scope.symbols.header(source.name))]
+    to, of = _name(scope, target, "header"), _name(scope, source, "header")
+    return [ir.CopyHeader(scope.symbols.header(to), scope.symbols.header(of))]
 
 
 def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
-    if not (isinstance(target, model.Named) and isinstance(source, model.Named)):
-        raise scope.refuse(f"assigning {source} to {target}")
     symbols = scope.symbols
-    pairs = zip(symbols.stack(target.name), symbols.stack(source.name), strict=True)
+    to_stack, of_stack = _name(scope, target, "header stack"), _name(scope, source, "header stack")
+    pairs = zip(symbols.stack(to_stack), symbols.stack(of_stack), strict=True)
     copies: list[ir.Statement] = [ir.CopyHeader(to, of) for to, of in pairs]
-    return [*copies, ir.Assign(symbols.next_slot(target.name), symbols.field(symbols.next_slot(source.name)))]
+    return [*copies, ir.Assign(symbols.next_slot(to_stack), symbols.field(symbols.next_slot(of_stack)))]
 
 
 def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
@@ -186,16 +173,8 @@ def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Stateme
     return [update, ir.SetValid(header) if valid else ir.SetInvalid(header)]
 
 
-def _add_header(scope: Scope, header: model.Operand) -> list[ir.Statement]:
-    if not isinstance(header, model.Named):
-        raise scope.refuse(f"{header} as a header")
-    return _set_validity(scope.symbols, scope.symbols.header(header.name), True)
-
-
-def _remove_header(scope: Scope, header: model.Operand) -> list[ir.Statement]:
-    if not isinstance(header, model.Named):
-        raise scope.refuse(f"{header} as a header")
-    return _set_validity(scope.symbols, scope.symbols.header(header.name), False)
+def _add_or_remove(scope: Scope, header: model.Operand, valid: bool) -> list[ir.Statement]:
+    return _set_validity(scope.symbols, scope.symbols.header(_name(scope, header, "header")), valid)
 
 
 def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towards_end: bool) -> list[ir.Statement]:
@@ -224,6 +203,13 @@ def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towar
     return [*statements, ir.Assign(after.slot, ir.Select(32, within, moved, end))]
 
 
+def _name(scope: Scope, operand: model.Operand, what: str) -> str:
+    """Return the name of a header, stack, array or calculation; raises ProgramError if the operand is none."""
+    if not isinstance(operand, model.Named):
+        raise scope.refuse(f"{operand} as a {what}")
+    return operand.name
+
+
 def _target(scope: Scope, operand: model.Operand) -> int:
     if not isinstance(operand, model.FieldName):
         raise scope.refuse(f"{operand} as a target")
@@ -233,37 +219,31 @@ def _target(scope: Scope, operand: model.Operand) -> int:
 def _register_read(
     scope: Scope, target: model.Operand, register: model.Operand, index: model.Operand
 ) -> list[ir.Statement]:
-    if not isinstance(register, model.Named):
-        raise scope.refuse(f"{register} as a register")
-    number = scope.symbols.register(register.name)
+    name = _name(scope, register, "register")
+    number = scope.symbols.register(name)
     slot = _target(scope, target)
     if scope.symbols.fields[slot].width != scope.symbols.registers[number].width:
-        raise scope.refuse(f"reading register {register.name} into a field of another width")
+        raise scope.refuse(f"reading register {name} into a field of another width")
     return [ir.ReadRegister(slot, number, unsigned(scope, index))]
 
 
 def _register_write(
     scope: Scope, register: model.Operand, index: model.Operand, value: model.Operand
 ) -> list[ir.Statement]:
-    if not isinstance(register, model.Named):
-        raise scope.refuse(f"{register} as a register")
-    number = scope.symbols.register(register.name)
+    number = scope.symbols.register(_name(scope, register, "register"))
     width = scope.symbols.registers[number].width
     return [ir.WriteRegister(number, unsigned(scope, index), low_bits(scope, value, width))]
 
 
 def _count(scope: Scope, counter: model.Operand, index: model.Operand) -> list[ir.Statement]:
-    if not isinstance(counter, model.Named):
-        raise scope.refuse(f"{counter} as a counter")
-    return [ir.Count(scope.symbols.counter(counter.name), unsigned(scope, index))]
+    return [ir.Count(scope.symbols.counter(_name(scope, counter, "counter")), unsigned(scope, index))]
 
 
 def _execute_meter(
     scope: Scope, meter: model.Operand, index: model.Operand, target: model.Operand
 ) -> list[ir.Statement]:
-    if not isinstance(meter, model.Named):
-        raise scope.refuse(f"{meter} as a meter")
-    return [ir.ExecuteMeter(_target(scope, target), scope.symbols.meter(meter.name), unsigned(scope, index))]
+    number = scope.symbols.meter(_name(scope, meter, "meter"))
+    return [ir.ExecuteMeter(_target(scope, target), number, unsigned(scope, index))]
 
 
 def _random(scope: Scope, target: model.Operand, low: model.Operand, high: model.Operand) -> list[ir.Statement]:
@@ -273,12 +253,10 @@ def _random(scope: Scope, target: model.Operand, low: model.Operand, high: model
 def _hash(
     scope: Scope, target: model.Operand, base: model.Operand, calculation: model.Operand, size: model.Operand
 ) -> list[ir.Statement]:
-    if not isinstance(calculation, model.Named):
-        raise scope.refuse(f"{calculation} as a calculation")
     # BMv2 computes base + hash % size in 64 bits; a size of 0 counts as 1.
     slot = _target(scope, target)
     width = max(64, scope.symbols.fields[slot].width)
-    number = resize(hash_of(scope, calculation.name), width)
+    number = resize(hash_of(scope, _name(scope, calculation, "calculation")), width)
     count = low_bits(scope, size, width)
     at_least_one = ir.Select(width, ir.Compare(Relation.EQ, count, ir.Const(width, 0)), ir.Const(width, 1), count)
     value = ir.Binary(width, Op.ADD, ir.Binary(width, Op.MOD, number, at_least_one), low_bits(scope, base, width))
@@ -331,8 +309,8 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assign": _assign,
     "assign_header": _assign_header,
     "assign_header_stack": _assign_stack,
-    "add_header": _add_header,
-    "remove_header": _remove_header,
+    "add_header": lambda scope, header: _add_or_remove(scope, header, True),
+    "remove_header": lambda scope, header: _add_or_remove(scope, header, False),
     "push": lambda scope, stack, count: _shift_stack(scope, stack, count, True),
     "pop": lambda scope, stack, count: _shift_stack(scope, stack, count, False),
     "register_read": _register_read,

@@ -10,9 +10,8 @@ The idea: there are two ways to lower an expression.
   bitwise operation depend on the low `w` bits of the operands only.  So under a mask of 8 bits everything is computed
   in 8 bits, and the mask itself disappears.
 - `exact(e)`: the whole value.  A comparison, a right shift, a division or an index needs it.  `bounds(e)` first
-computes
-  the least and the largest value that `e` can have, by interval arithmetic over its parts; the number of bits that hold
-  both is enough, and in that width nothing wraps.  So `low_bits` with that width gives the exact value.
+  computes the least and the largest value that `e` can have, by interval arithmetic over its parts; the number of bits
+  that hold both is enough, and in that width nothing wraps.  So `low_bits` with that width gives the exact value.
 
 Example: `(a + b) >> 1` with `bit<8>` operands.  The sum lies in 0..510, so it is computed in 9 bits, and then shifted.
 `((a + b) & 0xFF) >> 1` is computed in 8 bits.  `a - b < 0` has bounds -255..255: 9 bits, a signed comparison.
@@ -115,6 +114,12 @@ def exact(scope: Scope, operand: model.Operand) -> tuple[ir.Expr, bool]:
     return low_bits(scope, operand, max(width, 1)), signed
 
 
+def nonzero(scope: Scope, operand: model.Operand) -> ir.Expr:
+    """Return whether a number is not 0, as one bit."""
+    value, _ = exact(scope, operand)
+    return value if value.width == 1 else ir.Compare(Relation.NE, value, ir.Const(value.width, 0))
+
+
 def unsigned(scope: Scope, operand: model.Operand) -> ir.Expr:
     """Return the whole value of an operand that must not be negative."""
     value, signed = exact(scope, operand)
@@ -138,8 +143,7 @@ def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
             op = Op.AND if operator == "and" else Op.OR
             return ir.Binary(1, op, truth(scope, left), truth(scope, right))
         case model.Operation("d2b", _, right) if not isinstance(right, int):
-            value, _ = exact(scope, right)
-            return value if value.width == 1 else ir.Compare(Relation.NE, value, ir.Const(value.width, 0))
+            return nonzero(scope, right)
         case model.Operation("valid", _, right) if not isinstance(right, int):
             return by_member(scope, right, ir.Valid)
         case model.Operation("==b" | "!=b" as operator, left, right) if left is not None and not isinstance(right, int):

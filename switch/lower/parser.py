@@ -113,12 +113,11 @@ class ParserLowering:
         whole = self._builder.new(f"{state.name}.advance")
         after = self._builder.new(f"{state.name}.advanced")
         # The cursor counts bytes: `advance` by bits that are no whole bytes is an error of the parser, as in BMv2.
-        if bits.width >= 3:
-            rest = ir.Compare(Relation.EQ, ir.Resize(3, bits) if bits.width > 3 else bits, ir.Const(3, 0))
-            wrong = self._fail(ir.Const(32, self._symbols.error(_INVALID_ADVANCE)))
-            self._builder.fill(block, statements, ir.Branch(rest, whole, wrong))
-        else:
+        if bits.width < 3:
             raise scope.refuse("advancing by less than a byte")
+        is_whole = ir.Compare(Relation.EQ, resize(bits, 3), ir.Const(3, 0))
+        wrong = self._fail(ir.Const(32, self._symbols.error(_INVALID_ADVANCE)))
+        self._builder.fill(block, statements, ir.Branch(is_whole, whole, wrong))
         self._builder.fill(whole, [ir.Require(bits), ir.Advance(bits)], ir.Jump(after))
         return after
 
@@ -165,10 +164,9 @@ class ParserLowering:
         return used[-1]
 
     def _key(self, scope: Scope, operand: model.Operand) -> ir.Expr:
-        return unsigned(scope, operand) if not isinstance(operand, model.FieldName) else self._field(operand)
-
-    def _field(self, name: model.FieldName) -> ir.Expr:
-        return self._symbols.field(self._symbols.slot(name.header, name.field))
+        if isinstance(operand, model.FieldName):
+            return self._symbols.field(self._symbols.slot(operand.header, operand.field))
+        return unsigned(scope, operand)
 
 
 def _require_peeked(operand: model.Operand) -> list[ir.Statement]:

@@ -170,9 +170,10 @@ class Symbols:
     def _field_list(self, items: tuple[model.Operand, ...]) -> tuple[int, ...]:
         slots = []
         for item in items:
-            if not isinstance(item, model.FieldName):
-                raise ProgramError(f"{item} in a field list is not supported")
-            if not self.headers[_find(self._header_index, "header", item.header)].metadata:
+            if (
+                not isinstance(item, model.FieldName)
+                or not self.headers[_find(self._header_index, "header", item.header)].metadata
+            ):
                 raise ProgramError(f"{item} in a field list is not supported")
             slots.append(self.slot(item.header, item.field))
         return tuple(slots)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+import numpy.typing as npt
+
 from switchsum.protocol.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
@@ -30,13 +32,10 @@ class Counters:
         _require_modify("counters", kind)
         counter = lookup("counter", self._counters, message.counter_id)
         cells = _cells(message, counter.size, counter.name)
-        old = counter.counts[cells.start : cells.stop].copy()
+        memory = counter.counts[cells.start : cells.stop]
+        undo = _restoring(memory)
         if message.HasField("data"):
-            counter.counts[cells.start : cells.stop] = decode_counts(message.data)
-
-        def undo() -> None:
-            counter.counts[cells.start : cells.stop] = old
-
+            memory[:] = decode_counts(message.data)
         return undo
 
     def read(self, query: Any) -> Iterator[Any]:
@@ -61,14 +60,9 @@ class Meters:
         refuse_meter_counts(message)
         cells = _cells(message, meter.size, meter.name)
         rates = decode_rates(message.config) if message.HasField("config") else None
-        memory = meter.cells[cells.start : cells.stop]
-        old = memory.copy()
+        undo = _restoring(meter.cells[cells.start : cells.stop])
         for index in cells:
             meter.configure(index, rates)
-
-        def undo() -> None:
-            memory[:] = old
-
         return undo
 
     def read(self, query: Any) -> Iterator[Any]:
@@ -95,14 +89,9 @@ class Registers:
         register = schema.register
         cells = _cells(message, register.size, register.name)
         value = decode_register(schema, message.data)
-        memory = register.memory[cells.start * register.stride : cells.stop * register.stride]
-        old = memory.copy()
+        undo = _restoring(register.memory[cells.start * register.stride : cells.stop * register.stride])
         for index in cells:
             register.write(index, value)
-
-        def undo() -> None:
-            memory[:] = old
-
         return undo
 
     def read(self, query: Any) -> Iterator[Any]:
@@ -113,6 +102,16 @@ class Registers:
                 message = v1.RegisterEntry(register_id=identifier, data=encode_register(schema, register.read(index)))
                 message.index.index = index
                 yield message
+
+
+def _restoring(memory: npt.NDArray[Any]) -> Undo:
+    """Return a function that gives memory its present contents back."""
+    old = memory.copy()
+
+    def undo() -> None:
+        memory[:] = old
+
+    return undo
 
 
 def _require_modify(what: str, kind: int) -> None:

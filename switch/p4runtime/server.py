@@ -30,19 +30,15 @@ class Server:
         self._pool = Pool(MAX_STREAMS + UNARY_THREADS, "p4runtime", service.exhausted)
         self._server = grpc.server(self._pool, options=[*CHANNEL_OPTIONS, *serving.SERVER_OPTIONS])
         self._server.add_generic_rpc_handlers((service.handler(), *others))
+        is_path, (host, _, number) = address.startswith("unix:"), address.rpartition(":")
         try:
             port = serving.add_port(self._server, address, tls.P4RUNTIME)
         except RuntimeError as error:
-            who = (
-                ""
-                if address.startswith("unix:")
-                else f": `ss -lntp sport = :{address.rpartition(':')[2]}` says who does"
-            )
+            who = "" if is_path else f": `ss -lntp sport = :{number}` says who does"
             raise TransportError(f"cannot listen on {address}{who}") from error
         if not port:
             raise TransportError(f"cannot listen on {address}")
-        host = address if address.startswith("unix:") else address.rpartition(":")[0]
-        self.address = host if address.startswith("unix:") else f"{host}:{port}"
+        self.address = address if is_path else f"{host}:{port}"
         """Address at which it listens, with the actual port."""
         self._server.start()
 

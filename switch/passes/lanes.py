@@ -23,7 +23,7 @@ from .. import ir
 from ..ir import Op
 from ..lower.graph import targets
 from ..state import WIDE_BITS
-from .analysis import written
+from .analysis import children, values_of, written
 from .rewrite import Rewrite, map_graphs, rebuild_statement
 
 LANES = (64, 32, 16, 8)
@@ -39,7 +39,8 @@ def split_carries(program: ir.Program) -> ir.Program:
 
 
 def _split_graph(program: ir.Program, graph: ir.Graph) -> ir.Graph:
-    if not any(_adds_wide(statement) for block in graph for statement in block.statements):
+    statements = (statement for block in graph for statement in block.statements)
+    if not any(_adds_wide(value) for statement in statements for value in values_of(statement)):
         return graph
     if any(target <= number for number, block in enumerate(graph) for target in targets(block.end)):
         return graph  # the parser has a loop, and does not add lanes
@@ -47,33 +48,25 @@ def _split_graph(program: ir.Program, graph: ir.Graph) -> ir.Graph:
     made = []
     for number, block in enumerate(graph):
         bits = dict(entering.get(number, {}))
-        statements = []
+        split = []
         for statement in block.statements:
-            change = _splitter(program, bits)
-            statements.append(rebuild_statement(statement, change))
+            split.append(rebuild_statement(statement, _splitter(bits)))
             _step(program, statement, bits)
         if isinstance(block.end, ir.Apply) and (colour := program.tables[block.end.table].colour) is not None:
             bits.pop(colour, None)
-        made.append(ir.Block(block.name, tuple(statements), block.end))
+        made.append(ir.Block(block.name, tuple(split), block.end))
         for target in targets(block.end):
             known = entering.get(target)
             entering[target] = bits.copy() if known is None else _join(known, bits)
     return tuple(made)
 
 
-def _adds_wide(statement: ir.Statement) -> bool:
-    found = False
-
-    def look(value: ir.Expr) -> ir.Expr:
-        nonlocal found
-        found = found or (isinstance(value, ir.Binary) and value.op is Op.ADD and value.width >= WIDE_BITS)
-        return value
-
-    rebuild_statement(statement, look)
-    return found
+def _adds_wide(value: ir.Expr) -> bool:
+    is_wide_sum = isinstance(value, ir.Binary) and value.op is Op.ADD and value.width >= WIDE_BITS
+    return is_wide_sum or any(map(_adds_wide, children(value)))
 
 
-def _splitter(program: ir.Program, bits: _Bits) -> Rewrite:
+def _splitter(bits: _Bits) -> Rewrite:
     def change(value: ir.Expr) -> ir.Expr:
         if isinstance(value, ir.Binary) and value.op is Op.ADD and value.width >= WIDE_BITS:
             left, right = _may(value.left, bits), _may(value.right, bits)

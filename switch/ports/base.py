@@ -18,7 +18,7 @@ copies it first, and never reads the same byte of a frame twice.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
@@ -29,14 +29,13 @@ import numpy.typing as npt
 from switchsum.protocol.errors import TransportError
 
 from ..queues import PORTS, Queues
+from ..v1model import DROP_PORT
 
 Addresses = npt.NDArray[np.uint64]
 Words = npt.NDArray[np.uint32]
 PortCounters = npt.NDArray[np.int64]
 
 CPU_PORT: Final = 255
-DROP_PORT: Final = 511
-"""Egress port that means drop, unless the switch is started with another one."""
 MAX_FRAME_BYTES: Final = 9216
 """Longest frame of any port.  A shared-memory worker says how long its frames may be, up to this."""
 
@@ -81,6 +80,15 @@ class Batch:
         self.addresses[self.count : end] = addresses
         self.lengths[self.count : end] = lengths
         self.count = end
+
+    def frames(self) -> tuple[Words, Addresses, Words]:
+        """Return the ports, addresses and lengths of the frames."""
+        return self.ports[: self.count], self.addresses[: self.count], self.lengths[: self.count]
+
+
+def rows(ports: Words, addresses: Addresses, lengths: Words) -> Iterator[tuple[int, int, int]]:
+    """Return port, address and length of each frame, as Python's integers."""
+    return zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

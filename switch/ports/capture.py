@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from .base import Addresses, Batch, Words
+from .base import Addresses, Batch, Words, rows
 from .pcapng import INBOUND, OUTBOUND, PcapngFile
 
 SETTINGS: Final = b"s"
@@ -40,9 +40,8 @@ class Capture:
 
     def received(self, batch: Batch) -> None:
         """Record a batch that has arrived."""
-        count = batch.count
-        if count:
-            self._frames(batch.ports[:count], batch.addresses[:count], batch.lengths[:count], INBOUND)
+        if batch.count:
+            self._frames(*batch.frames(), INBOUND)
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Record frames that are about to leave, also those that a full port drops."""
@@ -64,7 +63,7 @@ class Capture:
     def _frames(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
         def write() -> None:
             now_ns = time.time_ns()
-            for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
+            for port, address, length in rows(ports, addresses, lengths):
                 self._file.frame(port, now_ns, ctypes.string_at(address, length), direction)
 
         self._record(write)

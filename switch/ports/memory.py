@@ -7,7 +7,7 @@ from collections import deque
 
 import numpy as np
 
-from .base import Addresses, Batch, PortCounter, PortGroup, PortTable, Words
+from .base import Addresses, Batch, PortCounter, PortGroup, PortTable, Words, rows
 
 
 class MemoryPorts(PortGroup):
@@ -42,7 +42,7 @@ class MemoryPorts(PortGroup):
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Append frames to `sent`."""
-        for port, address, length in zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
+        for port, address, length in rows(ports, addresses, lengths):
             self.sent.append((port, ctypes.string_at(address, length)))
             self.table.counters[port, [PortCounter.TX_FRAMES, PortCounter.TX_BYTES]] += (1, length)
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from ..v1model import QUEUE_SHIFT
-from .base import DROP_PORT, Addresses, Batch, PortCounter, PortGroup, PortInfo, PortTable, Words
+from ..v1model import DROP_PORT, QUEUE_SHIFT
+from .base import Addresses, Batch, PortCounter, PortGroup, PortInfo, PortTable, Words
 from .taps import Tap
 
 BATCH_FRAMES: Final = 256

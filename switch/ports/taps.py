@@ -9,12 +9,12 @@ import ctypes
 import logging
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final, Protocol
 
-from .base import MAX_FRAME_BYTES, Addresses, Batch, Words
+from .base import MAX_FRAME_BYTES, Addresses, Batch, Words, rows
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +56,7 @@ class InterfaceFiles:
 
     def received(self, batch: Batch) -> None:
         """Record a batch that has arrived."""
-        count = batch.count
-        _record(self._in, batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
+        _record(self._in, *batch.frames())
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Record frames that are about to leave, also those that a full port drops."""
@@ -77,8 +76,7 @@ class FrameLog:
 
     def received(self, batch: Batch) -> None:
         """Log a batch that has arrived."""
-        count = batch.count
-        self._write("received on", batch.ports[:count], batch.addresses[:count], batch.lengths[:count])
+        self._write("received on", *batch.frames())
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Log frames that are about to leave."""
@@ -88,7 +86,7 @@ class FrameLog:
         """Do nothing: the process owns the log."""
 
     def _write(self, what: str, ports: Words, addresses: Addresses, lengths: Words) -> None:
-        for port, address, length in _rows(ports, addresses, lengths):
+        for port, address, length in rows(ports, addresses, lengths):
             _log.debug("frame of %d bytes %s port %d", length, what, port)
             if self._dump_bytes:
                 _log.info("%s", ctypes.string_at(address, min(length, self._dump_bytes)).hex(" "))
@@ -103,12 +101,8 @@ def _create(path: Path) -> BufferedWriter:
 
 def _record(files: Mapping[int, BufferedWriter], ports: Words, addresses: Addresses, lengths: Words) -> None:
     seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
-    for port, address, length in _rows(ports, addresses, lengths):
+    for port, address, length in rows(ports, addresses, lengths):
         if port in files:
             files[port].write(struct.pack("<IIII", seconds, microseconds, length, length))
             files[port].write(ctypes.string_at(address, length))
             files[port].flush()
-
-
-def _rows(ports: Words, addresses: Addresses, lengths: Words) -> Iterable[tuple[int, int, int]]:
-    return zip(ports.tolist(), addresses.tolist(), lengths.tolist(), strict=True)

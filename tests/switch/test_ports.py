@@ -13,10 +13,11 @@ import pytest
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import Header, Kind
 from switchsum.protocol.wire import Address, build_frame
-from switchsum.switch.ports.base import CPU_PORT, DROP_PORT, Batch, PortTable
+from switchsum.switch.ports.base import CPU_PORT, Batch, PortTable
 from switchsum.switch.ports.capture import Capture
 from switchsum.switch.ports.memory import MemoryPorts
 from switchsum.switch.ports.port_set import PortSet
+from switchsum.switch.v1model import DROP_PORT
 
 from ..timing import patience
 
