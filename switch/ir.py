@@ -429,3 +429,8 @@ class Program:
     """How often ingress may run for one frame that is resubmitted or recirculated."""
     queues: int = 1
     """Queues of each port; a packet with a priority of `queues` or more is dropped before egress."""
+
+    @property
+    def growth_bytes(self) -> int:
+        """How many bytes longer than it arrived a frame may leave at most: all headers of the deparser."""
+        return sum(self.headers[header].width // 8 for header in self.deparser)

@@ -70,7 +70,7 @@ class Pipeline:
         self.multicast: Multicast = state.multicast
         self.clones: CloneSessions = state.clones
         self._engine = engine
-        self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
+        self._growth = program.growth_bytes
         self._multiplies = multiplies(program)
         self._output = Output(0, 0)
 
@@ -211,7 +211,7 @@ class _InterpretedEngine:
     ) -> None:
         self._switch = InterpretedSwitch(program, state, on_lookup)
         self._state = state
-        self._growth = sum(program.headers[header].width // 8 for header in program.deparser)
+        self._growth = program.growth_bytes
 
     def process_batch(
         self,

@@ -8,12 +8,13 @@ made as a clone: `restart` then sets its metadata to 0, except for the fields th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import llvmlite.ir as ll
 
 from .. import ir
 from ..passes.analysis import GRAPHS, assigned, is_wide, used_by
-from .emitter import I32, POINTER, Emitter, Unit, Value, constant, integer
+from .emitter import I32, POINTER, VOID, Emitter, Unit, Value, constant, integer
 from .layout import (
     ZEROS,
     Layout,
@@ -63,8 +64,7 @@ def features(program: ir.Program) -> Features:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Passing:
+class Passing(NamedTuple):
     """A packet as a function around the graphs sees it."""
 
     hot: Value
@@ -132,11 +132,10 @@ class Around:
 
         Metadata becomes 0, except for the fields of the field list and the next index of each header stack.
         """
-        if "restart" in self.unit.helpers:
-            made: ll.Function = self.unit.helpers["restart"]
-            return made
-        function = self.unit.function("restart", ll.VoidType(), [POINTER, POINTER, POINTER, I32, I32])
-        self.unit.helpers["restart"] = function
+        return self.unit.helper("restart", self._write_restart)
+
+    def _write_restart(self) -> ll.Function:
+        function = self.unit.function("restart", VOID, [POINTER, POINTER, POINTER, I32, I32])
         emit = Emitter(self.unit, function)
         build = emit.build
         # Wide metadata is set to 0 by a pointer to the cell of zeros, narrow metadata by a store.

@@ -13,9 +13,9 @@ from typing import Final
 
 from switchsum.native import cache_writing
 from switchsum.native.cache import Store
+from switchsum.native.machinecode import fingerprint
 
 from .. import ir
-from .machine import fingerprint
 
 MAX_FILES: Final = 32
 """Most programs that are kept; one more removes the program that was not used for the longest time."""

@@ -231,20 +231,16 @@ def rotate(build: ll.IRBuilder, value: Value, amount: Value) -> Value:
 
 def range_function(unit: Unit) -> ll.Function:
     """Return a function (address, size) that adds the little-endian 16-bit words of some bytes."""
-    if "checksum" not in unit.helpers:
-        function = unit.function("checksum.range", I64, [POINTER, I64])
-        function.attributes.add("noinline")
-        unit.helpers["checksum"] = function
-        _write_range(unit, function)
-    made: ll.Function = unit.helpers["checksum"]
-    return made
+    return unit.helper("checksum", lambda: _write_range(unit))
 
 
-def _write_range(unit: Unit, function: ll.Function) -> None:
+def _write_range(unit: Unit) -> ll.Function:
     """Add vectors of 64 bytes, then words, then a last byte.
 
     Each of the 16 lanes of 32 bits adds the two halves of its word; it could overflow after more than a megabyte only.
     """
+    function = unit.function("checksum.range", I64, [POINTER, I64])
+    function.attributes.add("noinline")
     address, size = function.args
     kind = ll.VectorType(I32, 16)
     names = ("entry", "vectors", "vector", "rest", "words", "word", "bytes", "byte", "end")
@@ -290,3 +286,4 @@ def _write_range(unit: Unit, function: ll.Function) -> None:
     offset, total = loop("bytes", "byte", "end", "words", total, offset, 1)
     build.position_at_end(blocks["end"])
     build.ret(total)
+    return function

@@ -12,6 +12,7 @@ import llvmlite.ir as ll
 
 from switchsum.native.cache import Store
 from switchsum.native.compiling import compiling
+from switchsum.native.machinecode import Library
 
 from .. import ir
 from ..passes import gather_tests, narrow_repeated, split_carries
@@ -22,7 +23,7 @@ from .driver import ENTRY, Driver
 from .emitter import Unit
 from .engine import Native
 from .layout import Layout
-from .machine import Library, compile_object
+from .machine import compile_object
 
 
 def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | None, debug: bool = False) -> Native:

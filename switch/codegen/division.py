@@ -13,24 +13,18 @@ from .emitter import I64, Unit, Value, constant, integer
 
 def division_function(unit: Unit, width: int) -> ll.Function:
     """Return a function (dividend, divisor) that returns quotient and remainder; the divisor must not be 0."""
-    key = ("divide", width)
-    if key not in unit.helpers:
-        kind = integer(width)
-        function = unit.function(f"divide.{width}", ll.LiteralStructType([kind, kind]), [kind, kind])
-        function.attributes.add("noinline")
-        unit.helpers[key] = function
-        _write(function, width)
-    made: ll.Function = unit.helpers[key]
-    return made
+    return unit.helper(("divide", width), lambda: _write(unit, width))
 
 
-def _write(function: ll.Function, width: int) -> None:
+def _write(unit: Unit, width: int) -> ll.Function:
     """Shift the dividend into the remainder, bit by bit; the quotient's bits follow it from the other end."""
+    kind, one = integer(width), constant(width, 1)
+    function = unit.function(f"divide.{width}", ll.LiteralStructType([kind, kind]), [kind, kind])
+    function.attributes.add("noinline")
     entry, body, after = (function.append_basic_block(name) for name in ("entry", "body", "after"))
     dividend, divisor = function.args
     ll.IRBuilder(entry).branch(body)
     build = ll.IRBuilder(body)
-    kind, one = integer(width), constant(width, 1)
     step, quotient, remainder = build.phi(I64), build.phi(kind), build.phi(kind)
     step.add_incoming(constant(64, 0), entry)
     quotient.add_incoming(dividend, entry)
@@ -47,6 +41,7 @@ def _write(function: ll.Function, width: int) -> None:
     build.cbranch(build.icmp_unsigned("<", following, constant(64, width)), body, after)
     build.position_at_end(after)
     build.ret(_pair(build, digits, rest))
+    return function
 
 
 def _pair(build: ll.IRBuilder, first: Value, second: Value) -> Value:

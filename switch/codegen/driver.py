@@ -129,9 +129,7 @@ class Driver:
         """Return whether there is room for the most copies of a frame that `pipeline.room` counts."""
         around, build = self._around, emit.build
         copies = emit.context_word(context, COPIES, I64)
-        # A frame grows at most by all headers of the deparser; each copy is aligned.
-        growth = sum(self._unit.program.headers[header].width // 8 for header in self._unit.program.deparser)
-        needed = build.mul(copies, build.add(length, constant(64, growth + ALIGN)))
+        needed = build.mul(copies, build.add(length, constant(64, self._unit.program.growth_bytes + ALIGN)))
         end = build.add(around.word(emit, batch, USED), needed)
         last = build.add(around.word(emit, batch, MADE), copies)
         return build.and_(
@@ -144,21 +142,11 @@ class Driver:
         # Places are used in order and never again for the same frame: `wait` stops adding when all are taken, which is
         # also the limit of passes.
         around, build, place = self._around, emit.build, self._around.waiting
-        before = build.block
-        head, body, end = (emit.function.append_basic_block(name) for name in ("waiting", "again", "none_waits"))
-        build.branch(head)
-        build.position_at_end(head)
-        number = build.phi(I64)
-        number.add_incoming(constant(64, 0), before)
-        build.cbranch(build.icmp_unsigned("<", number, around.word(emit, batch, WAITING_COUNT)), body, end)
-        build.position_at_end(body)
-        start = emit.at(emit.context_word(context, WAITING), build.mul(number, constant(64, place.stride)))
-        frame = emit.load(POINTER, emit.at(start, place.FRAME), 8)
-        length = emit.load(I64, emit.at(start, place.LENGTH), 8)
-        build.call(self._ingress, [context, batch, frame, length, start])
-        number.add_incoming(build.add(number, constant(64, 1)), build.block)
-        build.branch(head)
-        build.position_at_end(end)
+        with emit.loop(lambda: around.word(emit, batch, WAITING_COUNT)) as number:
+            start = emit.at(emit.context_word(context, WAITING), build.mul(number, constant(64, place.stride)))
+            frame = emit.load(POINTER, emit.at(start, place.FRAME), 8)
+            length = emit.load(I64, emit.at(start, place.LENGTH), 8)
+            build.call(self._ingress, [context, batch, frame, length, start])
         around.set_word(emit, batch, WAITING_COUNT, constant(64, 0))
 
     def _write_ingress(self) -> None:
@@ -249,8 +237,7 @@ class Driver:
         build.cbranch(build.icmp_unsigned("==", spec, constant(32, self._unit.program.drop_port)), end, single)
         build.position_at_end(single)
         around.set(emit, packet.hot, names.instance_type, NORMAL)
-        arguments = [packet.hot, packet.context, packet.batch, packet.frame, packet.length, packet.cursor]
-        build.call(self._egress.leave, [*arguments, spec, constant(32, 0)])
+        build.call(self._egress.leave, [*packet, spec, constant(32, 0)])
         build.branch(end)
         build.position_at_end(multicast)
         around.set(emit, packet.hot, names.instance_type, REPLICATION)
@@ -264,5 +251,4 @@ class Driver:
         build.ret_void()
 
     def _replicate(self, emit: Emitter, packet: Passing, replicas: Value, count: Value, limit: Value) -> None:
-        arguments = [packet.hot, packet.context, packet.batch, packet.frame, packet.length, packet.cursor]
-        emit.build.call(self._egress.replicate, [*arguments, replicas, count, limit, constant(32, 0)])
+        emit.build.call(self._egress.replicate, [*packet, replicas, count, limit, constant(32, 0)])

@@ -119,7 +119,7 @@ class Egress:
         with build.if_then(build.icmp_unsigned("!=", spec, constant(32, around.program.drop_port))):
             self._send(emit, packet, build.or_(port, build.shl(queue, constant(32, QUEUE_SHIFT))))
         if around.features.clones:
-            arguments = [base, *self.leave.args[1:6], replicas, count, limit, build.add(depth, constant(32, 1))]
+            arguments = [base, *packet[1:], replicas, count, limit, build.add(depth, constant(32, 1))]
             with build.if_then(build.icmp_unsigned("!=", count, constant(64, 0))):
                 build.call(self.replicate, arguments)
         build.ret_void()
@@ -180,8 +180,7 @@ class Egress:
         # There is room for the copies that `Driver._fits` has counted; clones of clones and recirculated packets are
         # more.
         used = around.word(emit, packet.batch, USED)
-        growth = sum(around.program.headers[header].width // 8 for header in around.program.deparser)
-        end = build.add(used, build.add(packet.length, constant(64, growth)))
+        end = build.add(used, build.add(packet.length, constant(64, around.program.growth_bytes)))
         made, rows = around.word(emit, packet.batch, MADE), around.word(emit, packet.batch, ROWS)
         fits = build.icmp_unsigned("<=", end, around.word(emit, packet.batch, ARENA_BYTES))
         fits = build.and_(fits, build.icmp_unsigned("<", made, rows))
@@ -281,32 +280,22 @@ class Egress:
         build = emit.build
         packet = Passing(*function.args[:6])
         replicas, count, limit, depth = function.args[6:]
-        before = build.block
-        head, body, end = (function.append_basic_block(name) for name in ("head", "body", "end"))
-        build.branch(head)
-        build.position_at_end(head)
-        number = build.phi(I64)
-        number.add_incoming(constant(64, 0), before)
-        build.cbranch(build.icmp_unsigned("<", number, count), body, end)
-        build.position_at_end(body)
-        replica = build.gep(replicas, [build.mul(number, constant(64, 8))], source_etype=BYTE)
-        port, instance = emit.load(I32, replica, 4), emit.load(I32, emit.at(replica, 4), 4)
-        copy = emit.at(packet.hot, around.layout.level_bytes)
-        emit.copy(copy, packet.hot, around.layout.hot_bytes)
-        # Requests to clone, resubmit or recirculate belong to the packet; its copies do not inherit them.
-        for slot, used in (
-            (names.clone, around.features.clones),
-            (names.resubmit, around.features.resubmits),
-            (names.recirculate, around.features.recirculates),
-        ):
-            if used:
-                around.set(emit, copy, slot, 0)
-        if around.features.cuts or around.features.clones:
-            limited = build.icmp_unsigned("!=", limit, constant(64, 0))
-            around.set(emit, copy, names.cut, build.add(limit, emit.resize(limited, 64)))
-        around.set(emit, copy, names.egress_rid, instance)
-        build.call(self.leave, [copy, *function.args[1:6], port, depth])
-        number.add_incoming(build.add(number, constant(64, 1)), build.block)
-        build.branch(head)
-        build.position_at_end(end)
+        with emit.loop(lambda: count) as number:
+            replica = build.gep(replicas, [build.mul(number, constant(64, 8))], source_etype=BYTE)
+            port, instance = emit.load(I32, replica, 4), emit.load(I32, emit.at(replica, 4), 4)
+            copy = emit.at(packet.hot, around.layout.level_bytes)
+            emit.copy(copy, packet.hot, around.layout.hot_bytes)
+            # Requests to clone, resubmit or recirculate belong to the packet; its copies do not inherit them.
+            for slot, used in (
+                (names.clone, around.features.clones),
+                (names.resubmit, around.features.resubmits),
+                (names.recirculate, around.features.recirculates),
+            ):
+                if used:
+                    around.set(emit, copy, slot, 0)
+            if around.features.cuts or around.features.clones:
+                limited = build.icmp_unsigned("!=", limit, constant(64, 0))
+                around.set(emit, copy, names.cut, build.add(limit, emit.resize(limited, 64)))
+            around.set(emit, copy, names.egress_rid, instance)
+            build.call(self.leave, [copy, *packet[1:], port, depth])
         build.ret_void()

@@ -10,7 +10,8 @@ Bytes of a frame in shared memory may change at any time.  A value that was load
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,8 +48,8 @@ class Unit:
     module: ll.Module
     debug: bool = False
     """An index beyond an array's end stops the process."""
-    helpers: dict[object, ll.Function] = field(default_factory=dict)
-    """Functions that were made on demand, by a key that says what they do."""
+    _helpers: dict[Hashable, ll.Value] = field(default_factory=dict)
+    """Functions and constants that were made on demand."""
 
     def function(self, name: str, result: ll.Type, arguments: Sequence[ll.Type]) -> ll.Function:
         """Declare a function that is private to the module."""
@@ -57,16 +58,23 @@ class Unit:
         made.attributes.add("nounwind")
         return made
 
+    def helper(self, key: Hashable, make: Callable[[], ll.Value]) -> ll.Value:
+        """Return what `make` makes at the first call with a key, which says what it is."""
+        if key not in self._helpers:
+            self._helpers[key] = make()
+        return self._helpers[key]
+
     def constant_bytes(self, data: bytes) -> Value:
         """Return the address of constant bytes."""
-        key = ("bytes", data)
-        if key not in self.helpers:
+
+        def make() -> ll.GlobalVariable:
             array = ll.ArrayType(BYTE, len(data))
-            made = ll.GlobalVariable(self.module, array, f"bytes.{len(self.helpers)}")
+            made = ll.GlobalVariable(self.module, array, self.module.get_unique_name("bytes"))
             made.linkage, made.global_constant, made.align = "internal", True, 64
             made.initializer = ll.Constant(array, bytearray(data))
-            self.helpers[key] = made
-        return self.helpers[key]
+            return made
+
+        return self.helper(("bytes", data), make)
 
 
 class Emitter:
@@ -108,6 +116,25 @@ class Emitter:
     def store(self, value: Value, address: Value, align: int = 1) -> None:
         """Store a value."""
         self.build.store(value, address, align=align)
+
+    @contextmanager
+    def loop(self, count: Callable[[], Value]) -> Iterator[Value]:
+        """Write a loop around what is written meanwhile; gives the number of the turn, 64 bits, from 0 on.
+
+        `count` writes how many turns there are, which is asked before each.
+        """
+        build, before = self.build, self.build.block
+        head, body, end = (self.function.append_basic_block(name) for name in ("head", "body", "end"))
+        build.branch(head)
+        build.position_at_end(head)
+        turn = build.phi(I64)
+        turn.add_incoming(constant(64, 0), before)
+        build.cbranch(build.icmp_unsigned("<", turn, count()), body, end)
+        build.position_at_end(body)
+        yield turn
+        turn.add_incoming(build.add(turn, constant(64, 1)), build.block)
+        build.branch(head)
+        build.position_at_end(end)
 
     def context_word(self, context: Value, index: int, kind: ll.Type = POINTER) -> Value:
         """Load a word of the context; LLVM may load it once, since it does not change while native code runs."""

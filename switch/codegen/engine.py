@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.machinecode import Library
+
 from .. import ir
 from ..batch import CodeEntry, Output
 from ..passes.analysis import assigned
@@ -40,7 +42,6 @@ from .layout import (
     table_word,
     waiting_layout,
 )
-from .machine import Library
 from .rows import TableRows
 
 PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
@@ -76,7 +77,7 @@ class Native:
         self._context = np.zeros(context_words(program), np.uint64)
         self._context_address = _address(self._context)
         self._memory: list[npt.NDArray[np.uint8]] = []
-        self._share_packet(program, layout, self._context)
+        self._share_packet(program, layout)
         self._share_state(program)
 
     def process_batch(
@@ -122,9 +123,9 @@ class Native:
         start = -memory.ctypes.data % 64
         return memory[start : start + size]
 
-    def _share_packet(self, program: ir.Program, layout: Layout, context: npt.NDArray[np.uint64]) -> None:
-        """Give a context its own memory for packets."""
-        zeros = self._reserve(_CELL_BYTES)
+    def _share_packet(self, program: ir.Program, layout: Layout) -> None:
+        """Give the context memory for packets."""
+        context, zeros = self._context, self._reserve(_CELL_BYTES)
         template = self._reserve(layout.hot_bytes)
         # In a new packet every wide field points to the cell of zeros.
         for offset in layout.pointers.values():

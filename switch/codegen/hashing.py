@@ -158,11 +158,9 @@ def _crc(unit: Unit, algorithm: str) -> ll.Function:
     array = ll.ArrayType(kind, 256)
 
     def constants() -> Value:
-        name = f"{algorithm}.table"
-        if name not in unit.module.globals:
-            made = ll.GlobalVariable(unit.module, array, name)
-            made.linkage, made.global_constant, made.initializer = "internal", True, ll.Constant(array, table)
-        return unit.module.globals[name]
+        made = ll.GlobalVariable(unit.module, array, f"{algorithm}.table")
+        made.linkage, made.global_constant, made.initializer = "internal", True, ll.Constant(array, table)
+        return made
 
     def step(build: ll.IRBuilder, state: Value, loaded: Value) -> Value:
         # One step of the table method: eight bits of the CRC and a byte of data choose what is added to the rest.
@@ -198,26 +196,26 @@ def _each_byte(
     step: Callable[[ll.IRBuilder, Value, Value], Value],
 ) -> ll.Function:
     """Return a function (address, bytes, and `more`) that steps from the `first` state over all bytes to the last."""
-    if name in unit.helpers:
-        made: ll.Function = unit.helpers[name]
-        return made
-    function = unit.function(name, kind, [POINTER, I64, *more])
-    unit.helpers[name] = function
-    address, size, *_ = function.args
-    entry, head, body, end = (function.append_basic_block(block) for block in ("entry", "head", "body", "end"))
-    build = ll.IRBuilder(entry)
-    start = first(build)
-    build.branch(head)
-    build.position_at_end(head)
-    offset, state = build.phi(I64), build.phi(kind)
-    offset.add_incoming(constant(64, 0), entry)
-    state.add_incoming(start, entry)
-    build.cbranch(build.icmp_unsigned("<", offset, size), body, end)
-    build.position_at_end(body)
-    byte = build.load(build.gep(address, [offset], source_etype=BYTE), typ=BYTE)
-    state.add_incoming(step(build, state, byte), body)
-    offset.add_incoming(build.add(offset, constant(64, 1)), body)
-    build.branch(head)
-    build.position_at_end(end)
-    build.ret(state)
-    return function
+
+    def write() -> ll.Function:
+        function = unit.function(name, kind, [POINTER, I64, *more])
+        address, size, *_ = function.args
+        entry, head, body, end = (function.append_basic_block(block) for block in ("entry", "head", "body", "end"))
+        build = ll.IRBuilder(entry)
+        start = first(build)
+        build.branch(head)
+        build.position_at_end(head)
+        offset, state = build.phi(I64), build.phi(kind)
+        offset.add_incoming(constant(64, 0), entry)
+        state.add_incoming(start, entry)
+        build.cbranch(build.icmp_unsigned("<", offset, size), body, end)
+        build.position_at_end(body)
+        byte = build.load(build.gep(address, [offset], source_etype=BYTE), typ=BYTE)
+        state.add_incoming(step(build, state, byte), body)
+        offset.add_incoming(build.add(offset, constant(64, 1)), body)
+        build.branch(head)
+        build.position_at_end(end)
+        build.ret(state)
+        return function
+
+    return unit.helper(name, write)

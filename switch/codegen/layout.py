@@ -3,8 +3,7 @@
 A packet has two pieces of memory.
 
 - *Hot* memory holds validity bytes, metadata that more than one graph uses, and the narrow fields of headers, as they
-are
-  on the wire.  For each wide field it holds a pointer to the field's bytes, wherever they are at the moment: in the
+  are on the wire.  For each wide field it holds a pointer to the field's bytes, wherever they are at the moment: in the
   frame, in a register, in storage, or in a cell of zeros.  To copy hot memory is to copy the packet.
 - *Storage* is room for the bytes of wide fields that were computed.
 

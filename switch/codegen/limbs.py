@@ -21,15 +21,11 @@ def carry_function(unit: Unit, subtract: bool, size: int) -> ll.Function:
 
     The target may be one of the operands.
     """
-    key = ("carry", subtract, size)
-    if key not in unit.helpers:
-        name = f"{'subtract' if subtract else 'add'}.{size}"
-        unit.helpers[key] = _write(unit.function(name, VOID, [POINTER] * 3), subtract, size)
-    made: ll.Function = unit.helpers[key]
-    return made
+    return unit.helper(("carry", subtract, size), lambda: _write_carry(unit, subtract, size))
 
 
-def _write(function: ll.Function, subtract: bool, size: int) -> ll.Function:
+def _write_carry(unit: Unit, subtract: bool, size: int) -> ll.Function:
+    function = unit.function(f"{'subtract' if subtract else 'add'}.{size}", VOID, [POINTER] * 3)
     entry, body, after = (function.append_basic_block(name) for name in ("entry", "body", "after"))
     ll.IRBuilder(entry).branch(body)
     build = ll.IRBuilder(body)
@@ -62,14 +58,11 @@ def shift_function(unit: Unit, size: int) -> ll.Function:
 
     Both numbers are in network byte order and must not overlap; `bits` is unsigned and may exceed the width.
     """
-    key = ("shift", size)
-    if key not in unit.helpers:
-        unit.helpers[key] = _write_shift(unit.function(f"shift.{size}", VOID, [POINTER, POINTER, I64]), size)
-    made: ll.Function = unit.helpers[key]
-    return made
+    return unit.helper(("shift", size), lambda: _write_shift(unit, size))
 
 
-def _write_shift(function: ll.Function, size: int) -> ll.Function:
+def _write_shift(unit: Unit, size: int) -> ll.Function:
+    function = unit.function(f"shift.{size}", VOID, [POINTER, POINTER, I64])
     target, source, amount = function.args
     entry, body, after = (function.append_basic_block(name) for name in ("entry", "body", "after"))
     build = ll.IRBuilder(entry)

@@ -59,21 +59,19 @@ class Lookup:
             else:
                 number = build.shl(number, constant(number.type.width, key.width)) if key.width < bits else number
                 number = build.or_(number, emitter.resize(value, number.type.width))
-        return build.call(self._function(), [context, number, *ranges])
+        function = self._unit.helper(("lookup", self._table), self._write)
+        return build.call(function, [context, number, *ranges])
 
-    def _function(self) -> ll.Function:
-        key = ("lookup", self._table)
-        if key not in self._unit.helpers:
-            ranges = [integer(64 * words(spec.width)) for spec in self.spec.keys if spec.kind is MatchKind.RANGE]
-            arguments = [POINTER, integer(max(64, self.layout.key_bits)), *ranges]
-            function = self._unit.function(f"lookup.{self._table}", I32, arguments)
-            self._unit.helpers[key] = function
-            if self.layout.exact:
-                self._write_hashed(Emitter(self._unit, function))
-            else:
-                self._write_scan(Emitter(self._unit, function))
-        made: ll.Function = self._unit.helpers[key]
-        return made
+    def _write(self) -> ll.Function:
+        ranges = [integer(64 * words(spec.width)) for spec in self.spec.keys if spec.kind is MatchKind.RANGE]
+        arguments = [POINTER, integer(max(64, self.layout.key_bits)), *ranges]
+        function = self._unit.function(f"lookup.{self._table}", I32, arguments)
+        emit = Emitter(self._unit, function)
+        if self.layout.exact:
+            self._write_hashed(emit)
+        else:
+            self._write_scan(emit)
+        return function
 
     def _word(self, emit: Emitter, which: int, kind: ll.Type = POINTER) -> Value:
         context = emit.function.args[0]

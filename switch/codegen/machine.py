@@ -6,7 +6,7 @@ from typing import Final
 
 import llvmlite.binding as llvm
 
-from switchsum.native.machinecode import Library, fingerprint, target_machine
+from switchsum.native.machinecode import target_machine
 
 OPTIMISATION: Final = 2
 """Level of the optimiser, as in -O2."""
@@ -35,6 +35,3 @@ def compile_object(source: str) -> bytes:
 def assembly_of(source: str) -> str:
     """Return the assembly of a module that is given as LLVM IR, for people who want to read it."""
     return str(target_machine(OPTIMISATION).emit_assembly(optimised(source)))
-
-
-__all__ = ["Library", "assembly_of", "compile_object", "fingerprint", "optimised"]

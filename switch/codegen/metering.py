@@ -24,15 +24,12 @@ def colour_of(emit: Emitter, cell: Value, unit: MeterUnit, frame_bytes: Value, n
     needed = constant(64, MICRO)
     if unit is MeterUnit.BYTES:
         needed = emit.build.mul(frame_bytes, needed)
-    return emit.build.call(_function(emit.unit), [cell, needed, now_us])
+    return emit.build.call(emit.unit.helper("meter", lambda: _write(emit.unit)), [cell, needed, now_us])
 
 
-def _function(unit: Unit) -> Value:
+def _write(unit: Unit) -> Value:
     """Return the function (cell, tokens that the packet needs, time) -> colour."""
-    if "meter" in unit.helpers:
-        return unit.helpers["meter"]
     function = unit.function("meter", I32, [POINTER, I64, I64])
-    unit.helpers["meter"] = function
     emit = Emitter(unit, function)
     build = emit.build
     cell, needed, now = function.args

@@ -43,21 +43,23 @@ class Shape:
 
 def kernel(unit: Unit, shape: Shape) -> ll.Function:
     """Return the function for a shape."""
-    if shape not in unit.helpers:
-        arguments: list[ll.Type] = [POINTER] * len(shape.outputs)
-        for node in shape.nodes:
-            if node[0] == "memory":
-                arguments.append(POINTER)
-            elif node[0] == "splat":
-                arguments.append(integer(node[1]))
-            elif node[0] == "condition":
-                arguments.append(BIT)
-        function = unit.function(f"kernel.{len(unit.helpers)}", VOID if shape.outputs else BIT, arguments)
-        function.attributes.add("noinline")
-        unit.helpers[shape] = function
-        _Writer(unit, function, shape).write()
-    made: ll.Function = unit.helpers[shape]
-    return made
+    return unit.helper(shape, lambda: _write(unit, shape))
+
+
+def _write(unit: Unit, shape: Shape) -> ll.Function:
+    arguments: list[ll.Type] = [POINTER] * len(shape.outputs)
+    for node in shape.nodes:
+        if node[0] == "memory":
+            arguments.append(POINTER)
+        elif node[0] == "splat":
+            arguments.append(integer(node[1]))
+        elif node[0] == "condition":
+            arguments.append(BIT)
+    name = unit.module.get_unique_name("kernel")
+    function = unit.function(name, VOID if shape.outputs else BIT, arguments)
+    function.attributes.add("noinline")
+    _Writer(unit, function, shape).write()
+    return function
 
 
 class _Writer:
@@ -146,13 +148,11 @@ class _Writer:
         element = kind.element if isinstance(kind, ll.VectorType) else kind
         if element.width == 8:
             return value
-        name = f"llvm.bswap.v{kind.count}i{element.width}" if isinstance(kind, ll.VectorType) else ""
-        if not name:
+        if not isinstance(kind, ll.VectorType):
             return self._build.bswap(value)
-        key = ("intrinsic", name)
-        if key not in self._unit.helpers:
-            self._unit.helpers[key] = ll.Function(self._unit.module, ll.FunctionType(kind, [kind]), name)
-        return self._build.call(self._unit.helpers[key], [value])
+        module, name = self._unit.module, f"llvm.bswap.v{kind.count}i{element.width}"
+        swap = self._unit.helper(name, lambda: ll.Function(module, ll.FunctionType(kind, [kind]), name))
+        return self._build.call(swap, [value])
 
     def _spread(self, word: Value, period: int, kind: ll.VectorType) -> Value:
         lanes = ll.VectorType(integer(period), 8 * kind.count // period)
