@@ -558,6 +558,7 @@ def test_gloo_is_warned_of_once(groups: list[Any]) -> None:
     assert len(caught) == RANKS
     assert "allreduce (SUM) of float64" in str(caught[0].message)
     assert "SWITCHSUM_STRICT" in str(caught[0].message)
+    assert {one.filename for one in caught} == {__file__}  # whose call it is
 
 
 def test_strict_raises_instead(groups: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -598,6 +599,63 @@ def test_what_has_one_receiver_is_gloos_and_counted(groups: list[Any]) -> None:
 
     on_all(groups, call)
     assert gloo_counts(groups) == {"send": 1, "gather": 1, "scatter": 1, "alltoall_base": 2}
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint16, torch.float8_e5m2, torch.complex64], ids=str)
+def test_dtypes_that_gloo_does_not_know_are_moved_bit_by_bit(groups: list[Any], dtype: Any) -> None:
+    def numbers(*values: int) -> Any:
+        return torch.tensor(values, dtype=torch.float32).to(dtype)
+
+    def call(group: Any) -> None:
+        rank = group.rank()
+        gathered = [numbers(0).reshape(()) for _ in range(RANKS)] if rank == 0 else []
+        group.gather([gathered] if rank == 0 else [], [numbers(rank).reshape(())], dist.GatherOptions()).wait()
+        assert [one.item() for one in gathered] == numbers(*range(RANKS)).tolist() * (rank == 0)
+        column = torch.zeros(2, 3, dtype=torch.float32).to(dtype)[:, 1]
+        shares = [[numbers(one, 7) for one in range(RANKS)]] if rank == 0 else []
+        group.scatter([column], shares, dist.ScatterOptions()).wait()
+        assert column.tolist() == numbers(rank, 7).tolist()
+        outputs = [numbers(*[0] * (one + 1)) for one in range(RANKS)]
+        group.alltoall(outputs, [numbers(*[rank] * (rank + 1)) for _ in range(RANKS)]).wait()
+        assert [one.tolist() for one in outputs] == [numbers(*[one] * (one + 1)).tolist() for one in range(RANKS)]
+        whole = numbers(*[0] * RANKS)
+        group.all_to_all_single(whole, numbers(*range(RANKS))).wait()
+        assert whole.tolist() == numbers(*[rank] * RANKS).tolist()
+
+    on_all(groups, call)
+
+
+def test_what_neither_switch_nor_gloo_can_add_is_refused_by_name(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        with pytest.raises(UnsupportedDtype, match=r"gloo cannot, either.*to\(torch.float32\)") as refused:
+            group.allreduce([torch.ones(4, dtype=torch.uint16)])
+        assert "allreduce (SUM) of uint16" in str(refused.value)
+        group.barrier().wait()
+
+    on_all(groups, call)
+
+
+@pytest.mark.usefixtures("silent")
+def test_futures_of_reduce_scatters_over_gloo(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        whole, part = torch.full((RANKS * 2,), 2.0), torch.zeros(2)
+        assert group.reduce_scatter_single(part, whole, PRODUCTS).get_future().wait()[0] is part
+        assert part.tolist() == [2.0**RANKS] * 2
+        opts = dist.ReduceScatterOptions()
+        opts.reduceOp = OP.PRODUCT
+        assert group.reduce_scatter([part], [list(whole.split(2))], opts).get_future().wait()[0] is part
+        assert part.tolist() == [2.0**RANKS] * 2
+
+    on_all(groups, call)
+
+
+def test_a_root_whose_tensor_repeats_its_values_is_not_written(groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        tensor = torch.ones(1).expand(5) if group.rank() == 0 else torch.zeros(5)
+        group.broadcast([tensor], options()).wait()
+        assert tensor.tolist() == [1.0] * 5
+
+    on_all(groups, call)
 
 
 def test_a_group_of_one_needs_no_switch() -> None:

@@ -6,14 +6,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch.completer import keep_order
-from switchsum.torch.detours import Detours
+from switchsum.torch.detours import GLOOS, Detours
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import is_away, is_usable
 from switchsum.torch.work import SwitchWork
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 Tensors = Sequence[torch.Tensor]
 Begun = TypeVar("Begun", bound=dist.Work)
+
+_MOVED: Final = ("gather", "scatter", "alltoall_base")
+"""Calls in which gloo wants to know the dtype though it adds nothing; `send` and `recv` do not ask."""
+_WITHOUT_FUTURE: Final = ("reduce_scatter", "_reduce_scatter_base")
+"""Calls whose works gloo has made no futures for."""
 
 
 def tensors_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
@@ -46,16 +51,24 @@ def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(plain)
 
 
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous tensor's memory as bytes, a row for each of its rows, which are what is divided by ranks."""
+    rows = len(tensor) if tensor.dim() else 1
+    return tensor.reshape(rows, tensor.numel() // max(rows, 1)).view(torch.uint8)
+
+
 def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequence[Any]) -> dist.Work:
     """Give gloo copies in ordinary memory, and bring its results back: it does not do everything on a GPU, if anything.
 
-    What a call writes to is its first argument; nothing, of a `send`.
+    What is only moved, and of a dtype that gloo does not know, goes as bytes.  What a call writes to is its first
+    argument; nothing, of a `send`.
     """
     below: dict[torch.Tensor, torch.Tensor] = {one: _copy_of(one) for one in tensors_in(arguments)}
 
     def lowered(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return below[value]
+            own = below[value]
+            return _bytes_of(own) if name in _MOVED and own.dtype not in GLOOS else own
         return [lowered(one) for one in value] if isinstance(value, list | tuple) else value
 
     work = call(*map(lowered, arguments))
@@ -171,10 +184,14 @@ class Forwarded(dist.ProcessGroup):
     def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
         keep_order()
         self._passed += 1
-        call = getattr(self._gloo, name)
-        if all(_is_gloos(tensor) for tensor in tensors_in(arguments)):
-            return self._noted(call(*arguments))
-        return self._noted(_by_way_of_memory(name, call, arguments))
+        call, tensors = getattr(self._gloo, name), list(tensors_in(arguments))
+        is_known = name not in _MOVED or all(tensor.dtype in GLOOS for tensor in tensors)
+        if not is_known or not all(_is_gloos(tensor) for tensor in tensors):
+            return self._noted(_by_way_of_memory(name, call, arguments))
+        work = call(*arguments)
+        if name in _WITHOUT_FUTURE:
+            work = _Behind(name, [work], list(tensors_in(arguments[:1])))
+        return self._noted(work)
 
     def _noted(self, work: Begun) -> Begun:
         """Note a work that was begun, where torch has asked for coalescing, and return it."""

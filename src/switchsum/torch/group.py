@@ -337,7 +337,7 @@ class SwitchGroup(Forwarded):
             return self._over_gloo("broadcast", tensors, opts)
         parts = [(stage if opts.rootRank == self.rank() else room)(tensor) for tensor in tensors]
         handles = self._started(parts, lambda to: [to.broadcast_async(part.bits(), opts.rootRank) for part in parts])
-        return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
+        return self.begun(handles, tensors, lambda: _deliver_as_is(parts * (opts.rootRank != self.rank())))
 
     @calm
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
@@ -426,7 +426,7 @@ class SwitchGroup(Forwarded):
         for tensor in tensors:
             reduction = choose(opts.reduceOp, tensor, self.size())
             if isinstance(reduction, str):
-                self._detours.take(f"{call} {reduction}")
+                self._detours.take(f"{call} {reduction}", tensor.dtype)
                 return None
             chosen.append(reduction)
         return chosen
