@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .. import ir, model
 from ..ir import Op, Relation
+from ..passes.analysis import fields_of
 from .calculations import hash_of
 from .expressions import FALSE, TRUE, Scope, choose, field_of, low_bits, nonzero, resize, unsigned
 from .graph import GraphBuilder
@@ -142,8 +143,12 @@ def _assign_member(
 ) -> list[ir.Statement]:
     """Assign to a field of the member of a stack whose index is known only at run time: each member gets a select."""
     made: list[ir.Statement] = []
-    for position, member in enumerate(members):
-        old = field_of(scope.symbols, member, offset)
+    targets = [field_of(scope.symbols, member, offset) for member in members]
+    # The index is computed for each member.  If it reads one of these fields, that one is assigned last.
+    read = set(fields_of(index)) & {target.slot for target in targets}
+    if len(read) > 1:
+        raise scope.refuse("an index of a header stack that reads several of the fields to which it may lead")
+    for position, old in sorted(enumerate(targets), key=lambda pair: pair[1].slot in read):
         chosen = choose(index, [FALSE] * position + [TRUE])
         made.append(ir.Assign(old.slot, ir.Select(old.width, chosen, low_bits(scope, value, old.width), old)))
     return made

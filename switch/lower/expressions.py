@@ -90,9 +90,9 @@ def low_bits(scope: Scope, operand: model.Operand, width: int) -> ir.Expr:
     match operand:
         case model.Number(number):
             return ir.Const(width, number & _mask(width))
-        case model.FieldName() | model.StackField() | model.Argument() | model.Peek():
-            value = _leaf(scope, operand)
-            return resize(value, width, isinstance(value, ir.Field) and scope.symbols.signed(value.slot))
+        case model.FieldName() | model.StackField() | model.Argument() | model.Peek() | model.Operation("access_field"):
+            value = leaf(scope, operand)
+            return resize(value, width, _is_signed(scope, value))
         case model.Truth(held):
             return ir.Const(width, int(held))
         case model.Operation("&", left, right) if left is not None and not isinstance(right, int):
@@ -175,13 +175,11 @@ def _bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
             return value, value
         case model.Truth():
             return 0, 1
-        case model.FieldName() | model.StackField() | model.Argument() | model.Peek():
-            leaf = _leaf(scope, operand)
+        case model.FieldName() | model.StackField() | model.Argument() | model.Peek() | model.Operation("access_field"):
+            found = leaf(scope, operand)
             # A field may have every value of its width.
-            half = 1 << (leaf.width - 1)
-            if isinstance(leaf, ir.Field) and scope.symbols.signed(leaf.slot):
-                return -half, half - 1
-            return 0, 2 * half - 1
+            half = 1 << (found.width - 1)
+            return (-half, half - 1) if _is_signed(scope, found) else (0, 2 * half - 1)
         case model.Operation(operator) if operator in _TRUTH or operator == "b2d":
             return 0, 1
         case model.Operation("&", left, right) if left is not None and not isinstance(right, int):
@@ -192,8 +190,6 @@ def _bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
         case model.Operation("usat_cast", _, model.Number(width)):
             _require_cast(scope, width)
             return 0, _mask(width)
-        case model.Operation("access_field"):
-            return 0, _mask(_accessed(scope, operand).width)
         case model.Operation("last_stack_index" | "size_stack"):
             return 0, _mask(32)
         case model.Operation("~", _, right) if not isinstance(right, int):
@@ -235,7 +231,8 @@ def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
     return symbols.field(slots[offset])
 
 
-def _leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
+def leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
+    """Return a field, parameter, member of a stack or part of the packet in its own width, signed or not."""
     symbols = scope.symbols
     match operand:
         case model.FieldName(header, "$valid$"):
@@ -255,7 +252,16 @@ def _leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
             # `stack.last` is the member before the next one.
             last = ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
             return choose(last, values)
+        case model.Operation("access_field", header, int(offset)) if header is not None:
+            return by_member(scope, header, lambda member: field_of(symbols, member, offset))
     raise scope.refuse(f"{operand} in an expression")
+
+
+def _is_signed(scope: Scope, value: ir.Expr) -> bool:
+    """Return whether a field is signed, or the fields are between which `choose` chooses."""
+    while isinstance(value, ir.Select):
+        value = value.then
+    return isinstance(value, ir.Field) and scope.symbols.signed(value.slot)
 
 
 def _masked(scope: Scope, left: model.Operand, right: model.Operand, width: int) -> ir.Expr:
@@ -274,8 +280,6 @@ def _masked(scope: Scope, left: model.Operand, right: model.Operand, width: int)
 
 def _operation(scope: Scope, operation: model.Operation, width: int) -> ir.Expr:  # noqa: PLR0912 as bounds
     operator, left, right = operation.operator, operation.left, operation.right
-    if operator == "access_field":
-        return resize(_accessed(scope, operation), width)
     if isinstance(right, int):
         raise scope.refuse(f"operator {operator}")
     if operator in _WRAPPING:
@@ -421,13 +425,6 @@ def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple
         case "%":
             return 0, max(b[1], 0)
     raise scope.refuse(f"operator {operator}")
-
-
-def _accessed(scope: Scope, operation: model.Operation) -> ir.Expr:
-    header, offset = operation.left, operation.right
-    if header is None or not isinstance(offset, int):
-        raise scope.refuse(f"{operation}")
-    return by_member(scope, header, lambda member: field_of(scope.symbols, member, offset))
 
 
 def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:

@@ -12,7 +12,7 @@ from ..model import refusal
 from ..tables import ActionSpec, KeySpec, MatchKind, TableSpec
 from ..value_sets import MEMBER
 from .actions import lower_primitive
-from .expressions import Scope, low_bits, resize, truth, unsigned
+from .expressions import Scope, leaf, low_bits, resize, truth, unsigned
 from .graph import GraphBuilder
 from .symbols import Symbols
 
@@ -164,9 +164,9 @@ class ParserLowering:
         return used[-1]
 
     def _key(self, scope: Scope, operand: model.Operand) -> ir.Expr:
-        if isinstance(operand, model.FieldName):
-            return self._symbols.field(self._symbols.slot(operand.header, operand.field))
-        return unsigned(scope, operand)
+        # A case is compared with the bits of a field, whether these are signed or not.
+        is_leaf = isinstance(operand, model.FieldName | model.StackField)
+        return leaf(scope, operand) if is_leaf else unsigned(scope, operand)
 
 
 def _require_peeked(operand: model.Operand) -> list[ir.Statement]:

@@ -78,6 +78,13 @@ def labels(*values: int) -> bytes:
     return bytes(value << 1 | (number == len(values) - 1) for number, value in enumerate(values))
 
 
+def numbers(*values: int, at: int = 0) -> bytes:
+    """Return numbers, the first one followed by `at` and all others by 0."""
+    made = bytearray(byte for value in values for byte in (value & 0xFF, 0))
+    made[1] = at
+    return bytes(made)
+
+
 def command(operation: int, index: int = 0, result: int = 0) -> bytes:
     return bytes([operation, index, result])
 
@@ -96,6 +103,14 @@ def command(operation: int, index: int = 0, result: int = 0) -> bytes:
         (command(4, 9) + labels(1, 2, 3), command(4, 9) + labels(1, 2, 3)),
         (command(5) + labels(9, 2), command(5) + labels(9, 2) + labels(1, 2)),
         (command(6) + labels(9, 2), command(6) + labels(9, 2) + bytes([18])),
+        (command(7, 1) + numbers(3, -128, 0), command(7, 1, 0x80) + numbers(3, -128, 0)),
+        (command(7, 2) + numbers(-3, 0, -1), command(7, 2, 2) + numbers(-3, 0, -1)),
+        (command(7, 1) + numbers(3, 127, 0), command(7, 1) + numbers(3, 127, 0)),
+        (command(7, 2) + numbers(3, -1, 1) + labels(5), command(7, 2) + labels(5) + numbers(3, -1, 1)),
+        (command(8, 7) + numbers(1, 1, 0, at=2), command(8, 7) + numbers(1, 1, 0, at=2)[:5] + b"\7"),
+        (command(8, 2) + numbers(1, 1, 0, at=0), command(8, 2) + numbers(1, 1, 0, at=2)),
+        (command(8, 1) + numbers(1, 1, 0, at=0), command(8, 1) + numbers(1, 1, 0, at=1)),
+        (command(8, 7) + numbers(1, 1, 0, at=1), command(8, 7) + numbers(1, 1, 0, at=1)[:3] + b"\7" + b"\0\0"),
     ],
 )
 def test_stacks(load: Load, given: bytes, expected: bytes) -> None:

@@ -13,16 +13,35 @@ header label_t {
     bit<1> last;
 }
 
+header number_t {
+    int<8> value;
+    bit<8> next;
+}
+
 struct headers_t {
     command_t command;
     label_t[4] labels;
     label_t[4] copies;
+    number_t[3] numbers;
 }
 
 parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     state start {
         packet.extract(h.command);
-        transition parse_label;
+        transition select(h.command.operation) {
+            7: parse_numbers;
+            8: parse_numbers;
+            default: parse_label;
+        }
+    }
+    state parse_numbers {
+        packet.extract(h.numbers.next);
+        packet.extract(h.numbers.next);
+        packet.extract(h.numbers.next);
+        transition select(h.numbers.last.value) {
+            8s1: parse_label;
+            default: accept;
+        }
     }
     state parse_label {
         packet.extract(h.labels.next);
@@ -53,6 +72,12 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
             h.copies[0].value = 1;
         } else if (h.command.operation == 6) {
             h.labels[3] = h.labels[0];
+        } else if (h.command.operation == 7) {
+            if (h.numbers[h.command.index].value < 0) {
+                h.command.result = (bit<8>)(h.numbers[h.command.index].value |-| h.numbers[0].value);
+            }
+        } else if (h.command.operation == 8) {
+            h.numbers[h.numbers[0].next].next = h.command.index;
         }
     }
 }
@@ -62,6 +87,7 @@ control SwitchDeparser(packet_out packet, in headers_t h) {
         packet.emit(h.command);
         packet.emit(h.labels);
         packet.emit(h.copies);
+        packet.emit(h.numbers);
     }
 }
 
