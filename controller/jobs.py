@@ -197,6 +197,12 @@ class Jobs:
         job.reformed = {other.nonce: rank for rank, other in enumerate(staying)}
         return job, job.reformed[nonce], []
 
+    def holder(self, name: str, rank: int) -> Member | None:
+        """Return who has a rank, in the live incarnation or, though that has not ended, in the next one."""
+        job = self.find(name)
+        members = [*(job.live.members if job.live else ()), *job.gathering.members]
+        return next((one for one in members if one.rank == rank and one.holds_rank), None)
+
     def join(
         self,
         name: str,
@@ -214,15 +220,9 @@ class Jobs:
             raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size} (switchsum job resize)")
         if not 0 <= rank < job.workers:
             raise RankTaken(f"job {name!r} has ranks 0 to {job.workers - 1}, not {rank}")
-        # A rank that has left, or is lost, may join the next incarnation although the live one has not ended yet.
-        for incarnation in (job.live, job.gathering):
-            if incarnation is not None and (holder := incarnation.members[rank]).state in (
-                MemberState.JOINED,
-                MemberState.SEEN,
-                MemberState.ADMITTED,
-            ):
-                place = f" at {holder.address}" if holder.address else ""
-                raise RankTaken(f"rank {rank} of job {name!r} is held by another member{place}")
+        if (holder := self.holder(name, rank)) is not None:
+            place = f" at {holder.address}" if holder.address else ""
+            raise RankTaken(f"rank {rank} of job {name!r} is held by another member{place}")
         check_rates(job, rank, rates)
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)

@@ -172,6 +172,16 @@ class Member:
     """It has had such a connection: if it has none now, it has died or will connect again at once."""
 
     @property
+    def holds_rank(self) -> bool:
+        """Whether nobody else may have its rank: one that has left or is lost may be followed."""
+        return self.state in (MemberState.JOINED, MemberState.SEEN, MemberState.ADMITTED)
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its connection has ended, so that it is lost soon, or back."""
+        return self.has_attended and not self.connections
+
+    @property
     def link_count(self) -> int:
         """How many links it has."""
         return max(1, len(self.rates))

@@ -16,7 +16,7 @@ from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 from . import links, views
 from .config import Config
 from .job import Job
-from .jobs import Jobs
+from .jobs import RETURN_S, Jobs
 from .machines import Incarnation, Member, MemberState
 from .upkeep import Upkeep
 from .windows import window_slots
@@ -29,6 +29,8 @@ MAX_ATTENDING: Final = 1024
 """Most Attend calls that stay open; further ones are answered at once, and the members call again."""
 MAX_WAITING: Final = 96
 """Most calls that may wait at a time; further ones are answered at once, and the members call again."""
+MOST_UNTIL_LOST_S: Final = RETURN_S + 1.0
+"""How long a rank may be waited for whose connection has ended: it is lost by then; shorter than a worker's call."""
 UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 
 
@@ -41,7 +43,10 @@ class MemberCalls(Upkeep):
         self._attending = 0
 
     def join(self, request: member_rpc.JoinRequest) -> member_rpc.JoinReply:
-        """Add a member to a job; raises JoinRefused."""
+        """Add a member to a job; raises JoinRefused.
+
+        Where the rank's process has just ended, waits until that is sure.
+        """
         config = self._config
         if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
             raise VersionMismatch(
@@ -51,6 +56,10 @@ class MemberCalls(Upkeep):
             )
         with self._changed:
             self._need_switch()
+            for last in self._patience(MOST_UNTIL_LOST_S):
+                holder = self._jobs.holder(request.job, request.rank)
+                if last or holder is None or not holder.is_cut_off:
+                    break
             job, member = self._jobs.join(
                 request.job,
                 rank=request.rank,
