@@ -21,8 +21,17 @@ from switchsum.controller.service import Service
 from switchsum.controller.switch import Build
 from switchsum.launch.bmv2 import free_port
 from switchsum.native.controller_client import ControllerClient
-from switchsum.protocol import member_rpc, wire
-from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BYTES, Flag, Header, Kind, padding_bytes, payload_bytes
+from switchsum.protocol import member_rpc, rpc, wire
+from switchsum.protocol.frame import (
+    AGGREGATION_PORT,
+    LANE_BYTES,
+    Flag,
+    Header,
+    Kind,
+    Reason,
+    padding_bytes,
+    payload_bytes,
+)
 from switchsum.protocol.wire import Address
 from switchsum.switch import daemon as embedded
 from switchsum.switch.ports.base import PortGroup, PortTable
@@ -31,6 +40,7 @@ from switchsum.switch.ports.memory import MemoryPorts
 from ..timing import patience
 
 LANES = 128
+SLOTS = 4
 PORTS = (1, 2, 3, 4)
 SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
 LONG_S = patience(10.0)
@@ -362,3 +372,25 @@ def sum_of_round(workers: list[Worker], number: int, *, slot: int = 0, results: 
     payloads = [packet.payload for packet in found if packet.header.kind == Kind.RESULT]
     assert all(payload == payload[:LANE_BYTES] * LANES for payload in payloads)
     return [int.from_bytes(payload[:LANE_BYTES], signed=True) for payload in payloads]
+
+
+def create(running: RunningController, job: str = "a", workers: int = 2, timeout_s: float = LONG_S) -> rpc.JobInfo:
+    return running.client.create_job(rpc.CreateJobRequest(job=job, workers=workers, slots=SLOTS, timeout_s=timeout_s))
+
+
+def show(running: RunningController, job: str = "a") -> rpc.JobInfo:
+    return running.client.show_job(rpc.JobRequest(job=job))
+
+
+def join_all(running: RunningController, switch: AnySwitch, size: int = 2, job: str = "a") -> list[Worker]:
+    return [Worker(running.client, switch, rank, job=job, size=size) for rank in range(size)]
+
+
+def count(running: RunningController, reason: Reason) -> int:
+    [counter] = [one for one in running.client.statistics().counters if one.reason == reason.name.lower()]
+    return counter.packets
+
+
+def following(epoch: int, steps: int = 1) -> int:
+    """Return the epoch after one; the first is drawn at random."""
+    return (epoch + steps) & 0xFFFF

@@ -1,0 +1,54 @@
+"""Jobs and the tables that they want, without a switch."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from switchsum import p4src
+from switchsum.controller.entries import Entry, SwitchState
+from switchsum.controller.job import Job
+from switchsum.controller.jobs import Jobs
+from switchsum.controller.plan import Identity, Settings
+from switchsum.controller.rebuild import rebuild
+from switchsum.controller.schema import Schema
+from switchsum.protocol.p4runtime import parse_p4info
+from switchsum.protocol.wire import Address
+
+HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)
+SLOTS = 16
+SCHEMA = Schema(parse_p4info(p4src.load(128).p4info))
+
+
+def make_settings(**fields: Any) -> Settings:
+    return Settings(identity=Identity(address=HERE, growth_bytes=512), **fields)
+
+
+def make_jobs() -> Jobs:
+    return Jobs(SLOTS, itertools.count(1000).__next__, itertools.count(1 << 60).__next__)
+
+
+def address(rank: int) -> Address:
+    return Address(mac=0x02_00_00_00_00_00 + rank, ip=0x0A00_0001 + rank, port=5000 + rank)
+
+
+def running_job(
+    jobs: Jobs, name: str = "a", workers: int = 2, ports: list[int] | None = None, slots: int | None = 4
+) -> Job:
+    job = jobs.create(name, workers=workers, slots=slots, timeout_s=8.0)
+    for rank in range(workers):
+        nonce = jobs.join(name, rank=rank, world_size=workers, now=0.0)[1].nonce
+        assert jobs.hello(nonce, rank, address(rank), ports[rank] if ports else rank + 1, 0.0)
+    jobs.admit(job, first_number=7)
+    return job
+
+
+def rebuilt(state: SwitchState, now: float = 0.0) -> tuple[Jobs, Settings]:
+    jobs, settings = make_jobs(), make_settings()
+    assert rebuild(state, jobs, settings, now) == []
+    return jobs, settings
+
+
+def find(state: SwitchState, table: str, **match: int) -> Entry:
+    [entry] = [entry for entry in state.table(table) if match.items() <= entry.match.items()]
+    return entry
