@@ -49,7 +49,6 @@ BIN = Path(
 ).absolute()
 JOB = trees.JOB
 TRAINING = "python examples/digits.py"
-MAX_WORKERS = 32  # at one switch
 MIN_MTU = 1500
 HEADERS_BYTES = 90  # Ethernet, IPv4, UDP, aggregation header (docs/wire.md); an MTU does not count the first of them
 READY_S = 60.0  # longest silence of a daemon that starts; what it says while it compiles begins it anew
@@ -298,20 +297,20 @@ def await_controller(ours: list[SwitchsumSwitch], controller: Daemon) -> None:
 def prepare_hosts(survey: Survey, first: SwitchsumSwitch) -> None:
     """Create the job of all hosts, and set the hosts' environments for `switchsum.connect`."""
     hosts = survey.workers()
-    who, count = trees.who_adds(survey.adding())
+    who, can_all = trees.who_adds(survey.adding(), len(hosts))
     for rank, host in enumerate(hosts):
         words = (
             f"{name}={value}"
             for name, value in trees.environment(host, rank, len(hosts), BIN, first.controller_address).items()
         )
         host.cmd(f"export {' '.join(words)}")
-    if len(hosts) <= MAX_WORKERS * count:
+    if can_all:
         command = [str(BIN / "switchsum"), "job", "create", JOB, "--workers", str(len(hosts))]
         command += ["--controller", first.controller_address]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             give_up(survey.nodes, done.stderr.strip())
-    info(f"\n*** {who}, for job {JOB} of {len(hosts)} hosts; logs are in {first.folder}\n")
+    info(f"\n*** {who}; logs are in {first.folder}\n")
 
 
 def run_on_hosts(net: Any, command: list[str]) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 JOB = "mininet"
 DEFAULT_MBIT = 1000.0
 HELD_FRAMES = 128
+MAX_WORKERS = 32  # at one switch
 _ANSWER_S = 60.0
 
 
@@ -173,12 +174,14 @@ class Account:
         return "".join(f"*** {line}\n" for line in lines)
 
 
-def who_adds(names: Sequence[Sequence[str]]) -> tuple[str, int]:
-    """Say which switches add, given those of each tree, the topmost first; also return how many they are."""
+def who_adds(names: Sequence[Sequence[str]], hosts: int) -> tuple[str, bool]:
+    """Say which switches add, given those of each tree, the topmost first; also whether they can for all hosts."""
     tops = list(dict.fromkeys(of_tree[0] for of_tree in names))
     below = list(dict.fromkeys(name for of_tree in names for name in of_tree[1:]))
+    if hosts > MAX_WORKERS * len({*tops, *below}):
+        return f"nothing adds, and there is no job: a switch can add for {MAX_WORKERS} hosts, not for {hosts}", False
     text = f"{', '.join(below)} and above them {' and '.join(tops)} add" if below else f"{tops[0]} adds"
-    return text, len({*tops, *below})
+    return f"{text}, for job {JOB} of {hosts} hosts", True
 
 
 def environment(host: Any, rank: int, size: int, folder: Path, controller: str) -> dict[str, str]:

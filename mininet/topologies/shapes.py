@@ -108,5 +108,7 @@ def _count(number: int) -> Iterator[int]:
 
 def _need(**numbers: int) -> None:
     for name, number in numbers.items():
+        if not isinstance(number, int):  # Mininet hands on what is no number as text
+            raise ValueError(f"{name} is a whole number, not {number!r}")
         if number < 1:
             raise ValueError(f"{name} is at least 1, not {number}")

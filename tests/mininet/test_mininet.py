@@ -188,6 +188,11 @@ def test_mistakes_end_with_one_line(mn: Mn, options: tuple[str, ...], reason: st
     assert "Traceback" not in done.stdout
 
 
+def test_a_network_with_more_hosts_than_its_switches_add_for_says_so(mn: Mn) -> None:
+    done = mn("--switch", "switchsum", "--topo", "star,33", "--test", "none")
+    assert "there is no job: a switch can add for 32 hosts, not for 33" in done.stdout
+
+
 def test_a_switch_that_cannot_start_ends_the_network_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "switchsum").symlink_to(Path(sys.executable).parent / "switchsum")
     (tmp_path / "switchsum-bmv2").write_text("#!/bin/sh\necho no such luck >&2; exit 1\n")

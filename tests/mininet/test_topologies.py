@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -136,12 +137,13 @@ def test_two_islands_have_no_middle() -> None:
     ("shape", "arguments", "reason"),
     [
         ("star", (0,), "hosts is at least 1"),
+        ("star", ("x",), "hosts is a whole number, not 'x'"),
         ("leaf-spine", (2, 0), "spines is at least 1"),
         ("fat-tree", (3,), "even number"),
         ("two-spines", (2, 100, 0), "more than 0"),
     ],
 )
-def test_impossible_shapes_are_refused(shape: str, arguments: tuple[int, ...], reason: str) -> None:
+def test_impossible_shapes_are_refused(shape: str, arguments: tuple[Any, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         SHAPES[shape](*arguments)
 
