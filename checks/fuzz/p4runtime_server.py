@@ -61,7 +61,7 @@ class Target:
     def _fresh(self) -> None:
         device = Device(lambda config: Pipeline.load(config, engine="interpreter"))
         self._service = Service(DEVICE, device, lambda frame: None)
-        self._stream = Stream()
+        self._stream = Stream(bool)
         arbitration = v1.MasterArbitrationUpdate(device_id=DEVICE, election_id=encode_election_id(ELECTION))
         self._service._receive(self._stream, v1.StreamMessageRequest(arbitration=arbitration))
         request = self._of_primary(v1.SetForwardingPipelineConfigRequest)

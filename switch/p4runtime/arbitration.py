@@ -22,9 +22,6 @@ Stream = TypeVar("Stream", bound=Hashable)
 DEFAULT_ROLE: Final = ""
 """The role of a client that names none; it may write everything."""
 
-MAX_STREAMS: Final = 32
-"""Most open streams of all roles together; each has two threads."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bid:
@@ -87,8 +84,6 @@ class Arbitration(Generic[Stream]):
             other for holder, other in role.bids.items() if holder != stream
         ):
             raise invalid(f"another client has the election id {bid.election_id}")
-        if known is None and len(self._role_of) >= MAX_STREAMS:
-            raise Refused(Code.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already")
         self._roles[bid.role] = role
         self._role_of[stream] = bid.role
         role.bids[stream] = bid.election_id

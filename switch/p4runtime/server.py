@@ -11,9 +11,9 @@ from switchsum.native.threads import Pool, stop_server
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
 
-from .arbitration import MAX_STREAMS
 from .device import Pipeline
 from .service import Service
+from .stream import MAX_STREAMS
 
 UNARY_THREADS: Final = 16
 """Threads for all calls but streams, so that open streams cannot keep other calls out."""

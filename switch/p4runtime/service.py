@@ -32,7 +32,7 @@ from switchsum.protocol.p4runtime import (
 from .arbitration import DEFAULT_ROLE, Arbitration, Bid, Notification
 from .device import Device, Pipeline
 from .refusal import Refused, invalid
-from .stream import Stream
+from .stream import MAX_STREAMS, Stream
 
 API_VERSION: Final = "1.4.1"
 """Version of P4Runtime whose messages are understood, with any release of the protobuf definitions."""
@@ -65,6 +65,7 @@ class Service(Generic[Pipeline]):
         self._lock = RLock()
         """Held during a Write, so that no client becomes primary before the old primary's writes are done."""
         self._arbitration: Arbitration[Stream] = Arbitration(device_id)
+        self._streams: set[Stream] = set()
         self._primaries: tuple[Stream, ...] = ()
         self.on_change: Callable[[Any], object] | None = None
         """Told each request that was carried out, before another packet runs."""
@@ -172,8 +173,15 @@ class Service(Generic[Pipeline]):
 
     def stream_channel(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
         """Serve StreamChannel: this thread sends, another one receives."""
-        stream = Stream()
+        stream = Stream(context.cancel)
+        with self._lock:
+            is_full = len(self._streams) >= MAX_STREAMS
+            if not is_full:
+                self._streams.add(stream)
+        if is_full:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open already")
         if not context.add_callback(lambda: self._end(stream)):
+            self._end(stream)
             return
         reader = Thread(target=self._listen, args=(stream, requests), name="p4runtime-stream", daemon=True)
         if not start(reader, self.exhausted):
@@ -197,6 +205,7 @@ class Service(Generic[Pipeline]):
     def _end(self, stream: Stream, reason: Refused | None = None) -> None:
         """Forget a client, then end its stream: another client can take its election id at once."""
         with self._lock:
+            self._streams.discard(stream)
             self._tell(self._arbitration.leave(stream))
         stream.close(reason)
 
@@ -210,11 +219,11 @@ class Service(Generic[Pipeline]):
             case "digest_ack":
                 error = v1.StreamError(canonical_code=Code.INVALID_ARGUMENT, message="P4Info has no digests")
                 error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
-                stream.send(v1.StreamMessageResponse(error=error))
+                stream.offer(v1.StreamMessageResponse(error=error))
             case _:
                 error = v1.StreamError(canonical_code=Code.UNIMPLEMENTED, message="no such message is known here")
                 error.other.other.CopyFrom(request.other)
-                stream.send(v1.StreamMessageResponse(error=error))
+                stream.offer(v1.StreamMessageResponse(error=error))
 
     def _arbitrate(self, stream: Stream, message: Any) -> None:
         if message.role.id:
@@ -251,7 +260,7 @@ class Service(Generic[Pipeline]):
         except Refused as refused:
             error = v1.StreamError(canonical_code=refused.code, message=refused.message)
             error.packet_out.packet_out.CopyFrom(message)
-            stream.send(v1.StreamMessageResponse(error=error))
+            stream.offer(v1.StreamMessageResponse(error=error))
 
     def _require_primary(self, request: Any) -> None:
         if request.role_id:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from switchsum.protocol.p4runtime import Code
-from switchsum.switch.p4runtime.arbitration import MAX_STREAMS, Arbitration, Bid, Notification
+from switchsum.switch.p4runtime.arbitration import Arbitration, Bid, Notification
 from switchsum.switch.p4runtime.refusal import Refused
 
 DEVICE = 7
@@ -101,17 +101,6 @@ def test_writes_of_others_are_refused(request_: tuple[int, str, int | None], cod
     with pytest.raises(Refused) as refused:
         arbitration.require_primary(*request_)
     assert refused.value.code is code
-
-
-def test_streams_are_limited_and_places_are_given_back() -> None:
-    arbitration: Arbitration[str] = Arbitration(DEVICE)
-    for index in range(MAX_STREAMS):
-        arbitration.update(str(index), bid(index))
-    with pytest.raises(Refused) as refused:
-        arbitration.update("more", bid(MAX_STREAMS))
-    assert refused.value.code is Code.RESOURCE_EXHAUSTED
-    arbitration.leave("3")
-    assert told(arbitration.update("more", bid(MAX_STREAMS)))["more"] == (MAX_STREAMS, Code.OK)
 
 
 # What one stream can do: every bid that another state could judge differently, and leaving.

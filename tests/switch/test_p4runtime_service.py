@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import queue
 import shutil
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import grpc
 import pytest
 
 from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
-from switchsum.switch.p4runtime import stream
+from switchsum.switch.p4runtime import service, stream
 from switchsum.switch.p4runtime.device_config import program_of
 from switchsum.switch.pipeline import Pipeline
 
@@ -102,6 +104,18 @@ def test_refused_bid_ends_the_stream(rig: Rig, fields: dict[str, Any], code: Cod
     assert isinstance(error, P4RuntimeError)
     assert error.code is code
     assert error.message
+
+
+def test_streams_are_limited_also_those_that_say_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_STREAMS", 2)
+    for client in (quiet := [rig.client(), rig.client()]):
+        client.send()
+        assert client.receive().error.canonical_code == Code.UNIMPLEMENTED
+    ended = rig.client().receive()
+    assert isinstance(ended, P4RuntimeError)
+    assert (ended.code, ended.message) == (Code.RESOURCE_EXHAUSTED, "2 streams are open already")
+    quiet[0].close()
+    rig.primary()
 
 
 def test_stream_that_ended_badly_leaves_its_place(rig: Rig) -> None:
@@ -366,13 +380,52 @@ def test_packet_in_that_is_shorter_than_its_header_is_dropped(rig: Rig, primary:
 
 def test_packet_ins_beyond_the_queue_are_lost_and_arbitration_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "MAX_PENDING", 2)
-    waiting = stream.Stream()
-    for number in range(4):
-        waiting.offer(number)
-    waiting.send("arbitration")
+    waiting = stream.Stream(bool)
+    packets = [v1.StreamMessageResponse(packet=v1.PacketIn(payload=bytes([number]))) for number in range(4)]
+    for packet in packets:
+        waiting.offer(packet)
+    arbitration = v1.StreamMessageResponse(arbitration=v1.MasterArbitrationUpdate())
+    waiting.send(arbitration)
     waiting.close()
-    assert list(waiting) == [0, 1, "arbitration"]
+    assert list(waiting) == [*packets[:2], arbitration]
     assert waiting.dropped == 2
+
+
+@pytest.mark.parametrize("size", [1, stream.MAX_PENDING_BYTES // 10])
+def test_errors_for_a_client_that_does_not_read_are_bounded(
+    rig: Rig, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MAX_PENDING", 50)
+    waiting = stream.Stream(bool)
+    message = v1.StreamMessageRequest(packet=v1.PacketOut(payload=bytes(size)))
+    for _ in range(60):
+        rig.service._receive(waiting, message)
+    most = 50 if size == 1 else 10
+    assert waiting.dropped == 60 - most
+    waiting.close()
+    assert [answer.error.packet_out.packet_out for answer in waiting] == [message.packet] * most
+    rig.service._receive(waiting, message)  # there is room again
+    assert waiting.dropped == 60 - most
+
+
+def test_a_client_that_bids_and_never_reads_loses_its_stream(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MAX_UNREAD", 16)
+    bid = v1.StreamMessageRequest(arbitration=v1.MasterArbitrationUpdate(device_id=DEVICE_ID))
+    method = METHODS["StreamChannel"]
+    with grpc.insecure_channel(rig.server.address) as channel:
+        make = channel.stream_stream(method.path, method.request.SerializeToString, method.response.FromString)
+        call: Any = make(itertools.repeat(bid))
+        wait_until(lambda: rig.service._streams)
+        wait_until(lambda: not rig.service._streams)
+        call.cancel()
+    assert rig.client(0).arbitrate() == (0, Code.OK)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + patience(10)
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def packet_out(*metadata: tuple[int, bytes]) -> Any:
