@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from switchsum.protocol.errors import LocalError
+
+LARGER_THAN_MEMORY: Final = "the program's tables and arrays are larger than memory"
 
 
 class ProgramError(LocalError):

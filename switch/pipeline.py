@@ -19,7 +19,7 @@ from switchsum.protocol.errors import UsageError
 
 from . import ir
 from .batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, CodeEntry, Output
-from .errors import ProgramError, StateError
+from .errors import LARGER_THAN_MEMORY, ProgramError, StateError
 from .lock import StateLock
 from .lower import lower
 from .meters import Meter
@@ -101,7 +101,7 @@ class Pipeline:
         try:
             state = make_state(program, queues)
         except MemoryError:
-            raise ProgramError("the program's tables and arrays are larger than memory") from None
+            raise ProgramError(LARGER_THAN_MEMORY) from None
         if engine == "interpreter":
             return cls(program, state, _InterpretedEngine(program, state, on_lookup))
         # Imported late: llvmlite takes time and memory that the interpreter does not need.

@@ -15,6 +15,7 @@ from switchsum.native.compiling import compiling
 from switchsum.native.machinecode import Library
 
 from .. import ir
+from ..errors import LARGER_THAN_MEMORY, ProgramError
 from ..passes import gather_tests, narrow_repeated, split_carries
 from ..state import ProgramState
 from ..verify import verify
@@ -27,7 +28,7 @@ from .machine import compile_object
 
 
 def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | None, debug: bool = False) -> Native:
-    """Compile a program, or take its code from `cache`, and connect it with its state."""
+    """Compile a program, or take its code from `cache`, and connect it with its state; raises ProgramError."""
     program, layout, key = _prepared(program, debug)
     code = load(cache, key)
     if code is None:
@@ -36,7 +37,10 @@ def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | 
             if code is None:
                 code = compile_object(module_text(program, layout, debug=debug))
                 keep(cache, key, code)
-    return Native(program, layout, state, Library(code, (ENTRY,)))
+    try:
+        return Native(program, layout, state, Library(code, (ENTRY,)))
+    except MemoryError:
+        raise ProgramError(LARGER_THAN_MEMORY) from None
 
 
 @functools.lru_cache(maxsize=4)

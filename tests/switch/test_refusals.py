@@ -11,6 +11,7 @@ import pytest
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.switch import pipeline
 from switchsum.switch.codegen import compile
+from switchsum.switch.codegen import engine as native_engine
 from switchsum.switch.errors import ProgramError
 from switchsum.switch.lower.program import MAX_BLOCKS
 from switchsum.switch.pipeline import EngineName, Pipeline
@@ -232,6 +233,9 @@ def test_arrays_larger_than_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(pipeline, "make_state", raise_memory_error)
         assert "larger than memory" in one_line(refusal(document))
+    with monkeypatch.context() as patched:  # native code has rows of its own for each table
+        patched.setattr(native_engine, "TableRows", raise_memory_error)
+        assert "larger than memory" in one_line(refusal(json.loads((PROGRAMS / "matching.json").read_text())))
     document["register_arrays"][0] |= {"size": 1, "bitwidth": 2049}
     assert "2049 bits" in one_line(refusal(document))
 
