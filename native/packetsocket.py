@@ -95,13 +95,19 @@ def segments(interface: str) -> bool:
 
 
 def _offload(interface: str, command: int) -> bool:
-    value = ctypes.create_string_buffer(struct.pack("II", command, 0))
+    answer = _ask_ethtool(interface, struct.pack("II", command, 0))
+    return answer is not None and bool(struct.unpack("II", answer)[1])
+
+
+def _ask_ethtool(interface: str, request: bytes) -> bytes | None:
+    """Return the answer, as long as the request; None from an interface that knows nothing of the kind."""
+    value = ctypes.create_string_buffer(request, len(request))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         try:
             fcntl.ioctl(asker, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode()[:15], ctypes.addressof(value)))
-        except OSError:  # an interface that knows nothing of the kind
-            return False
-    return bool(struct.unpack("II", value.raw[:8])[1])
+        except OSError:
+            return None
+    return value.raw
 
 
 def attach_filter(link: socket.socket, socket_filter: SocketFilter) -> None:
@@ -161,13 +167,10 @@ def is_running(interface: str) -> bool:
 
 def interface_mbit(interface: str) -> float:
     """Return an interface's speed in Mbit/s as `ethtool` shows it, 0 where it does not say."""
-    value = ctypes.create_string_buffer(struct.pack("I40x", _ETHTOOL_SETTINGS), 44)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        try:
-            fcntl.ioctl(asker, _SIOCETHTOOL, struct.pack("16sP16x", interface.encode()[:15], ctypes.addressof(value)))
-        except OSError:
-            return 0.0
-    low, high = struct.unpack_from("H", value.raw, 12)[0], struct.unpack_from("H", value.raw, 28)[0]
+    answer = _ask_ethtool(interface, struct.pack("I40x", _ETHTOOL_SETTINGS))
+    if answer is None:
+        return 0.0
+    low, high = struct.unpack_from("H", answer, 12)[0], struct.unpack_from("H", answer, 28)[0]
     mbit = high << 16 | low
     return 0.0 if mbit in (0, 0xFFFF, 0xFFFF_FFFF) else float(mbit)
 

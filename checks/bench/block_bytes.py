@@ -11,9 +11,8 @@ packets as large as ours with nothing but Ethernet, IPv4 and UDP in front: the l
 from __future__ import annotations
 
 import argparse
-import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
@@ -325,20 +324,19 @@ def tables() -> Iterator[str]:
         yield counted_row(block, density, ranks, FRAMES[0])
 
 
-def main() -> None:
-    """Print the tables, or write them into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def print_tables(lines: Iterable[str], begin: str, end: str, about: str | None) -> None:
+    """Print lines as they come; with --publish write them into the page, too, between two comments."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--publish", action="store_true", help="write the tables to docs/results/sparse.md")
-    lines: list[str] = []
     options = parser.parse_args()
-    for line in tables():
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-        lines.append(line)
+    printed: list[str] = []
+    for line in lines:
+        print(line, flush=True)
+        printed.append(line)
     if options.publish:
-        before, rest = PAGE.read_text().split(BEGIN)
-        PAGE.write_text("\n".join([f"{before}{BEGIN}", "", *lines, "", END + rest.split(END)[1]]))
+        before, rest = PAGE.read_text().split(begin)
+        PAGE.write_text("\n".join([f"{before}{begin}", "", *printed, "", end + rest.split(end)[1]]))
 
 
 if __name__ == "__main__":
-    main()
+    print_tables(tables(), BEGIN, END, __doc__)

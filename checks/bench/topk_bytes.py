@@ -7,21 +7,16 @@ Ok-Topk's balanced volume, 16 k (P-1)/P bytes each way, is without packet header
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable, Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from checks.bench.block_bytes import FRAMES, RANKS, Counting, Model, Moved, on_all
+from checks.bench.block_bytes import FRAMES, RANKS, Counting, Model, Moved, on_all, print_tables
 from switchsum.host.compress import BlockTopK, TopK
 from switchsum.host.compress.base import Compressor
 
-ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "results" / "sparse.md"
 BEGIN, END = "<!-- top-k bytes: python -m checks.bench.topk_bytes --publish -->", "<!-- end of top-k bytes -->"
 VALUES: Final = 2_500_000
 DENSITIES: Final = (0.01, 0.001)
@@ -105,20 +100,5 @@ def tables() -> Iterator[str]:
         yield from least_rows(density)
 
 
-def main() -> None:
-    """Print the table, or write it into the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--publish", action="store_true", help="write the table to docs/results/sparse.md")
-    options = parser.parse_args()
-    lines: list[str] = []
-    for line in tables():
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
-        lines.append(line)
-    if options.publish:
-        before, rest = PAGE.read_text().split(BEGIN)
-        PAGE.write_text("\n".join([f"{before}{BEGIN}", "", *lines, "", END + rest.split(END)[1]]))
-
-
 if __name__ == "__main__":
-    main()
+    print_tables(tables(), BEGIN, END, __doc__)

@@ -1,4 +1,4 @@
-"""Frames into the switch: our program in native code, beside the interpreter, which says what is right."""
+"""Frames into the switch: our program in native code, beside the interpreter."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Final
 
 import numpy as np
 
+from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
-from checks.fuzz.guard import Guarded
 from switchsum.protocol import wire
 from switchsum.protocol.frame import Flag, Header, Kind, LaneFormat, narrow_bytes
-from switchsum.switch.batch import Output
-from switchsum.testing.embedded import Embedded
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
 
@@ -21,47 +19,26 @@ WORKERS: Final = 3
 FRAMES: Final = 6
 ENCAPSULATIONS: Final = 46
 """As many are there to choose from."""
-REGISTERS: Final = ("tags", "seen_members", "outcomes")
 
 
 class Target:
-    """Two switches that get the same frames."""
+    """A switch of each kind that has a job."""
 
     def __init__(self) -> None:
-        self._native = Embedded(LANES, "native", debug=True)
-        self._interpreted = Embedded(LANES, "interpreter")
-        for engine in (self._native, self._interpreted):
+        self._both = Both(LANES)
+        for engine in (self._both.native, self._both.interpreted):
             Rig(engine, workers=WORKERS, lanes_per_frame=LANES)
             engine.set_default(f"{FORWARDING}.stations", f"{FORWARDING}.flood", (FLOOD_GROUP,))
-        self._memory = Guarded(65536)
-        frames, size = self._native.pipeline.room(65536)
-        self._output = Output(frames, size)
         self._lanes = np.arange(LANES, dtype=">i4").tobytes()
 
     def run(self, data: bytes) -> None:
         """Run some frames through both and compare what comes out."""
         choices = Choices(data)
         for _ in range(FRAMES):
-            port, frame = self._frame(choices)
-            assert self._run_native(port, frame) == self._interpreted.process(port, frame), (port, frame.hex())
+            self._both.run(*self._frame(choices))
             if choices.is_over:
                 break
-        for name in REGISTERS:
-            register = f"SwitchIngress.dispatch.cells.{name}"
-            one, other = (engine.pipeline.registers[register] for engine in (self._native, self._interpreted))
-            assert np.array_equal(one.memory, other.memory), name
-
-    def _run_native(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        view = self._memory.place(frame)
-        done = self._native.pipeline.process_batch(
-            np.array([view.ctypes.data], np.uint64),
-            np.array([len(frame)], np.uint32),
-            np.array([port], np.uint32),
-            1,
-            self._output,
-        )
-        assert done == 1
-        return self._output.frames()
+        self._both.compare()
 
     def _frame(self, choices: Choices) -> tuple[int, bytes]:
         """Make up a frame: nearly right, or anything."""

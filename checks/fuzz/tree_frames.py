@@ -10,17 +10,14 @@ from typing import Final
 
 import numpy as np
 
+from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
-from checks.fuzz.guard import Guarded
 from switchsum.protocol import wire
 from switchsum.protocol.frame import Flag, Header, Kind, LaneFormat, narrow_bytes
-from switchsum.switch.batch import Output
-from switchsum.testing.embedded import Embedded
 from tests.p4.test_trees import ABOVE, EPOCH, FIRST, JOB, LANES, UP, Pair, program
 
 MEMBERS: Final = 3
 FRAMES: Final = 8
-REGISTERS: Final = ("tags", "seen_members", "outcomes")
 _FROM_ABOVE: Final = (Kind.RESULT, Kind.RESULT, Kind.RESULT, Kind.HELD, Kind.REJECT, Kind.CONTRIBUTION)
 _NUMBERS: Final = (1, 1, 1, 2, 3, 0, 0x8000_0001, 0xFFFF_FFFF)
 
@@ -29,12 +26,9 @@ class Role:
     """Two engines that have one switch's entries."""
 
     def __init__(self, *, is_inner: bool) -> None:
-        self.native = Embedded(LANES, "native", debug=True)
-        self.interpreted = Embedded(LANES, "interpreter")
-        self.pair = Pair(self.native, members=MEMBERS, is_inner=is_inner)
-        program(self.interpreted, self.pair.own, self.pair.members, self.pair.above)
-        frames, size = self.native.pipeline.room(65536)
-        self.output = Output(frames, size)
+        self.both = Both(LANES)
+        self.pair = Pair(self.both.native, members=MEMBERS, is_inner=is_inner)
+        program(self.both.interpreted, self.pair.own, self.pair.members, self.pair.above)
 
 
 class Target:
@@ -42,7 +36,6 @@ class Target:
 
     def __init__(self) -> None:
         self._roles = [Role(is_inner=False), Role(is_inner=True)]
-        self._memory = Guarded(65536)
         self._lanes = np.arange(LANES, dtype=">i4").tobytes()
 
     def run(self, data: bytes) -> None:
@@ -50,27 +43,10 @@ class Target:
         choices = Choices(data)
         role = self._roles[choices.below(len(self._roles))]
         for _ in range(FRAMES):
-            port, frame = self._frame(role.pair, choices)
-            found = self._run_native(role, port, frame)
-            assert found == role.interpreted.process(port, frame), (port, frame.hex())
+            role.both.run(*self._frame(role.pair, choices))
             if choices.is_over:
                 break
-        for name in REGISTERS:
-            register = f"SwitchIngress.dispatch.cells.{name}"
-            one, other = (engine.pipeline.registers[register] for engine in (role.native, role.interpreted))
-            assert np.array_equal(one.memory, other.memory), name
-
-    def _run_native(self, role: Role, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        view = self._memory.place(frame)
-        done = role.native.pipeline.process_batch(
-            np.array([view.ctypes.data], np.uint64),
-            np.array([len(frame)], np.uint32),
-            np.array([port], np.uint32),
-            1,
-            role.output,
-        )
-        assert done == 1
-        return role.output.frames()
+        role.both.compare()
 
     def _frame(self, pair: Pair, choices: Choices) -> tuple[int, bytes]:
         """Make up a frame of a member, or of the switch above."""

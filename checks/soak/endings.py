@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import switchsum.torch.groups  # noqa: F401 - what ranks need, imported once
+from checks.soak.world import processes_with
 
 RANKS: Final = 2
 MARK: Final = "SWITCHSUM_ENDING"
@@ -154,14 +155,7 @@ def await_all(pids: Sequence[int], limit_s: float, each: Callable[[], None]) -> 
 
 def left(folder: Path) -> list[str]:
     """Return what is left of a job."""
-    found = []
-    for environment in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            text = environment.read_bytes()
-        except OSError:
-            continue
-        if f"{MARK}={folder.name}".encode() in text.split(b"\0"):
-            found.append(f"process {environment.parent.name}")
+    found = [f"process {pid}" for pid in processes_with(f"{MARK}={folder.name}")]
     found += [line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if folder.name in line]
     return found + [str(path) for path in (folder / "tmp").iterdir()]
 

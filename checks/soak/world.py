@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -164,16 +165,19 @@ class TreeWorld(World):
         return {"controller": self.controller_child}
 
 
-def leftovers(mark: str) -> list[str]:
-    """Return what is left of a soak after its end: processes, sockets, files in shared memory, namespaces."""
+def processes_with(variable: str) -> list[int]:
+    """Return the ids of processes that have NAME=VALUE in their environment, as far as this user may look."""
     found = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            text = environment.read_bytes()
-        except OSError:
-            continue
-        if environment.parent.name != str(os.getpid()) and f"{MARK}={mark}".encode() in text.split(b"\0"):
-            found.append(f"process {environment.parent.name}")
+        with suppress(OSError):
+            if variable.encode() in environment.read_bytes().split(b"\0"):
+                found.append(int(environment.parent.name))
+    return found
+
+
+def leftovers(mark: str) -> list[str]:
+    """Return what is left of a soak after its end: processes, sockets, files in shared memory, namespaces."""
+    found = [f"process {pid}" for pid in processes_with(f"{MARK}={mark}") if pid != os.getpid()]
     found += [f"socket {line.split()[-1]}" for line in Path("/proc/net/unix").read_text().splitlines() if mark in line]
     for folder in (Path("/dev/shm"), Path("/run/netns")):
         if folder.is_dir():

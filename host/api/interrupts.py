@@ -23,7 +23,7 @@ import math
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from switchsum.protocol.errors import Interrupted, UsageError
 
@@ -65,30 +65,25 @@ def breaks_if_interrupted(method: Callable[_P, Made]) -> Callable[_P, Made]:
     What a signal handler raises where it can be held back, is; a few lines are left, where nobody could tell whether
     other ranks wait for this one.
     """
-
-    @wraps(method)
-    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
-        try:
-            return method(*arguments, **options)
-        except BaseException as error:
-            if not _is_about_arguments(error):
-                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
-            raise
-
-    return call
+    return _breaking(method, has_steps=False)
 
 
 def breaks_between_steps(method: Callable[_P, Made]) -> Callable[_P, Made]:
     """Do the same where a call is several collectives, of which each may come to a good end."""
+    return _breaking(method, has_steps=True)
 
+
+def _breaking(method: Callable[_P, Made], *, has_steps: bool) -> Callable[_P, Made]:
     @wraps(method)
     def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
         try:
             return method(*arguments, **options)
         except BaseException as error:
             if not _is_about_arguments(error):
-                arguments[0]._delivered = None  # type: ignore[attr-defined]
-                arguments[0]._broken_off(error)  # type: ignore[attr-defined]
+                communicator: Any = arguments[0]
+                if has_steps:
+                    communicator._delivered = None
+                communicator._broken_off(error)
             raise
 
     return call

@@ -35,9 +35,8 @@ def encapsulations(frame: bytes, outside: Address, inside: Address) -> Iterator[
     macs = inside.mac.to_bytes(6) + outside.mac.to_bytes(6)
     spoofed, within, opaque = Reason.SPOOFED, Reason.SPOOFED_INSIDE, Reason.OPAQUE
 
-    def tunnel(protocol: int, carried: bytes, *, options: bytes = b"", fragment: int = 0) -> bytes:
-        header = outside.ip.to_bytes(4) + inside.ip.to_bytes(4)
-        return ipv4(protocol, header, carried, options=options, fragment=fragment)
+    def tunnel(protocol: int, carried: bytes, *, options: bytes = b"") -> bytes:
+        return ipv4(protocol, outside.ip.to_bytes(4) + inside.ip.to_bytes(4), carried, options=options)
 
     yield "nothing", macs + _IPV4 + datagram, spoofed
     yield "options", macs + _IPV4 + with_options(datagram), spoofed

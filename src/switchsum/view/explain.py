@@ -82,7 +82,8 @@ def explain_job(facts: Facts) -> list[Finding]:
         return [Finding(kind="switch", text=text, advice="Start the switch again; the ranks go on where they were.")]
     lost = [one.rank for one in job.members if one.state == "lost"]
     if lost:
-        text = f"{names(facts, lost)} {is_or_are(lost)} lost: the process has ended, or its machine cannot be reached."
+        who = f"{names(facts, lost)} {verb(lost, 'is', 'are')}"
+        text = f"{who} lost: the process has ended, or its machine cannot be reached."
         return [Finding(kind="lost", text=text, advice="Start the job, or that rank, again.", ranks=lost)]
     absent = [one.rank for one in job.members if one.state in NEVER_A_MEMBER]
     if absent:
@@ -100,12 +101,12 @@ def _explain_absent(facts: Facts, absent: list[int]) -> list[Finding]:
         text = f"No rank has joined: the job waits for {ranks_text(absent)}."
         return [Finding(kind="nobody", text=text, advice="Start the workers: switchsum agent --help.", ranks=expected)]
     if expected:
-        waits = f"{ranks_text(here)} {wait_or_waits(here)}"
-        text = f"{waits} for {ranks_text(expected)}, which {has_or_have(expected)} not joined."
+        waits = f"{ranks_text(here)} {verb(here, 'waits', 'wait')}"
+        text = f"{waits} for {ranks_text(expected)}, which {verb(expected, 'has', 'have')} not joined."
         advice = "Start what is missing, with the same job and world size; or: switchsum job resize --workers."
         found.append(Finding(kind="missing", text=text, advice=advice, ranks=expected))
     if unseen:
-        text = f"{names(facts, unseen)} {has_or_have(unseen)} joined, but the switch has seen no frame of them."
+        text = f"{names(facts, unseen)} {verb(unseen, 'has', 'have')} joined, but the switch has seen no frame of them."
         found.append(Finding(kind="missing", text=text, advice="Does their link lead to this switch?", ranks=unseen))
     return found
 
@@ -132,7 +133,7 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
     where = f" (slot {runs(open_slots)})" if open_slots else ""
     begun = max(one.begun for one in waiting)
     text = (
-        f"{ranks_text(others)} {wait_or_waits(others)} for {names(facts, missing)}, for "
+        f"{ranks_text(others)} {verb(others, 'waits', 'wait')} for {names(facts, missing)}, for "
         f"{since_s:.0f} s, in collective {begun}{what}{where}."
     )
     by_rank = {one.rank: one for one in facts.workers}
@@ -158,7 +159,7 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
 
 
 def _silent(facts: Facts, silent: list[int]) -> Finding:
-    text = f"{names(facts, silent)} {has_or_have(silent)} reported nothing for {OLD_S:.0f} s and more."
+    text = f"{names(facts, silent)} {verb(silent, 'has', 'have')} reported nothing for {OLD_S:.0f} s and more."
     return Finding(kind="silent", text=text, advice="Is the process stopped, or its machine overloaded?", ranks=silent)
 
 
@@ -279,16 +280,6 @@ def runs(numbers: list[int]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
 
 
-def wait_or_waits(ranks: list[int]) -> str:
+def verb(ranks: list[int], of_one: str, of_several: str) -> str:
     """Return the verb for so many ranks."""
-    return "waits" if len(ranks) == 1 else "wait"
-
-
-def is_or_are(ranks: list[int]) -> str:
-    """Return the verb for so many ranks."""
-    return "is" if len(ranks) == 1 else "are"
-
-
-def has_or_have(ranks: list[int]) -> str:
-    """Return the verb for so many ranks."""
-    return "has" if len(ranks) == 1 else "have"
+    return of_one if len(ranks) == 1 else of_several

@@ -54,8 +54,9 @@ class Metrics(Collector):
         seen = self._overview
         yield from _controller(seen)
         yield from _switch(seen)
-        for facts in (_jobs(seen.jobs), _members(seen.jobs), _workers(seen.jobs)):
-            yield from facts
+        yield from _jobs(seen.jobs)
+        yield from _members(seen.jobs)
+        yield from _workers(seen.jobs)
 
 
 def exposition(overview: Overview, accept: str) -> tuple[bytes, str]:

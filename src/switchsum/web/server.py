@@ -13,8 +13,8 @@ from typing import Final, Protocol
 
 from switchsum.native import threads
 from switchsum.protocol.errors import LocalError, UsageError
-from switchsum.protocol.samples import SampledFrame
 from switchsum.view.facts import Source
+from switchsum.web.slot_packets import Samples, SlotPackets
 
 MOST_CONNECTIONS: Final = 300
 """Connections at a time, silent ones too; what comes beyond gets 503."""
@@ -53,11 +53,8 @@ def check(at: str) -> None:
             raise UsageError(f"--web needs {package}: pip install 'switchsum[web]'")
 
 
-class WebSource(Source, Protocol):
+class WebSource(Source, Samples, Protocol):
     """A controller of which the page shows everything."""
-
-    def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
-        """Return frames of a slot that pass, each with the name of the switch."""
 
 
 class WebServer:
@@ -70,7 +67,6 @@ class WebServer:
 
             from switchsum.web.app import application  # noqa: PLC0415
             from switchsum.web.looks import Looks  # noqa: PLC0415
-            from switchsum.web.slot_packets import SlotPackets  # noqa: PLC0415
         except ImportError as error:
             raise UsageError(f"--web needs {error.name}: pip install 'switchsum[web]'") from error
         bound = listen(at)
