@@ -6,6 +6,7 @@ entries.  A job on a single switch is one branch: its members are all workers, a
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -77,6 +78,8 @@ class Branch:
     """None: this is the tree's root."""
     record: bytes = b""
     """Metadata of the entries that say where results go."""
+    is_left: bool = False
+    """Members are to go over another link: nothing is taken, and nobody refused, who may not have heard of it."""
 
     @property
     def everybody(self) -> int:
@@ -126,7 +129,7 @@ class Branch:
                 "first_slot": self.slots.first,
                 "slot_count": self.slots.count,
                 "group": self.group,
-                "cookie": place.cookie,
+                "cookie": _unknown(place.cookie) if self.is_left else place.cookie,
                 # What a switch says to be final goes on to the switch above.
                 **({"passes_up": int(self.above is not None)} if place.is_switch else {}),
             },
@@ -170,3 +173,8 @@ class Branch:
             },
             metadata=self.record,
         )
+
+
+def _unknown(cookie: int) -> int:
+    """Return a cookie that a member does not have, always the same: what it sends is dropped without an answer."""
+    return int.from_bytes(hashlib.blake2b(cookie.to_bytes(8), digest_size=8).digest())

@@ -14,7 +14,7 @@ from switchsum.protocol.frame import WIRE_VERSION
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.samples import SampledFrame
 
-from . import views
+from . import rails, views
 from .job import Job
 from .member_calls import MemberCalls
 from .plan import CPU_PORT, Loss, live_members
@@ -177,7 +177,8 @@ class Controller(MemberCalls):
             is_up=self._fleet.is_up,
             lanes_per_frame=lanes_per_frame,
             window_slots=window,
-            tree=[] if job.live is None else self._fabric.pairs_of(job, job.live),
+            tree=[] if job.live is None else rails.pairs_of(self._fabric, job, job.live),
+            trees_of_link=len(self._fabric.shares),
         )
 
     def info(self, _: member_rpc.Empty) -> rpc.ControllerInfo:

@@ -112,11 +112,14 @@ class Fabric:
         slots = shared(job.slots.count, self.shares)
         return [_tree(parents, live, count) for parents, count in zip(all_parents, slots, strict=True) if count]
 
-    def pairs_of(self, job: Job, live: Incarnation) -> list[list[str]]:
-        """Return each switch of a job that is below another one, that one, and beyond the first tree its number."""
+    def pairs_of(self, job: Job, live: Incarnation, link: int = 0) -> list[list[str]]:
+        """Return each switch of a job that is below another one, that one, and beyond the first tree its number.
+
+        Trees of a rail come behind those of the rails before it.
+        """
         return [
             [name, tree.parents[name], *([str(number)] if number else [])]
-            for number, tree in enumerate(self.trees_of(job, live))
+            for number, tree in enumerate(self.trees_of(job, live), link * len(self.shares))
             for name in self.switches
             if name in tree.parents
         ]
@@ -143,22 +146,29 @@ class Fabric:
         live: Incarnation,
         seats: Sequence[Seat],
         *,
+        link: int = 0,
         own: Address,
         growth_bytes: int,
         record: bytes,
     ) -> dict[str, list[Branch]]:
         """Return each switch's part in each tree of a job; raises UsageError where a bitmap is too short.
 
-        `seats` are the members by rank, `own` is the address that all switches have for workers.
+        `seats` are the members by rank, on their `link` of this number.  `own` is the address that all switches have
+        for workers.
         """
         trees = self.trees_of(job, live)
+        if (link + 1) * len(trees) > MOST_TREES:
+            raise UsageError(
+                f"{live.members[0].link_count} links of a worker and {len(trees)} trees of a job are more than "
+                f"{MOST_TREES} together: fewer links, or fewer trees"
+            )
         ends = list(itertools.accumulate((tree.slots for tree in trees), initial=job.slots.first))
         ranges = [SlotRange(first=first, count=tree.slots) for first, tree in zip(ends, trees, strict=False)]
         reserved: dict[str, Reserved] = {}
         for number, tree in enumerate(trees):
             for name in switches_of(tree):
                 one = reserved.setdefault(name, Reserved())
-                one.slots[number], one.groups[number] = ranges[number], group_of(job.group, number)
+                one.slots[number], one.groups[number] = ranges[number], group_of(job.group, link * len(trees) + number)
         sites = {
             name: Site(
                 address=self.switches[name].address or own,
@@ -169,7 +179,8 @@ class Fabric:
             )
             for name in reserved
         }
-        forest = Forest(job=job.number, trees=trees, reserved=reserved, sites=sites)
+        number = [job.number, *job.link_numbers][link]
+        forest = Forest(job=number, trees=trees, reserved=reserved, sites=sites)
         return forest.branches(seats, epoch=live.epoch, draw_cookie=_cookies(live).__next__, record=record)
 
 
@@ -184,6 +195,11 @@ def shared(slots: int, shares: Sequence[float]) -> list[int]:
     return counts
 
 
+def pruned(parents: Mapping[str, str], live: Incarnation) -> dict[str, str]:
+    """Return what a job needs of a tree: the ways from its members' switches to the first one that all have."""
+    return {name: parents[name] for way in ways_up(parents, live) for name in way[:-1]}
+
+
 def group_of(group: int, tree: int) -> int:
     """Return the multicast group of a job's tree, given that of its first one: the last groups, which no job has."""
     return group if tree == 0 else LAST_GROUP - (group - FIRST_GROUP) * (MOST_TREES - 1) - (tree - 1)
@@ -192,7 +208,7 @@ def group_of(group: int, tree: int) -> int:
 def _tree(parents: Mapping[str, str], live: Incarnation, slots: int) -> AggregationTree:
     """Return one tree of a job, with its members' ranks below their switches."""
     all_ways = ways_up(parents, live)
-    found = {name: parents[name] for way in all_ways for name in way[:-1]}
+    found = pruned(parents, live)
     found |= {f"rank {member.rank}": member.switch for member in live.members}
     root, levels = all_ways[0][-1], max(map(len, all_ways))
     return AggregationTree(root=root, rate_mbit=0.0, slots=slots, levels=levels, parents=found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -114,7 +114,8 @@ def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[
         if not isinstance(above, dict) or not are_names or not is_share:
             raise UsageError(f'a tree is {{"above": {{NAME: NAME}}, "share": NUMBER}}, not {tree!r}')
         _check_keys(tree, _TREE, "a tree")
-        _check_parents(list(given) if "trees" not in top else list({**above, **dict.fromkeys(above.values())}), above)
+        names = list(given if "trees" not in top else {**above, **dict.fromkeys(above.values())})
+        _check_parents(names, above, roots={name for name in names if given.get(name, {}).get("above", "") is None})
         if unknown := [name for name in (*above, *above.values()) if name not in given]:
             raise UsageError(f"a tree has switch {unknown[0]!r}, which is not among the switches")
         shares.append(float(share))
@@ -183,14 +184,17 @@ def check_apart(switches: Mapping[str, FabricSwitch]) -> None:
             raise UsageError(f"switch {name}: two of {', '.join(behind)} are behind one port")
 
 
-def _check_parents(names: Sequence[str], parents: Mapping[str, Any]) -> None:
-    """Raise UsageError unless all ways up end at one switch."""
+def _check_parents(names: Sequence[str], parents: Mapping[str, Any], roots: Collection[str]) -> None:
+    """Raise UsageError unless all ways up end at one switch, or at those that the file says to be `roots`."""
     for name, above in parents.items():
         if above not in names:
             raise UsageError(f"switch {name}: there is no switch {above!r} above it")
-    roots = [name for name in names if name not in parents]
-    if len(roots) > 1:
-        raise UsageError(f"{' and '.join(roots)} have no switch above: a tree has one root")
+    found = [name for name in names if name not in parents and name not in roots]
+    if len(found) > 1:
+        raise UsageError(
+            f"{' and '.join(found)} have no switch above: a tree has one root (rails have several, each with "
+            '"above": null)'
+        )
     for name in names:
         way = [name]
         while way[-1] in parents:

@@ -29,7 +29,7 @@ from switchsum.protocol.rpc import check_slots, check_timeout
 from switchsum.protocol.wire import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
-from .links import check_rates, note_door
+from .links import check_rates
 from .machines import Door, Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
 from .slots import SlotRange, first_fit, longest_free
 
@@ -271,7 +271,7 @@ class Jobs:
         # After admission the address is fixed: a late copy of a hello changes nothing.
         member.heard_s = now
         if member.state in (MemberState.JOINED, MemberState.SEEN):
-            note_door(member, link, Door(address=address, ingress_port=ingress_port, switch=switch))
+            member.doors[link] = Door(address=address, ingress_port=ingress_port, switch=switch)
         if not member.unseen:
             member.step(MemberEvent.HELLO)
         return True
@@ -403,8 +403,7 @@ class Jobs:
         if len(self._former) > MAX_FORMER:
             del self._former[next(iter(self._former))]
         if member.state is MemberState.EXPECTED:
-            member.nonce, member.cookie, member.address, member.ingress_port = 0, 0, None, -1
-            member.switch, member.rates, member.doors = "", [], {}
+            member.nonce, member.cookie, member.rates, member.doors = 0, 0, [], {}
             member.connections, member.has_attended = 0, False
             member.hello_cut, member.issued, member.report = False, "", None
 

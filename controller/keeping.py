@@ -15,7 +15,7 @@ from functools import partial
 from switchsum.protocol.errors import RemoteError, SwitchLost, UsageError
 from switchsum.protocol.p4runtime import P4RuntimeError
 
-from . import moves
+from . import moves, rails
 from .config import Config
 from .connection import OUSTED_CODES, SwitchConnection
 from .fleet import Fleet
@@ -50,7 +50,7 @@ class Keeping:
 
         That is read from the switch: a controller that loads a program may end, or lose the switch, a moment later."""
         self._absences: moves.Absences[str] = moves.Absences()
-        self._cuts: moves.Absences[moves.Pair] = moves.Absences(2 * PERIOD_S)
+        self._cuts: moves.Absences[rails.Pair] = moves.Absences(2 * PERIOD_S)
         """Links that are not found, although the switches at both ends are there."""
         self._has_news = False
         """A switch has come, or is done without from now on, and the others may not know what follows from that."""
@@ -98,7 +98,7 @@ class Keeping:
         known = {frozenset((name, far)) for name, ports in self._fabric.links().items() for far in ports}
         for job in self._jobs:
             # The links that were found this time, or those of another file, may not be those of the job's trees.
-            if job.live is not None and not moves.links_of_job(self._fabric, job.live) <= known:
+            if job.live is not None and not rails.links_of_job(self._fabric, job.live) <= known:
                 self._begin_move(job, job.live, "a link that this controller does not have stays away")
 
     def _learn_from_some(self) -> bool:
@@ -151,7 +151,7 @@ class Keeping:
         if not (moving := self._moving()):
             return
         routes = [
-            (self._fabric.trees_of(job, live), branches_of(job, live, self._settings, self._fabric))
+            (rails.routes(self._fabric, job, live), branches_of(job, live, self._settings, self._fabric))
             for job, live in moving
         ]
         try:
@@ -177,14 +177,14 @@ class Keeping:
         for job in self._jobs:
             if job.live is None:
                 continue
-            gone = sorted(stay & moves.switches_of_job(self._fabric, job.live))
+            gone = sorted(stay & rails.switches_of_job(self._fabric, job.live))
             gone += [
                 f"the link from {' to '.join(sorted(pair))}"
-                for pair in cut & moves.links_of_job(self._fabric, job.live)
+                for pair in cut & rails.links_of_job(self._fabric, job.live)
             ]
             if gone:
                 self._begin_move(job, job.live, f"{' and '.join(gone)} {'stay' if gone[1:] else 'stays'} away")
-            used |= moves.switches_of_job(self._fabric, job.live)
+            used |= rails.switches_of_job(self._fabric, job.live)
         more = stay - used - self._fleet.without
         if more:
             log.warning("%s: away, and done without, since no running job needs it", " and ".join(sorted(more)))

@@ -1,24 +1,27 @@
-"""Members with several links: as many ways to the same slots of the switch.
+"""Members with several links: as many ways to the slots of a job.
 
-A slot's cell does not know over which link a contribution came.  So each link is a further set of entries for the same
-slots, members' bits and epoch: under a job number of its own, since the switch addresses results by job and rank, and
-with a multicast group of its own, so that a result goes to all members over the link on which the last contribution
-came (`link_branches`).  Workers share the slots out among their links by themselves, in proportion to the least rate
-that any member's link of that number has.  Where they do not agree for a while, because one has lost a link and the
-others have not heard of it, sums are right all the same: a repeat over another link meets the same cell.
+Each link is a further set of entries for the same slots and epoch: under a job number of its own, since the switch
+addresses results by job and rank, and with a multicast group of its own, so that a result goes to all members over the
+link on which the last contribution came (`plan.branches_of`).  Workers share the slots out among their links by
+themselves, in proportion to the least rate that any member's link of that number has.
+
+Links of a member that lead to one switch are as many ways to the same cells, which do not know over which link a
+contribution came.  Where workers do not agree for a while, because one has lost a link and the others have not heard
+of it, sums are right all the same: a repeat over another link meets the same cell.  Links that lead to several switches
+are `rails`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
 from switchsum.protocol.frame import MOST_LINKS
 from switchsum.protocol.wire import format_ip, format_mac
 
 from .job import Job
-from .machines import Door, Incarnation, Member, MemberState
+from .machines import Incarnation, MemberState
 
 
 def check_rates(job: Job, rank: int, rates: Sequence[float]) -> None:
@@ -55,14 +58,6 @@ def check_addresses(incarnation: Incarnation) -> None:
                 raise UsageError(f"ranks {rank} and {member.rank} have the same {what}: one of the hosts needs another")
 
 
-def note_door(member: Member, link: int, door: Door) -> None:
-    """Note where a link of a member comes in."""
-    if link == 0:
-        member.address, member.ingress_port, member.switch = door.address, door.ingress_port, door.switch
-    else:
-        member.doors[link] = door
-
-
 def link_count(incarnation: Incarnation) -> int:
     """Return how many links each member of a complete incarnation has."""
     return incarnation.members[0].link_count
@@ -80,8 +75,10 @@ def rates_of(incarnation: Incarnation) -> list[float]:
 
 
 def number_links(job: Job, take_number: Callable[[], int]) -> None:
-    """Give each link beyond the first of the next incarnation's members a job number of its own."""
-    wanted = link_count(job.gathering) - 1
+    """Note where the links of the next incarnation lead, and give each beyond the first a job number of its own."""
+    gathering = job.gathering
+    gathering.has_rails = any(len({door.switch for door in one.all_doors}) > 1 for one in gathering.members)
+    wanted = link_count(gathering) - 1
     del job.link_numbers[wanted:]
     while len(job.link_numbers) < wanted:
         job.link_numbers.append(take_number())
@@ -89,8 +86,20 @@ def number_links(job: Job, take_number: Callable[[], int]) -> None:
 
 def take_down(incarnation: Incarnation, link: int) -> bool:
     """Note that a link is dead at some member; return whether that is news.  The last one that is left stays."""
-    count = link_count(incarnation)
-    if not 0 <= link < count or link in incarnation.down or len(incarnation.down) + 1 >= count:
+    left = {*incarnation.links} - incarnation.down - {link}
+    if link not in incarnation.links or link in incarnation.down or not left:
         return False
     incarnation.down.add(link)
+    if incarnation.has_rails:
+        incarnation.begin_move(f"link {link} is dead at some worker: it goes on over {named(left)}")
     return True
+
+
+def named(links: Collection[int]) -> str:
+    """Return links by number, in words."""
+    return f"{'link' if len(links) == 1 else 'links'} {' '.join(map(str, sorted(links)))} of each worker"
+
+
+def told_down(incarnation: Incarnation) -> list[int]:
+    """Return the links that members are to do without: of rails not before cells are ready for that."""
+    return [] if incarnation.has_rails and incarnation.is_moving else sorted(incarnation.down)

@@ -19,13 +19,16 @@ drains, and the next one begins under a new epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
 from switchsum.protocol import reports
 from switchsum.protocol.errors import ProtocolError
 from switchsum.protocol.wire import Address
+
+TOLD_MOVES: Final = 4
+"""Moves of a job that are kept in words."""
 
 
 class MemberState(StrEnum):
@@ -125,11 +128,12 @@ def transition(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Where a member's link beyond the first comes in, as the switch saw its hello."""
+    """Where a member's link comes in, as the switch saw its hello."""
 
     address: Address
     ingress_port: int
     switch: str
+    """Name of that switch; empty: the controller has one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,16 +146,10 @@ class Member:
     """64 bits that name this membership; 0: none yet."""
     cookie: int = 0
     """64 bits that all frames of this member have; 0: none yet."""
-    address: Address | None = None
-    """Its address as the switch saw it; known from SEEN on."""
-    ingress_port: int = -1
-    """Port of the switch at which its hello arrived; known from SEEN on."""
-    switch: str = ""
-    """Name of that switch; empty: the controller has one."""
     rates: list[float] = field(default_factory=list)
     """Rate of each of its links in Mbit/s, 0 where it does not know; empty: it has one link."""
     doors: dict[int, Door] = field(default_factory=dict)
-    """Its links beyond the first, by number; all are known from SEEN on."""
+    """Where its links come in, by number; all are known from SEEN on."""
     hello_cut: bool = False
     """A hello without lanes has arrived: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0
@@ -189,15 +187,31 @@ class Member:
     @property
     def unseen(self) -> list[int]:
         """Its links of which no hello has come, by number."""
-        first = [] if self.address is not None else [0]
-        return [*first, *(link for link in range(1, self.link_count) if link not in self.doors)]
+        return [link for link in range(self.link_count) if link not in self.doors]
 
     @property
     def all_doors(self) -> list[Door]:
-        """Where each of its links comes in; of a member that was seen."""
-        assert self.address is not None, "a live member was seen"
-        first = Door(address=self.address, ingress_port=self.ingress_port, switch=self.switch)
-        return [first, *(door for _, door in sorted(self.doors.items()))]
+        """Where each of its links comes in, as far as that is known."""
+        return [door for _, door in sorted(self.doors.items())]
+
+    @property
+    def _first_door(self) -> Door | None:
+        return self.doors[min(self.doors)] if self.doors else None
+
+    @property
+    def address(self) -> Address | None:
+        """Its address on its first link, as the switch saw it; known from SEEN on."""
+        return None if (door := self._first_door) is None else door.address
+
+    @property
+    def ingress_port(self) -> int:
+        """Port of the switch at which its first link comes in; -1: not known yet."""
+        return -1 if (door := self._first_door) is None else door.ingress_port
+
+    @property
+    def switch(self) -> str:
+        """Name of the switch to which its first link leads; empty: the controller has one, or it was not seen yet."""
+        return "" if (door := self._first_door) is None else door.switch
 
     def step(self, event: MemberEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""
@@ -215,12 +229,14 @@ class Incarnation:
     state: IncarnationState = IncarnationState.WAITING
     first_number: int = 0
     """Number of the first round of all its slots; known from RUNNING on."""
+    has_rails: bool = False
+    """Links of one member lead to several switches (see `rails`)."""
     down: set[int] = field(default_factory=set)
     """Links that no member uses any more, since some member's is dead."""
     above: list[dict[str, str]] = field(default_factory=list)
     """The switch above each other one, in each of its trees; nothing: as all jobs have it, or there is one switch."""
     moves: int = 0
-    """How often it was moved to other trees."""
+    """How often it was moved to other trees, or to fewer rails."""
     moved: list[str] = field(default_factory=list)
     """The latest moves, in words."""
     is_moving: bool = False
@@ -230,10 +246,24 @@ class Incarnation:
         """Make a transition; raises ProtocolError if there is none."""
         self.state = transition(INCARNATION_TRANSITIONS, self.state, event)
 
+    def begin_move(self, text: str) -> None:
+        """Note that it is to move, and why; `rerouting` carries it out."""
+        self.moves, self.is_moving = self.moves + 1, True
+        self.moved = [*self.moved, text][-TOLD_MOVES:]
+
     @property
     def forgotten(self) -> int:
         """How many moves have ended; with each, switches have begun with empty cells."""
         return self.moves - self.is_moving
+
+    @property
+    def links(self) -> list[int]:
+        """The links of which it is known for all members where they come in, by number."""
+        return sorted(set(range(self.members[0].link_count)).intersection(*(member.doors for member in self.members)))
+
+    def over(self, link: int) -> Incarnation:
+        """Return the same incarnation as if members had one of their links alone."""
+        return replace(self, members=[replace(member, doors={0: member.doors[link]}) for member in self.members])
 
     def ranks(self, *states: MemberState) -> list[int]:
         """Return the ranks that are in one of these states."""

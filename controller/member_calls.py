@@ -13,7 +13,7 @@ from switchsum.protocol import member_rpc, reports
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
-from . import links, views
+from . import links, rails, views
 from .config import Config
 from .job import Job
 from .jobs import RETURN_S, Jobs
@@ -154,9 +154,10 @@ class MemberCalls(Upkeep):
                 first_number=incarnation.first_number,
                 window_slots=window_slots(job, *self._frame_limits),
                 trees=self._fabric.slots_of_trees(job, incarnation),
-                places=self._fabric.places_at(job, incarnation, member.switch),
+                places=rails.places_of(self._fabric, job, incarnation, member.rank),
                 link_rates=links.rates_of(incarnation),
                 link_jobs=[job.number, *job.link_numbers],
+                has_rails=incarnation.has_rails,
                 loads=self._settings.loads + incarnation.forgotten,
             )
         return member_rpc.ReadyReply(
@@ -201,7 +202,7 @@ class MemberCalls(Upkeep):
             epoch=job.epoch_for(incarnation),
             lost=incarnation.ranks(MemberState.LOST),
             loads=self._settings.loads + incarnation.forgotten,
-            down=sorted(incarnation.down),
+            down=links.told_down(incarnation),
         )
 
     def link_down(self, request: reports.LinkReport) -> member_rpc.Empty:

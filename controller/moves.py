@@ -15,9 +15,11 @@ from typing import Final, Generic, TypeVar
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
-from .fabric import Fabric, ways_up
+from . import rails
+from .fabric import Fabric, pruned, ways_up
 from .machines import Incarnation
 from .neighbours import tree_from
+from .rails import Pair
 
 AWAY_S: Final = 5.0
 """How long a switch may be away before its jobs do without it: one that is restarted is back in less."""
@@ -25,14 +27,9 @@ PATIENCE: Final = 10
 """A switch that is done without is tried again after so many times as long as the last try took, and"""
 RETRY_S: Final = 1.0
 """no sooner than after this."""
-TOLD_MOVES: Final = 4
-"""Moves of a job that are kept in words."""
-
 Parents = Mapping[str, str]
 
 
-Pair = frozenset[str]
-"""The switches at the ends of a link."""
 Thing = TypeVar("Thing", str, Pair)
 
 
@@ -70,16 +67,6 @@ class Absences(Generic[Thing]):
         return {name for name, since_s in self._since_s.items() if now - since_s > limit_s}
 
 
-def switches_of_job(fabric: Fabric, live: Incarnation) -> set[str]:
-    """Return the switches that a job's trees pass."""
-    return {name for parents in fabric.parents_for(live) for way in ways_up(parents, live) for name in way}
-
-
-def links_of_job(fabric: Fabric, live: Incarnation) -> set[Pair]:
-    """Return the links of a job's trees."""
-    return {frozenset(pair) for parents in fabric.parents_for(live) for pair in _pruned(parents, live).items()}
-
-
 def note_links(
     cuts: Absences[Pair], fabric: Fabric, found: Collection[Pair], away: Collection[str], now: float
 ) -> None:
@@ -98,21 +85,23 @@ def begin(
 ) -> str:
     """Give a running job trees without some switches and links, which are to be written; return what was moved.
 
-    Raises UsageError, which says why, if there are none.
+    One with rails leaves those that are broken.  Raises UsageError, which says why, if there are none.
     """
+    if live.has_rails:
+        return rails.leave(fabric, live, away, why, cut)
     before = fabric.parents_for(live)
     after = trees_without(fabric, live, away, cut)
     roots = [(_root(old, live), _root(new, live)) for old, new in zip(before, after, strict=True)]
-    changed = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if _pruned(old, live) != new]
+    changed = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if pruned(old, live) != new]
     parts = [
         f"{f'tree {number}' if len(after) > 1 else 'its tree'} "
         + (f"has root {roots[number][1]}, not {roots[number][0]}" if roots[number][0] != roots[number][1]
            else f"goes by {', '.join(_inner(after[number], live)) or 'no switch'} to {roots[number][1]}")
         for number in changed
     ]  # fmt: skip
-    live.above, live.moves, live.is_moving = after, live.moves + 1, True
+    live.above = after
     text = f"{why}: {'; '.join(parts)}"
-    live.moved = [*live.moved, text][-TOLD_MOVES:]
+    live.begin_move(text)
     return text
 
 
@@ -123,6 +112,8 @@ def trees_without(
 
     Raises UsageError, which says why, where there is no tree.
     """
+    if live.has_rails:
+        return rails.trees(fabric, live, away, cut)
     for member in live.members:
         if member.switch in away:
             ranks = [one.rank for one in live.members if one.switch == member.switch]
@@ -138,12 +129,12 @@ def trees_without(
     found: list[dict[str, str]] = []
     before = fabric.parents_for(live)
     for number, parents in enumerate(before):
-        pruned = _pruned(parents, live)
-        if all(far in links.get(name, ()) for name, far in pruned.items()):
-            found.append(pruned)
+        needed = pruned(parents, live)
+        if all(far in links.get(name, ()) for name, far in needed.items()):
+            found.append(needed)
         else:
             others = Counter(_root(one, live) for one in (*found, *before[number + 1 :]))
-            found.append(_plan(links, live, pruned, others))
+            found.append(_plan(links, live, needed, others))
     return found
 
 
@@ -156,7 +147,7 @@ def _plan(
         above, _ = tree_from(name, links)
         if any(member.switch not in above for member in live.members):
             continue
-        tree = _pruned({far: near for far, near in above.items() if far != name}, live)
+        tree = pruned({far: near for far, near in above.items() if far != name}, live)
         if not _has_room(tree, live):
             continue
         root = _root(tree, live)
@@ -168,11 +159,6 @@ def _plan(
         at = dict.fromkeys(member.switch for member in live.members)
         raise UsageError(f"no links of the switches that are there connect {' and '.join(at)}, or they have no room")
     return best[1]
-
-
-def _pruned(parents: Parents, live: Incarnation) -> dict[str, str]:
-    """Return what a job needs of a tree: the ways from its members' switches to the first one that all have."""
-    return {name: parents[name] for way in ways_up(parents, live) for name in way[:-1]}
 
 
 def _root(parents: Parents, live: Incarnation) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from switchsum.protocol.wire import Address
@@ -29,7 +29,6 @@ from .fabric import ONLY, Fabric, fabric_of_one
 from .forest import Seat
 from .job import Job
 from .jobs import Jobs
-from .link_branches import with_links
 from .lldp import LLDP_MAC
 from .machines import Incarnation, Member, MemberState
 
@@ -205,6 +204,7 @@ def _record_of(job: Job) -> Entry:
                 if job.link_numbers
                 else {}
             ),
+            **({"has_rails": True} if live and live.has_rails else {}),
             **({"above": live.above} if live and live.above else {}),
             **({"moves": live.moves, "moved": live.moved, "is_moving": live.is_moving} if live and live.moves else {}),
         ),
@@ -212,22 +212,34 @@ def _record_of(job: Job) -> Entry:
 
 
 def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, list[Branch]]:
-    """Return each switch's part in a job whose members have been seen; raises UsageError where it has no room."""
-    branches = fabric.branches(
-        job,
-        live,
-        [_seat(job, live, member) for member in live.members],
-        own=settings.identity.address,
-        growth_bytes=settings.identity.growth_bytes,
-        record=_pack(job=job.name, epoch=live.epoch),
-    )
-    return with_links(job, live, branches)
+    """Return each switch's part in a job whose members have been seen; raises UsageError where it has no room.
+
+    A switch has all of it once for each link of the members that leads there.
+    """
+    found: dict[str, list[Branch]] = {}
+    for link in live.links:
+        over = live.over(link)
+        branches = fabric.branches(
+            job,
+            over,
+            [_seat(job, over, member, live.moves if live.has_rails else 0) for member in over.members],
+            link=link,
+            own=settings.identity.address,
+            growth_bytes=settings.identity.growth_bytes,
+            record=_pack(job=job.name, epoch=live.epoch),
+        )
+        is_left = live.has_rails and link in live.down
+        for name, of_switch in branches.items():
+            found.setdefault(name, []).extend(replace(branch, is_left=is_left) for branch in of_switch)
+    return found
 
 
-def _seat(job: Job, live: Incarnation, member: Member) -> Seat:
+def _seat(job: Job, live: Incarnation, member: Member, moves: int) -> Seat:
+    """Return where a member sits; `moves` of rails, so that a switch with the entries has cells for this one."""
     assert member.address is not None, "a live member was seen"
     where: dict[str, object] = {"switch": member.switch} if member.switch else {}
     where |= {"rates": member.rates} if member.rates else {}
+    where |= {"moves": moves} if moves else {}
     return Seat(
         host="",
         switch=member.switch,

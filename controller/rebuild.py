@@ -20,6 +20,7 @@ from .branch import ADMISSION, RESULT_ADDRESS
 from .entries import Entry, SwitchState
 from .job import Job, new_incarnation
 from .jobs import Jobs
+from .links import named
 from .machines import Door, Incarnation, IncarnationState, Member, MemberState
 from .plan import EGRESS_LOSS, IDENTITY, INGRESS_LOSS, RECORD_RANK, Loss, Settings
 from .slots import SlotRange
@@ -140,40 +141,9 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
 
 def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: float) -> Incarnation | None:
     """Return the incarnation that a job's record names, if the switch has the entries of all its members."""
-    # A cookie is read where results get it: while a job moves, admission has others for a moment (`rerouting`).
-    addresses = {
-        entry.match["rank"]: (entry.params["mac"], entry.params["cookie"])
-        for entry in state.table(RESULT_ADDRESS)
-        if entry.match["job"] == job.number and entry.match["rank"] != RECORD_RANK
-    }
-    members = {}
-    for entry in state.table(ADMISSION):
-        # Only entries of the recorded epoch count: others were about to be deleted, or just written.
-        rank = _exact(entry, "rank")
-        # Ranks beyond the workers' are those of switches.
-        if rank >= job.workers or rank not in addresses:
-            continue
-        if (entry.match["job"], entry.match["epoch"]) == (job.number, record["epoch"]):
-            gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
-            known = json.loads(entry.metadata)
-            mac, cookie = addresses[rank]
-            members[rank] = Member(
-                rank=rank,
-                state=gone or MemberState.ADMITTED,
-                nonce=int(known["nonce"]),
-                cookie=cookie,
-                receive_bytes=int(known["receive_bytes"]),
-                window_bytes=int(known["window_bytes"]),
-                address=Address(mac=mac, ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
-                ingress_port=_exact(entry, "ingress_port"),
-                switch=str(known.get("switch", "")),
-                rates=[float(rate) for rate in known.get("rates", [])],
-                heard_s=now,
-            )
-    for link, number in enumerate(job.link_numbers, 1):
-        _rebuild_doors(job, record, link, number, state, members)
-    if any(member.unseen for member in members.values()):
-        return None
+    members: dict[int, Member] = {}
+    for link, number in enumerate([job.number, *job.link_numbers]):
+        _rebuild_link(job, record, link, number, state, members, now)
     if sorted(members) != list(range(job.workers)):
         return None
     live = Incarnation(
@@ -181,30 +151,66 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
         members=[members[rank] for rank in range(job.workers)],
         state=IncarnationState.DRAINING if record["left"] or record["lost"] else IncarnationState.RUNNING,
         first_number=int(record["first_number"]),
+        has_rails=bool(record.get("has_rails", False)),
         down={int(link) for link in record.get("down", [])},
         above=[{str(name): str(far) for name, far in one.items()} for one in record.get("above", [])],
         moves=int(record.get("moves", 0)),
         moved=[str(text) for text in record.get("moved", [])],
         is_moving=bool(record.get("is_moving", False)),
     )
+    missing = {link for member in live.members for link in member.unseen}
+    # The switches of a rail may be away, or have come back empty: the others go on without it.
+    if not live.links or (missing - live.down and not live.has_rails):
+        return None
+    for member in live.members:
+        member.doors = {link: member.doors[link] for link in live.links}
+    if left := missing - live.down:
+        live.down |= missing
+        live.begin_move(f"switches of {named(left)} have no entries: it goes on without")
     return live if live.ranks(MemberState.ADMITTED) else None
 
 
-def _rebuild_doors(
-    job: Job, record: dict[str, Any], link: int, number: int, state: SwitchState, members: Mapping[int, Member]
+def _rebuild_link(
+    job: Job,
+    record: dict[str, Any],
+    link: int,
+    number: int,
+    state: SwitchState,
+    members: dict[int, Member],
+    now: float,
 ) -> None:
-    """Find where the members' links with a job number of their own come in."""
-    macs = {
-        entry.match["rank"]: entry.params["mac"]
+    """Find members and where their link with this job number comes in."""
+    # A cookie is read where results get it: while a job moves, admission has others for a moment (`rerouting`).
+    addresses = {
+        entry.match["rank"]: (entry.params["mac"], entry.params["cookie"])
         for entry in state.table(RESULT_ADDRESS)
-        if entry.match["job"] == number
+        if entry.match["job"] == number and entry.match["rank"] != RECORD_RANK
     }
     for entry in state.table(ADMISSION):
+        # Only entries of the recorded epoch count: others were about to be deleted, or just written.
         rank = _exact(entry, "rank")
-        if (entry.match["job"], entry.match["epoch"]) == (number, record["epoch"]) and rank in members and rank in macs:
-            address = Address(mac=macs[rank], ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port"))
-            member = members[rank]
-            member.doors[link] = Door(address=address, ingress_port=_exact(entry, "ingress_port"), switch=member.switch)
+        # Ranks beyond the workers' are those of switches.
+        if rank >= job.workers or rank not in addresses:
+            continue
+        if (entry.match["job"], entry.match["epoch"]) == (number, record["epoch"]):
+            gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
+            known = json.loads(entry.metadata)
+            mac, cookie = addresses[rank]
+            found = Member(
+                rank=rank,
+                state=gone or MemberState.ADMITTED,
+                nonce=int(known["nonce"]),
+                cookie=cookie,
+                receive_bytes=int(known["receive_bytes"]),
+                window_bytes=int(known["window_bytes"]),
+                rates=[float(rate) for rate in known.get("rates", [])],
+                heard_s=now,
+            )
+            members.setdefault(rank, found).doors[link] = Door(
+                address=Address(mac=mac, ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
+                ingress_port=_exact(entry, "ingress_port"),
+                switch=str(known.get("switch", "")),
+            )
 
 
 def _exact(entry: Entry, name: str) -> int:

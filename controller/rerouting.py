@@ -5,7 +5,8 @@ other.  checks/verify/tree.pml searches that.  It rests on four rules:
 
 1. Frames of the old trees are nobody's in the new ones: each switch has another cookie for the one above.
 2. A switch whose members change begins with empty cells, as one that was restarted: it takes none of them while its
-   cells are cleared.  A leaf whose members are workers alone goes on with what it has.
+   cells are cleared.  A leaf whose members are workers alone goes on with what it has; of rails each begins anew, for
+   slots come to it that were another one's.
 3. A switch gets its entries before those below it, so that nobody sends to one that would refuse him: members hear of
    a refusal, and a job ends by it.  For the same reason entries of the old trees are taken away in the end, and a
    switch that takes nobody for a moment has another cookie in the entries meanwhile: such frames get no answer.
@@ -26,11 +27,10 @@ from .branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK, Branch
 from .connection import SwitchConnection
 from .entries import Entry, SwitchState
 from .fleet import Fleet
-from .forest import AggregationTree, switches_of
 from .plan import IDENTITY, RECORD_RANK
 
-Route = tuple[Sequence[AggregationTree], Mapping[str, Sequence[Branch]]]
-"""The trees of a job, and each switch's part in them."""
+Route = tuple[Sequence[Sequence[str]], Mapping[str, Sequence[Branch]]]
+"""The switches of each tree of a job, one behind the one above it, and each switch's part in them."""
 
 
 def carry_out(fleet: Fleet, desired: Mapping[str, SwitchState], routes: Sequence[Route]) -> None:
@@ -43,8 +43,8 @@ def carry_out(fleet: Fleet, desired: Mapping[str, SwitchState], routes: Sequence
         if connection.is_up and name not in fresh:
             connection.put(_with_records(connection.current, desired[name]))
     for trees, branches in routes:
-        for number, tree in enumerate(trees):
-            for name in switches_of(tree):
+        for number, names in enumerate(trees):
+            for name in names:
                 if name not in fresh:
                     _bring(fleet.connections[name], [one for one in branches[name] if one.tree == number])
     # A switch that has been restarted has empty cells, and refuses nobody before it knows its address.

@@ -18,16 +18,23 @@ from .jobs import Jobs
 from .links import rates_of
 from .lldp import End
 from .machines import Member, MemberState
-from .moves import links_of_job
 from .neighbours import FoundLink
 from .plan import Loss, Settings, live_members
+from .rails import links_of_job
 from .slots import Cell
 
 STALLED: Final = "stalled"
 
 
 def job_info(
-    job: Job, now: float, *, is_up: bool, lanes_per_frame: int, window_slots: int, tree: list[list[str]]
+    job: Job,
+    now: float,
+    *,
+    is_up: bool,
+    lanes_per_frame: int,
+    window_slots: int,
+    tree: list[list[str]],
+    trees_of_link: int,
 ) -> rpc.JobInfo:
     """Describe a job by its live incarnation or, without one, by the next; while the switch is away it is stalled."""
     shown = job.live or job.gathering
@@ -47,6 +54,7 @@ def job_info(
         link_rates=rates_of(shown) if job.is_complete or job.live else [],
         links_down=sorted(shown.down),
         moved=list(shown.moved),
+        trees_of_link=trees_of_link,
         members=[
             rpc.MemberInfo(
                 rank=member.rank,
@@ -55,6 +63,7 @@ def job_info(
                 ingress_port=member.ingress_port,
                 switch=member.switch,
                 links=_links(member),
+                switches=_switches(member) if shown.has_rails else [],
                 last_heartbeat_s=-1.0 if member.state is MemberState.EXPECTED else round(now - member.heard_s, 3),
             )
             for member in shown.members
@@ -63,10 +72,17 @@ def job_info(
 
 
 def _links(member: Member) -> list[str]:
-    """Describe the links of a member that has several."""
-    if not member.doors or member.unseen:
+    """Describe the links of a member that has several; of rails some may not be known, if their switch is away."""
+    if member.link_count == 1 or not member.doors:
         return []
-    return [f"{door.address} port {door.ingress_port}" for door in member.all_doors]
+    doors = [member.doors.get(link) for link in range(member.link_count)]
+    return ["not known, port -1" if door is None else f"{door.address} port {door.ingress_port}" for door in doors]
+
+
+def _switches(member: Member) -> list[str]:
+    """Name the switch to which each link of a member leads."""
+    doors = [member.doors.get(link) for link in range(member.link_count)]
+    return ["" if door is None else door.switch for door in doors]
 
 
 def bounded(report: reports.WorkerReport) -> reports.WorkerReport:

@@ -109,6 +109,8 @@ class ReadyReply:
     """In which proportion several links share the slots; none: there is one."""
     link_jobs: list[int] = field(default_factory=list)
     """The header's `job` on each of them."""
+    has_rails: bool = False
+    """The links lead to several switches: a slot's cell is on those of one link, and only all together change it."""
     unseen: list[int] = field(default_factory=list)
     """Of several links those whose hello the switch has not handed on, by number."""
     loads: int = 0

@@ -94,6 +94,8 @@ class MemberInfo:
     switch: str = ""
     links: list[str] = field(default_factory=list)
     """Of several links the address and port of each that was seen."""
+    switches: list[str] = field(default_factory=list)
+    """Where they lead to several switches, that of each."""
     last_heartbeat_s: float = -1.0
     """Seconds since something was heard of it, 0 while its connection lasts; -1: nothing yet."""
 
@@ -125,6 +127,8 @@ class JobInfo:
     links_down: list[int] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
     """Why it was moved to other trees, and what was, in words; the latest moves."""
+    trees_of_link: int = 1
+    """Where links of a member lead to several switches: how many trees each has, those of the first link first."""
 
     @property
     def trees(self) -> dict[int, dict[str, str]]:
@@ -132,6 +136,21 @@ class JobInfo:
         found: dict[int, dict[str, str]] = {}
         for child, above, *number in self.tree:
             found.setdefault(int(number[0]) if number else 0, {})[child] = above
+        return found
+
+    @property
+    def parts(self) -> list[tuple[int, dict[str, str], dict[int, str]]]:
+        """Each tree by its number: the switches above others, and the switch of each rank."""
+        if not any(member.switches for member in self.members):
+            ranks = {member.rank: member.switch for member in self.members}
+            return [(number, parents, ranks) for number, parents in (self.trees or {0: {}}).items()]
+        found = []
+        for link in range(len(self.link_rates)):
+            ranks = {member.rank: dict(enumerate(member.switches)).get(link, "") for member in self.members}
+            first = link * self.trees_of_link
+            numbers = [number for number in range(first, first + self.trees_of_link) if number in self.trees]
+            if link not in self.links_down:
+                found += [(number, self.trees.get(number, {}), ranks) for number in numbers or [first]]
         return found
 
 

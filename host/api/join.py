@@ -211,8 +211,8 @@ class Membership:
             self._stop.wait(min(RETRY_S, self.reply.heartbeat_s))
 
     def _note(self, reply: member_rpc.HeartbeatReply) -> None:
+        self.links_down = frozenset(reply.down)  # of rails before `loads`: rounds are brought back over those left
         self.loads = max(self.loads, reply.loads)
-        self.links_down = frozenset(reply.down)
         for link in self._dead_links.keys() - self.links_down:
             self._send_down(link)  # a controller that was away has not heard of it
         self.on_heartbeat()

@@ -2,11 +2,12 @@
 
 The links have one frame store, into which the engine packs; nothing is copied.  The engine knows the addresses of the
 first link alone.  What goes over another one gets that link's addresses and job number (controller/links.py) in its
-row, before it is sent; of what comes the first link's are put in their place.  The engine's trees are the links:
-results of a fast link pass those of a slow one, and nothing is lost for that.  On the wire there is one tree.
+row, before it is sent; of what comes the first link's are put in their place.  For the engine each tree of each link is
+a tree, a *way*: results of a fast link pass those of a slow one, and nothing is lost for that.
 
-The switch does not mind over which link a contribution comes.  So a slot may get another link at any time, and be sent
-over two at once (`mirror`), to find out whether one of them is dead.
+A switch does not mind over which link a contribution comes.  So a slot may get another link at any time, and be sent
+over two at once (`mirror`), to find out whether one of them is dead.  Rails, links to several switches, are different:
+a slot's cell is on those of one rail, so that all members must change it together, and answers count only from there.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ from switchsum.native.records import Int64, Record, dtype_of
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.native.system import poll
 from switchsum.native.watched import watch
+from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES
-from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT, ReadyReply
 from switchsum.protocol.wire import Address
 
 from ..engine.header import Frame, fill_checksum, get16, get32, put16, put32
 from ..engine.loop import LINK, LinkRecord
+from ..engine.state import MOST_TREES
 from .base import Transport
 from .common_operations import all_pushed, nanoseconds, tell_time
 from .listed import NamedLink, split_links
@@ -74,8 +77,12 @@ class _Own(Record):
     """Links."""
     parts: Int64
     """Address of as many `_Part`."""
-    slots: Int64
-    """Address of the int64 number of each slot's link."""
+    ways: Int64
+    """Address of the int64 number of each slot's way: its link times `trees`, and its tree."""
+    trees: Int64
+    """Of the job."""
+    has_rails: Int64
+    """1: links lead to several switches."""
     first_slot: Int64
     """What the first slot is called in frames."""
     frames: Int64
@@ -132,8 +139,12 @@ def _receive_as_first(own: _Own, first: _Part, part: _Part, frame: Frame) -> Non
     put16(frame, _UDP_DESTINATION, first.port)
     put16(frame, AT.job, first.job)
     slot = get32(frame, AT.slot) - own.first_slot
-    if 0 <= slot < MOST_IN_FLIGHT and get16(frame, AT.tree) == 0:
-        put16(frame, AT.tree, integers_at(own.slots, MOST_IN_FLIGHT)[slot])
+    if 0 <= slot < MOST_IN_FLIGHT:
+        way = integers_at(own.ways, MOST_IN_FLIGHT)[slot]
+        if own.has_rails and way // own.trees != own.turn:
+            put16(frame, AT.job, 0)  # nobody's: what a rail says of slots that have left it proves nothing here
+        elif get16(frame, AT.tree) == way % own.trees:
+            put16(frame, AT.tree, way)
 
 
 @Outlined
@@ -169,12 +180,13 @@ def _send_over(here: LinkRecord, own: _Own, number: int) -> None:
         carray(pointer(here.queue_lengths), (here.queued,), np.int32),
     )
     picked = carray(pointer(own.picked), (2, _MOST_QUEUED), np.int32)
-    slots = integers_at(own.slots, MOST_IN_FLIGHT)
+    ways = integers_at(own.ways, MOST_IN_FLIGHT)
     count = 0
     for i in range(min(here.queued, _MOST_QUEUED)):
-        its = slots[queued[i] >> 1]
+        way = ways[queued[i] >> 1]
+        its = way // own.trees
         if its == number or parts[its].mirror == number:
-            _send_as(part, bytes_at(own.frames + int(queued[i]) * own.stride, int(lengths[i])))
+            _send_as(part, way % own.trees, bytes_at(own.frames + int(queued[i]) * own.stride, int(lengths[i])))
             picked[0, count], picked[1, count] = queued[i], lengths[i]
             count += 1
     if count == 0:
@@ -188,14 +200,14 @@ def _send_over(here: LinkRecord, own: _Own, number: int) -> None:
 
 
 @inner
-def _send_as(part: _Part, frame: Frame) -> None:
-    """Give a packed frame the addresses and the job number of the link over which it goes."""
+def _send_as(part: _Part, tree: int, frame: Frame) -> None:
+    """Give a packed frame the addresses and the job number of the link over which it goes, and its tree's number."""
     put16(frame, _MAC_SOURCE, part.mac >> 32)
     put32(frame, _MAC_SOURCE + 2, part.mac)
     put32(frame, _IP_SOURCE, part.ip)
     put16(frame, _UDP_SOURCE, part.port)
     put16(frame, AT.job, part.job)
-    put16(frame, AT.tree, 0)
+    put16(frame, AT.tree, tree)
     fill_ip_checksum(frame.ctypes.data + ETHERNET_BYTES)
     if get16(frame, _UDP_CHECKSUM) != 0:
         fill_checksum(frame)
@@ -251,7 +263,11 @@ class SeveralLinks(NativeTransport):
         self.down: frozenset[int] = frozenset()
         """Links that are not used any more."""
         self._rates: Sequence[float] = [1.0] * len(links)
-        self._slots = np.zeros(MOST_IN_FLIGHT, np.int64)
+        self.has_rails = False
+        """Whether links lead to several switches."""
+        self._ways = np.zeros(MOST_IN_FLIGHT, np.int64)
+        self._trees = np.zeros(MOST_IN_FLIGHT, np.int64)
+        """Number of each slot's tree."""
         self._parts = np.zeros(len(links), _PART)
         for part, link in zip(self._parts, links, strict=True):
             link.send_from(self.tx_frames)
@@ -262,28 +278,37 @@ class SeveralLinks(NativeTransport):
         picked = np.zeros((2, _MOST_QUEUED), np.int32)
         own = np.zeros(1, _OWN)
         own[0] = (
-            *(len(links), address_of(self._parts), address_of(self._slots), 0),
+            *(len(links), address_of(self._parts), address_of(self._ways), 1, 0, 0),
             *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0]),
             *(address_of(watched), 0, address_of(picked)),
         )
-        self._operate(own, self._parts, self._slots, watched, picked, links)
+        self._operate(own, self._parts, self._ways, watched, picked, links)
         self._watched = watched
         record, records = self._operations.record, [link.operations().record for link in links]
         for name in ("turn", "batch_bytes", "longest_nap_s"):
             record[name] = min(one[name][0] for one in records)
 
-    def admit(self, first_slot: int, jobs: Sequence[int], rates: Sequence[float]) -> None:
-        """Begin to serve a job: its first slot, its number on each link, and in which proportion they carry slots."""
-        self._own_record["first_slot"] = first_slot
-        self._parts["job"] = jobs
-        self._rates = rates
+    def admit(self, ready: ReadyReply) -> None:
+        """Begin to serve a job: its slots and trees, its number on each link, and in which proportion they carry slots.
+
+        Raises UsageError for a controller that knows more ways than the engine.
+        """
+        trees = ready.trees or [MOST_IN_FLIGHT]
+        if len(trees) * len(self.links) > MOST_TREES:
+            raise UsageError(f"{len(self.links)} links and {len(trees)} trees: together a job has {MOST_TREES} at most")
+        own = self._own_record
+        own["first_slot"], own["trees"], own["has_rails"] = ready.first_slot, len(trees), ready.has_rails
+        ends = np.cumsum(trees)[:-1]
+        self._trees[:] = np.searchsorted(ends, np.arange(MOST_IN_FLIGHT), side="right")
+        self._parts["job"] = ready.link_jobs
+        self._rates, self.has_rails = ready.link_rates, ready.has_rails
         self.do_without(())
 
     def do_without(self, down: Sequence[int]) -> None:
         """Give the slots to the links that are not down, in proportion."""
         self.down = frozenset(down)
         rates = [0.0 if link in self.down else rate for link, rate in enumerate(self._rates)]
-        self._slots[:] = dealt(MOST_IN_FLIGHT, rates)
+        self._ways[:] = dealt(MOST_IN_FLIGHT, rates) * self._own_record["trees"] + self._trees
         for link in self.down:
             self._watched[link, 0] = -1  # nobody is woken for what comes there, nor for its errors
 
@@ -292,9 +317,9 @@ class SeveralLinks(NativeTransport):
         self._parts["mirror"][link] = other
 
     @property
-    def slots(self) -> npt.NDArray[np.int64]:
-        """Return the link of each slot."""
-        return self._slots
+    def ways(self) -> npt.NDArray[np.int64]:
+        """Return the way of each slot, which is the tree that the engine knows."""
+        return self._ways
 
     @property
     def sent(self) -> npt.NDArray[np.int64]:

@@ -1,9 +1,13 @@
 """Several links, watched: one that is dead is left out, and its slots go over the others.
 
 A link is dead when its interface is down or gone, or when nothing is answered on it while others answer.  Silence by
-itself says nothing: the switch may be away, or a rank late.  So frames of a link that has been silent for a while,
-though the switch owes answers on it, go over another one as well.  If the switch answers there, and still not here,
-that is the link's fault.
+itself says nothing: the switch may be away.  So frames of a link that has been silent for a while, though the switch
+owes answers on it, go over another one as well.  If the switch answers there, and still not here, that is the link's
+fault.
+
+Rails lead to several switches, and no other link can prove anything.  There a link counts as dead when nothing was
+answered on it for longer than a switch takes to restart, while no other one is silent.  Whether it is the link or the
+switch is the same to its slots.  The controller says when all leave it.
 """
 
 from __future__ import annotations
@@ -38,6 +42,8 @@ PROOF_S: Final = 1.0
 """So long the others must answer, and it not, until it is dead."""
 PROOF_FRAMES: Final = 4
 """And so many of its frames must have gone without an answer."""
+RAIL_SILENT_S: Final = 5.0
+"""After so long without an answer a rail is dead, unless another one is silent, too; restarts take less."""
 MOST_STRIKES: Final = 3
 """So often a link may go on only after another one had to carry its frames: results may come where nothing goes."""
 FORGIVEN_S: Final = 60.0
@@ -84,6 +90,8 @@ class LinkWatch:
         self._strikes: list[list[float]] = [[] for _ in links.links]
         """When each link went on only with the help of another."""
         self._looked_at = 0.0
+        self._dead: set[int] = set()
+        """Links of which the others were told."""
 
     def look(self, now: float) -> bool:
         """Look at all links, now and then; return whether slots have got other links."""
@@ -98,10 +106,16 @@ class LinkWatch:
         for link, name in enumerate(links.names):
             if link in down or len(down) + 1 == len(links.names):  # the last one is never left out
                 continue
+            if link in self._dead:
+                continue
             if reason := self._fault(link, name, now, min(passed_s, LOOK_S), down):
+                self._dead.add(link)
+                self._told.tell_down(link, reason)
+                if links.has_rails:
+                    _log.warning("link %s is dead: %s", name, reason)
+                    continue
                 _log.warning("goes on without link %s: %s", name, reason)
                 down.add(link)
-                self._told.tell_down(link, reason)
         if down == links.down:
             return False
         for link in down:
@@ -128,6 +142,8 @@ class LinkWatch:
             links.mirror(link, NOWHERE)
             return ""
         silence.silent_s += passed_s
+        if links.has_rails:
+            return self._rail_fault(link, sent, down)
         if silence.others < 0:
             other = self._other(link, down)
             if silence.silent_s >= SILENT_S and other != NOWHERE:
@@ -139,6 +155,16 @@ class LinkWatch:
         if silence.proof_s >= PROOF_S and sent - silence.mirrored >= PROOF_FRAMES:
             return f"no answer for {silence.silent_s:.1f} s, while other links have answers"
         return ""
+
+    def _rail_fault(self, link: int, sent: int, down: Collection[int]) -> str:
+        """Say why a rail is dead; empty if it is not, as far as one can tell."""
+        silence = self._silences[link]
+        others = [one for other, one in enumerate(self._silences) if other != link and other not in down]
+        if any(one.silent_s >= RAIL_SILENT_S / 2 for one in others):  # this worker's machine, or all switches
+            silence.silent_s = min(silence.silent_s, RAIL_SILENT_S / 2)
+        if silence.silent_s < RAIL_SILENT_S or sent - silence.sent < PROOF_FRAMES:
+            return ""
+        return f"no answer for {silence.silent_s:.1f} s, while no other link is silent"
 
     def _other(self, link: int, down: Collection[int]) -> int:
         """Return the best link beside one that is suspected: the fastest of those that are not."""
@@ -161,7 +187,7 @@ class Shown(Protocol):
 def show(member: Shown, transport: SeveralLinks, timeout_s: float) -> ReadyReply:
     """Show a member to the switch over each of its links, and wait for the others."""
     ready = member.admit(transport, timeout_s, transport.links)
-    transport.admit(ready.first_slot, ready.link_jobs, ready.link_rates)
+    transport.admit(ready)
     return ready
 
 
@@ -195,11 +221,13 @@ class WatchingDriver(Driver):
     def _look(self) -> None:
         if self._watch.look(self.clock()):
             self._share_out()
+            if self._links.has_rails:  # slots have got cells that know nothing of their rounds
+                self.engine.restarted(self.clock())
 
     def _share_out(self) -> None:
-        """Tell the engine which link each slot has: it takes a slot for overtaken by results of its own link alone."""
+        """Tell the engine which way each slot has: it takes a slot for overtaken by results of its own way alone."""
         slots = self.engine.state.slots
-        slots["tree"] = self._links.slots[: len(slots)]
+        slots["tree"] = self._links.ways[: len(slots)]
 
 
 __all__ = ["LinkWatch", "WatchingDriver", "drive", "open_several", "rates_of", "show"]

@@ -64,33 +64,33 @@ def test_every_link_of_a_member_is_another_way_to_the_same_slots_and_bit() -> No
     }
 
 
-@pytest.mark.parametrize(
-    ("others", "far", "said"),
-    [
-        (({"leaf": "root"},), "leaf", "several links or a job several trees, not both: one link each, or one tree"),
-        (
-            (),
-            "root",
-            "rank 0: link 1 leads to switch 'root', the first one to 'leaf': all links of a worker lead to one",
-        ),
-    ],
-)
-def test_links_to_several_switches_and_several_trees_are_refused_with_the_reason(
-    others: tuple[dict[str, str], ...], far: str, said: str
-) -> None:
-    switches = {
-        name: FabricSwitch(p4runtime=name, ports={other: 9}) for name, other in (("root", "leaf"), ("leaf", "root"))
+def test_each_link_of_a_member_leads_into_each_tree_of_the_job() -> None:
+    roots = ("root", "other")
+    switches = {name: FabricSwitch(p4runtime=name, ports={"leaf": 9}) for name in roots} | {
+        name: FabricSwitch(p4runtime=name, ports={"root": 8, "other": 9, "far": 10}) for name in ("leaf", "far")
     }
-    fabric = Fabric(switches=switches, parents={"leaf": "root"}, others=others, shares=(1.0,) * (1 + len(others)))
+    for name in roots:
+        switches[name] = FabricSwitch(p4runtime=name, ports={"leaf": 9, "far": 10})
+    trees = [dict.fromkeys(("leaf", "far"), name) for name in roots]
+    fabric = Fabric(switches=switches, parents=trees[0], others=trees[1:], shares=(1.0, 1.0), lanes_per_frame=256)
     jobs = make_jobs()
     job = jobs.create("a", workers=2, slots=8, timeout_s=8.0)
-    for rank in range(2):
+    for rank, switch in enumerate(("leaf", "far")):
         nonce = join(jobs, rank, [1.0, 1.0])
-        for link, switch in enumerate(("leaf", far)):
+        for link in range(2):
             jobs.hello(nonce, rank, address(rank, link), 1 + rank + 4 * link, 0.0, switch=switch, link=link)
     number_links(job, jobs.take_number)
-    with pytest.raises(UsageError, match=said):
-        branches_of(job, job.gathering, SETTINGS, fabric)
+    assert not job.gathering.has_rails
+    branches = branches_of(job, job.gathering, SETTINGS, fabric)
+    ways = [(one.job, one.tree, one.slots.first, one.slots.count) for one in branches["leaf"]]
+    second, (first, middle) = job.link_numbers[0], (job.slots.first, job.slots.first + 4)
+    assert ways == [
+        (job.number, 0, first, 4),
+        (job.number, 1, middle, 4),
+        (second, 0, first, 4),
+        (second, 1, middle, 4),
+    ]
+    assert len({one.group for one in branches["leaf"]}) == 4
 
 
 def test_links_carry_slots_by_the_least_rate_of_any_rank_or_equally_where_one_is_not_known() -> None:

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller import moves
+from switchsum.controller import moves, rails
 from switchsum.controller.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
 from switchsum.controller.entries import SwitchState, apply, diff
 from switchsum.controller.fabric import Fabric, FabricSwitch
 from switchsum.controller.forest import switches_of
 from switchsum.controller.jobs import Jobs
-from switchsum.controller.machines import Incarnation, MemberState
+from switchsum.controller.machines import Door, Incarnation, MemberState
 from switchsum.controller.plan import Identity, Settings, branches_of, plan_all
 from switchsum.controller.rebuild import merged, rebuild
 from switchsum.controller.rerouting import carry_out
@@ -122,15 +122,15 @@ def test_absences_are_long_after_a_while_and_end() -> None:
 
 def test_a_link_that_is_gone_between_switches_that_are_there_is_gone_around() -> None:
     fabric, live = fabric_of(LINKS, PARENTS), live_of(jobs_at(*LEAVES))
-    cuts: moves.Absences[moves.Pair] = moves.Absences()
+    cuts: moves.Absences[rails.Pair] = moves.Absences()
     found = {frozenset(pair) for pair in LINKS} - {frozenset(("a2", "core1")), frozenset(("l1", "a2"))}
     moves.note_links(cuts, fabric, found, ["l1"], 0.0)  # of which nothing can be heard
     late = moves.AWAY_S + 1.0
     assert cuts.long(late) == {frozenset(("a2", "core1"))}
-    assert cuts.long(late) & moves.links_of_job(fabric, live)
+    assert cuts.long(late) & rails.links_of_job(fabric, live)
     text = moves.begin(fabric, live, [], "the link from a2 to core1 stays away", cuts.long(late))
     assert text == "the link from a2 to core1 stays away: its tree has root core2, not core1"
-    assert not cuts.long(late) & moves.links_of_job(fabric, live)
+    assert not cuts.long(late) & rails.links_of_job(fabric, live)
     moves.note_links(cuts, fabric, {frozenset(pair) for pair in LINKS}, [], late)
     assert not cuts.long(2 * late)
     # The only link of a leaf.
@@ -193,10 +193,9 @@ class Site:
 class World:
     """Switches and workers of one job, and a controller that may be killed before each of its writes."""
 
-    def __init__(self, fabric: Fabric, places: Sequence[str]) -> None:
-        self.fabric, self.places = fabric, places
+    def __init__(self, fabric: Fabric, jobs: Jobs) -> None:
+        self.fabric, self.jobs, self.settings = fabric, jobs, settings()
         self.sites = {name: Site() for name in fabric.switches}
-        self.jobs, self.settings = jobs_at(*places), settings()
         self.away: set[str] = set()
         self.dead: set[str] = set()
         self.writes_left = 1 << 30
@@ -205,7 +204,7 @@ class World:
         job = self.jobs.find("a")
         self.slot = job.slots.first
         self.workers = [(member.address, member.cookie) for member in live_of(self.jobs).members]
-        self.done = [FIRST] * len(places)
+        self.done = [FIRST] * len(self.workers)
         """Number of the round whose result each worker waits for."""
         self.results: dict[int, set[int]] = {}
 
@@ -226,14 +225,14 @@ class World:
         assert rebuild(merged(states), self.jobs, self.settings, 0.0) == []
         live = live_of(self.jobs)
         assert [(member.address, member.cookie) for member in live.members] == self.workers
-        assert live.ranks(MemberState.ADMITTED) == list(range(len(self.places)))
+        assert live.ranks(MemberState.ADMITTED) == list(range(len(self.workers)))
 
     def move(self) -> None:
         """Carry out what has begun."""
         job, live = self.jobs.find("a"), live_of(self.jobs)
         desired = plan_all(self.jobs, self.settings, self.fabric)
         if live.is_moving:
-            routes = [(self.fabric.trees_of(job, live), branches_of(job, live, self.settings, self.fabric))]
+            routes = [(rails.routes(self.fabric, job, live), branches_of(job, live, self.settings, self.fabric))]
             carry_out(self, desired, routes)  # type: ignore[arg-type]
             live.is_moving = False
             desired = plan_all(self.jobs, self.settings, self.fabric)
@@ -244,7 +243,7 @@ class World:
     # What members and switches do.
 
     def truth(self, number: int) -> int:
-        return sum(self.value(rank, number) for rank in range(len(self.places)))
+        return sum(self.value(rank, number) for rank in range(len(self.workers)))
 
     @staticmethod
     def value(rank: int, number: int) -> int:
@@ -253,10 +252,10 @@ class World:
     def repeat(self, *ranks: int) -> None:
         """Let workers send what they wait for and what they had before, and carry all that comes of it."""
         waiting: deque[tuple[str, int, bytes]] = deque()
-        for rank in ranks or range(len(self.places)):
+        for rank in ranks or range(len(self.workers)):
             for number in (self.done[rank] - 1, self.done[rank]):
-                if number >= FIRST:
-                    waiting.append((self.places[rank], 1, self._frame(rank, number)))
+                if number >= FIRST and (door := self.door(rank)) is not None:
+                    waiting.append((door.switch, door.ingress_port, self._frame(rank, number, door.address)))
         far = {(name, port): end for name, one in self.fabric.switches.items() for end, port in one.ports.items()}
         while waiting:
             name, port, frame = waiting.popleft()
@@ -266,16 +265,22 @@ class World:
                 else:
                     waiting.append((end, self.fabric.switches[end].ports[name], sent))
 
-    def _frame(self, rank: int, number: int) -> bytes:
-        address, cookie = self.workers[rank]
+    def door(self, rank: int) -> Door | None:
+        """Return where a worker's contributions come in; None: nowhere."""
+        return live_of(self.jobs).members[rank].doors[0]
+
+    def job_number(self, rank: int) -> int:
+        """Return the number under which it contributes."""
+        return self.jobs.find("a").number
+
+    def _frame(self, rank: int, number: int, address: Address) -> bytes:
+        _, cookie = self.workers[rank]
         flags = Flag.PAYLOAD | Flag.REPEAT | (Flag.RECALL if number < self.done[rank] else 0)
         payload = self.value(rank, number).to_bytes(LANE_BYTES) * LANES
-        job, live = self.jobs.find("a"), live_of(self.jobs)
         header = Header(
-            kind=Kind.CONTRIBUTION, flags=int(flags), job=job.number, epoch=live.epoch, rank=rank, slot=self.slot,
-            number=number, cookie=cookie,
+            kind=Kind.CONTRIBUTION, flags=int(flags), job=self.job_number(rank), epoch=live_of(self.jobs).epoch,
+            rank=rank, slot=self.slot, number=number, cookie=cookie,
         )  # fmt: skip
-        assert address is not None
         assert len(payload) == payload_bytes(LANES)
         return build_frame(address, SWITCH, header, payload)
 
@@ -284,9 +289,12 @@ class World:
         assert packet is not None
         header = packet.header
         assert header.kind != Kind.REJECT, "a member's job ends by it"
-        if header.kind == Kind.RESULT and header.number == self.done[header.rank]:
+        rank = header.rank
+        if self.door(rank) is None or header.job != self.job_number(rank):
+            return
+        if header.kind == Kind.RESULT and header.number == self.done[rank]:
             assert int.from_bytes(packet.payload[:LANE_BYTES]) == self.truth(header.number)
-            self.done[header.rank] += 1
+            self.done[rank] += 1
 
 
 class Connection:
@@ -335,7 +343,7 @@ class Connection:
 
 def begun(gone: str, *, is_dead: bool) -> World:
     """Return a world in which leaf 5 has a result that the others lack, and a move that has begun."""
-    world = World(fabric_of(LINKS, PARENTS), LEAVES)
+    world = World(fabric_of(LINKS, PARENTS), jobs_at(*LEAVES))
     world.repeat()
     assert set(world.done) == {FIRST + 1}
     world.sites["core1"].adds.cells.clear()
@@ -412,7 +420,7 @@ def test_each_rule_of_a_move_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
             run_on(begun("a1", is_dead=True))
     # Entries for those below before they send.
     with monkeypatch.context() as patched:
-        patched.setattr("switchsum.controller.rerouting.switches_of", lambda tree: switches_of(tree)[::-1])
+        patched.setattr("switchsum.controller.rails.switches_of", lambda tree: switches_of(tree)[::-1])
         worlds = [stopped("core1", last, is_dead=True) for last in range(15, 60, 5)]
         with pytest.raises(AssertionError, match="job ends by it"):
             repeat_all(worlds)

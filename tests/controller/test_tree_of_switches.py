@@ -23,6 +23,7 @@ from switchsum.controller.fabric import (
 from switchsum.controller.fleet_file import load, parse
 from switchsum.controller.job import Job, new_incarnation
 from switchsum.controller.jobs import Jobs
+from switchsum.controller.machines import Door
 from switchsum.controller.plan import RECORD_RANK, Identity, Settings, branches_of
 from switchsum.controller.slots import SlotRange
 from switchsum.protocol import rpc
@@ -227,8 +228,9 @@ def job_at(switches: list[str]) -> Job:
     """Return a job whose members were seen at these switches."""
     live = new_incarnation(5, len(switches))
     for member, name in zip(live.members, switches, strict=True):
-        member.switch, member.address = name, Address(mac=member.rank, ip=member.rank, port=1)
-        member.cookie, member.ingress_port = 7 + member.rank, member.rank
+        address = Address(mac=member.rank, ip=member.rank, port=1)
+        member.doors[0] = Door(address=address, ingress_port=member.rank, switch=name)
+        member.cookie = 7 + member.rank
     slots = SlotRange(first=0, count=1)
     job = Job(name="a", number=1, workers=len(switches), slots=slots, group=2, timeout_s=1.0, gathering=live)
     job.live = live

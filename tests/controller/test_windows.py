@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from switchsum.controller.plan import plan
@@ -31,7 +33,7 @@ def test_the_window_is_what_the_smallest_socket_holds() -> None:
     again, _ = rebuilt(plan(jobs, make_settings()), now=100.0)
     assert window_slots(again.find("a"), 100, 1106) == 3
     for member in job.live.members:
-        member.ingress_port = 7  # one socket of the switch for all of them
+        member.doors[0] = replace(member.doors[0], ingress_port=7)  # one socket of the switch for all of them
     assert window_slots(job, 100, 1106) == 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +13,12 @@ import pytest
 
 from switchsum.host.links.listed import NamedLink, split_links
 from switchsum.host.links.names import is_several
-from switchsum.host.links.several import NOWHERE, dealt
-from switchsum.host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, SILENT_S, LinkWatch
+from switchsum.host.links.several import NOWHERE, dealt, open_several
+from switchsum.host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import FRAME_BYTES, Header, Kind
+from switchsum.protocol.member_rpc import ReadyReply
+from switchsum.protocol.wire import Address, build_frame, parse_frame
 
 
 def test_a_text_names_one_link_or_several_with_their_rates() -> None:
@@ -67,6 +72,7 @@ class Watched:
             names=names,
             down=frozenset(),
             rates=[2.0, 1.0],
+            has_rails=False,
             sent=np.zeros(2, np.int64),
             came=np.zeros(2, np.int64),
             mirror=self.mirrors.__setitem__,
@@ -144,3 +150,63 @@ def test_a_link_on_which_results_come_and_nothing_goes_is_dead_in_the_end(pause_
         watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))
         watched.passes(pause_s, sent=(1, 0), came=(1, 0))
     assert watched.told == told
+
+
+def test_a_silent_rail_is_dead_unless_another_is_silent_too_and_left_when_all_leave_it() -> None:
+    watched = Watched("udp:a", "udp:b")
+    watched.links.has_rails = True
+    watched.passes(RAIL_SILENT_S + 5.0, sent=(1, 1), came=(0, 0))  # this machine, or all switches
+    assert watched.told == []
+    watched.passes(RAIL_SILENT_S / 2 - 1.0, sent=(1, 1), came=(1, 0))
+    watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))
+    watched.passes(RAIL_SILENT_S - 1.0, sent=(1, 1), came=(1, 0))
+    assert watched.told == []
+    watched.passes(2.0, sent=(1, 1), came=(1, 0))
+    assert (watched.told, watched.links.down, watched.mirrors) == ([1], frozenset(), [NOWHERE, NOWHERE])
+    watched.links_down = [1]
+    watched.passes(LOOK_S, sent=(1, 0), came=(1, 0))
+    assert (watched.told, watched.links.down) == ([1], {1})
+
+
+@pytest.mark.parametrize("has_rails", [False, True])
+def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_links_are_rails(has_rails: bool) -> None:
+    switch = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for one in switch:
+        one.bind(("127.0.0.1", 0))
+        one.settimeout(10)
+    names = ",".join(f"udp:127.0.0.1:{one.getsockname()[1]}" for one in switch)
+    here = Address(mac=1, ip=0x0A000001, port=21333)
+    links = open_several(names, rows=64, frame_bytes=FRAME_BYTES, switch=here, together=False)
+    links.admit(
+        ReadyReply(
+            admitted=True, hello_seen=True, first_slot=8, slot_count=8, link_rates=[1.0, 1.0], link_jobs=[5, 6],
+            trees=[4, 4], has_rails=has_rails,
+        )
+    )  # fmt: skip
+    assert links.ways[:8].tolist() == [0, 2, 0, 2, 1, 3, 1, 3]  # link 0 or 1 of the first tree, then of the second
+    for link, one in enumerate(switch):
+        hello = Header(kind=Kind.HELLO, job=5 + link)
+        rows, lengths = np.array([link], np.int32), np.array([FRAME_BYTES], np.int32)
+        frame = build_frame(links.links[link].address, here, hello)
+        links.tx_frames[link, links.lead : links.lead + len(frame)] = np.frombuffer(frame, np.uint8)
+        links.links[link].send(rows, lengths)
+        _, back = one.recvfrom(4096)
+        for slot in (8, 9, 12, 13):
+            header = Header(kind=Kind.RESULT, job=5 + link, slot=slot, tree=slot >= 12)
+            one.sendto(build_frame(here, links.links[link].address, header)[42:], back)
+    found: list[tuple[int, int, int]] = []
+    deadline = time.monotonic() + 10
+    while len(found) < 8 and time.monotonic() < deadline:
+        links.wait(0.1)
+        batch = links.receive()
+        for row, length in zip(batch.rows, batch.lengths, strict=True):
+            packet = parse_frame(bytes(batch.frames[row, links.lead : links.lead + length]))
+            assert packet is not None
+            found.append((packet.header.job, packet.header.slot, packet.header.tree))
+        links.release()
+    links.close()
+    for one in switch:
+        one.close()
+    own = [(5, 8, 0), (5, 9, 2), (5, 12, 1), (5, 13, 3)]
+    nobodys = [(0, 8, 0), (0, 9, 0), (0, 12, 1), (0, 13, 1)]
+    assert sorted(found) == sorted(own + (nobodys if has_rails else own))

@@ -118,7 +118,8 @@ def test_a_picture_of_a_tree_has_its_switches_their_links_and_those_of_ranks() -
     [job] = picture["jobs"]
     assert job["ranks"][2]["switch"] == "right"
     assert job["ranks"][2]["links"] == [
-        {"port": 2, "share": 1.0, "down": False}, {"port": 12, "share": 0.0, "down": True},
+        {"port": 2, "switch": "right", "share": 1.0, "down": False},
+        {"port": 12, "switch": "right", "share": 0.0, "down": True},
     ]  # fmt: skip
     assert [one["missing"] for one in job["waiting"]] == [[3]]
     source.job = replace(

@@ -74,10 +74,10 @@ def tree_text(network: Network, tree: AggregationTree) -> str:
 
 def job_text(job: JobInfo, contributions: Mapping[str, int] | None = None) -> str:
     """Draw the tree of a job that runs: the ranks of a switch, and what it took, stand on its line."""
-    ranks = {f"{member.rank}": member.switch or "the switch" for member in job.members}
     took = {name or "the switch": f" ({count:,} contributions)" for name, count in (contributions or {}).items()}
     drawings = []
-    for parents in job.trees.values() or [{}]:
+    for _, parents, switches in job.parts:
+        ranks = {f"{rank}": name or "the switch" for rank, name in switches.items()}
         below = parents or ranks  # of a single switch nothing else is said
         root = next(above for above in below.values() if above not in below)
         drawings.append(drawn(root, parents | ranks, set(ranks), "ranks", took))

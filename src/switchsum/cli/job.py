@@ -90,7 +90,7 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
         {
             "rank": member.rank,
             "state": member.state,
-            "address": ", ".join(member.links) or member.address or "-",
+            "address": ", ".join(_links(member)) or member.address or "-",
             **({"switch": member.switch or "-"} if job.tree else {}),
             "port": "-" if member.ingress_port < 0 else member.ingress_port,
             "heard_of": "-" if member.last_heartbeat_s < 0 else f"{member.last_heartbeat_s:.1f} s ago",
@@ -98,6 +98,12 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
         for member in job.members
     ]
     print_records(f"members of {job.job}", members, as_json=False)
+
+
+def _links(member: rpc.MemberInfo) -> list[str]:
+    if not member.switches:
+        return member.links
+    return [f"{link} of {switch}" for link, switch in zip(member.links, member.switches, strict=True)]
 
 
 @app.command()

@@ -74,9 +74,9 @@ def _find(switches: list[SwitchInfo], name: str | None) -> SwitchInfo:
 
 def trees_at(job: JobInfo, name: str) -> list[dict[str, Any]]:
     """Describe the trees of a job that pass a switch: the ranks there, the switch above and those below."""
-    ranks = [member.rank for member in job.members if member.switch == name] if job.window_slots else []
     rows = []
-    for number, parents in (job.trees or {0: {}}).items():
+    for number, parents, switches in job.parts:
+        ranks = [rank for rank, switch in switches.items() if switch == name] if job.window_slots else []
         below = [child for child, above in parents.items() if above == name]
         if ranks or below:
             row = {"job": job.job, "tree": number, "state": job.state, "ranks": ranks}

@@ -76,10 +76,9 @@ def list_trees(
 def _rows(jobs: Sequence[JobInfo]) -> list[dict[str, Any]]:
     rows = []
     for job in jobs:
-        at = sorted({member.switch for member in job.members})
         # A job at a single switch has no pairs; before its members have joined it has no tree.
-        for place, parents in (job.trees or ({0: {}} if job.window_slots else {})).items():
-            switches = {*parents, *parents.values()} or {*at}
+        for place, parents, ranks in job.parts if job.trees or job.window_slots else []:
+            switches = {*parents, *parents.values()} or {*ranks.values()}
             root = next(name for name in switches if name not in parents)
             rows.append(
                 {
@@ -111,7 +110,7 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
     counted = client.statistics().switches
     contributions = {one.switch: one.contributions for one in counted}
     if as_json:
-        ranks = {member.rank: member.switch for member in found.members}
+        ranks = {member.rank: member.switches or member.switch for member in found.members}
         print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions, "moved": found.moved})
         return
     if not found.window_slots:

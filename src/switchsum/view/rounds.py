@@ -59,13 +59,14 @@ def newest_rounds(job: rpc.JobInfo, cells: Sequence[rpc.SlotInfo]) -> list[Round
 
 def ranks_of(job: rpc.JobInfo, cell: rpc.SlotInfo) -> list[int]:
     """Return the ranks whose bits are set in a cell."""
-    return [rank for bit, rank in enumerate(_ranks_at(job, cell.switch)) if cell.seen >> bit & 1]
+    return [rank for bit, rank in enumerate(ranks_at(job, cell.switch)) if cell.seen >> bit & 1]
 
 
 def switches_in(job: rpc.JobInfo, cell: rpc.SlotInfo) -> int:
     """Return how many switches below have contributed to a cell."""
-    return (cell.seen >> len(_ranks_at(job, cell.switch))).bit_count()
+    return (cell.seen >> len(ranks_at(job, cell.switch))).bit_count()
 
 
-def _ranks_at(job: rpc.JobInfo, switch: str) -> list[int]:
-    return [member.rank for member in job.members if not job.tree or member.switch == switch]
+def ranks_at(job: rpc.JobInfo, switch: str) -> list[int]:
+    """Return the ranks that have a link to a switch; all where a job's switches are not below one another."""
+    return [member.rank for member in job.members if not job.tree or switch in (member.switches or [member.switch])]

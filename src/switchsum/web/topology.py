@@ -25,7 +25,8 @@ def link_rows(seen: Overview, rates: Mapping[str, float]) -> list[dict[str, Any]
     What a switch takes a second is shared evenly among those that send to it: so each has its part in as many rounds.
     """
     trees = _trees(seen)
-    senders = [member.switch for facts in seen.jobs for member in facts.job.members] + [above for _, above in trees]
+    members = [member for facts in seen.jobs for member in facts.job.members]
+    senders = [name for one in members for name in (one.switches or [one.switch])] + [above for _, above in trees]
     rows: list[dict[str, Any]] = []
     for link in seen.links.links:
         ends, ports = [link.switch, link.far_switch], [link.port, link.far_port]
@@ -43,14 +44,15 @@ def link_rows(seen: Overview, rates: Mapping[str, float]) -> list[dict[str, Any]
 
 
 def rank_links(job: rpc.JobInfo, member: rpc.MemberInfo) -> list[dict[str, Any]]:
-    """Describe the links of a member: the switch's port of each, which part of its frames it carries, if it is down."""
+    """Describe the links of a member: switch and port of each, which part of its frames it carries, if it is down."""
     ports = [int(text.rpartition(" ")[2]) for text in member.links] or [member.ingress_port]
+    switches = member.switches or [member.switch] * len(ports)
     rates = [0.0 if link in job.links_down else rate for link, rate in enumerate(job.link_rates)]
     if len(rates) != len(ports):  # one link, or not all are known yet
         rates = [1.0] * len(ports)
     return [
-        {"port": port, "share": rate / (sum(rates) or 1.0), "down": link in job.links_down}
-        for link, (port, rate) in enumerate(zip(ports, rates, strict=True))
+        {"port": port, "switch": switch, "share": rate / (sum(rates) or 1.0), "down": link in job.links_down}
+        for link, (port, switch, rate) in enumerate(zip(ports, switches, rates, strict=True))
     ]
 
 

@@ -45,8 +45,9 @@ function build(picture, ranks, across) {
     return { lines, title };
   });
   const hosts = ranks.map((row, at) => {
-    const spot = spots[at], from = places.get(row.switch) ?? { x: width / 2, y: 0 };
-    const lines = row.links.map((_, link) => {
+    const spot = spots[at];
+    const lines = row.links.map((one, link) => {
+      const from = places.get(one.switch) ?? { x: width / 2, y: 0 };
       const shift = 12 * (link - (row.links.length - 1) / 2);
       return draw("line", { x1: from.x + shift, y1: from.y + 46, x2: spot.x + shift, y2: spot.y, class: "wire" });
     });
@@ -72,7 +73,7 @@ export function topology(picture) {
   const needed = Math.max(2, ranks.length, switches.length);
   const across = Math.max(1, Math.min(needed, Math.max(2, Math.floor(target.clientWidth / CELL))));
   const key = JSON.stringify([across, switches.map((one) => [one.switch, one.level]), links.map((one) => [one.ends, one.trees, one.gone]),
-    ranks.map((row) => [row.job, row.rank, row.host, row.switch, row.links.length])]);
+    ranks.map((row) => [row.job, row.rank, row.host, row.links.map((one) => one.switch)])]);
   if (target.dataset.shown !== key) { // else only rates and states differ
     target.drawn = build(picture, ranks, across);
     target.replaceChildren(target.drawn.svg);
