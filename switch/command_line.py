@@ -16,6 +16,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, NoReturn
 
+from switchsum.native.addresses import check_form
 from switchsum.native.serving import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
 
@@ -27,6 +28,8 @@ JSON_VERSION: Final = "2.23"
 """Newest version of the JSON format that is understood."""
 LISTEN: Final = "0.0.0.0:9559"
 """Default address of BMv2's P4Runtime server."""
+MAX_DEVICE_ID: Final = (1 << 64) - 1
+"""P4Runtime's messages have 64 bits for it."""
 LOG_BYTES: Final = 5 << 20
 LOG_FILES: Final = 3
 LOG_FORMAT: Final = "[%(asctime)s] [%(levelname)s] %(message)s"
@@ -106,6 +109,7 @@ def make_config(options: argparse.Namespace) -> Config:
         raise UsageError("--log-console and --log-file exclude each other")
     if options.program is None and not options.no_p4:
         raise UsageError("give a BMv2 JSON file, or --no-p4 to start without a program")
+    check_form(options.grpc_server_addr)
     if options.pcap is not None and not options.pcap.is_dir():
         raise UsageError(f"--pcap: there is no directory {options.pcap}")
     return Config(
@@ -198,7 +202,7 @@ def _common_parser(target: argparse.ArgumentParser) -> argparse.ArgumentParser:
     add("program", nargs="?", type=Path, help="program to start with, the JSON that p4c-bm2-ss writes")
     add("-i", "--interface", action="append", default=[], type=_interface, metavar="PORT@NAME", help="make it a port")
     add("--no-p4", action="store_true", help="start without a program")
-    add("--device-id", type=_number(0), default=0, help="P4Runtime's device id (0)")
+    add("--device-id", type=_number(0, MAX_DEVICE_ID), default=0, help="P4Runtime's device id (0)")
     add("--pcap", nargs="?", type=Path, const=Path(), metavar="DIR", help="write NAME_in.pcap and NAME_out.pcap here")
     add("--log-console", action="store_true", help="log to standard output")
     add("--log-file", metavar="NAME", help="log to NAME.txt")

@@ -51,6 +51,9 @@ class UdpPort(PortGroup):
             raise TransportError(
                 f"UDP port {host}:{port}: {error.strerror}{remedy.get(error.errno or 0, '')}"
             ) from error
+        except TypeError as error:  # the name of a host that no codec takes
+            self._socket.close()
+            raise TransportError(f"UDP port {host!r}:{port}: no such host") from error
         except TransportError:
             self._socket.close()
             raise

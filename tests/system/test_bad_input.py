@@ -147,6 +147,15 @@ def test_an_interface_that_does_not_exist() -> None:
     assert "`ip -brief link`" in said
 
 
+def test_a_port_of_two_interfaces() -> None:
+    said = one_line("switch", "--listen", "127.0.0.1:0", "--interface", "1@eth7", "--interface", "1@eth8")
+    assert "port 1 is two interfaces, eth7 and eth8" in said
+
+
+def test_a_host_that_is_no_text() -> None:
+    assert "no such host" in one_line("switch", "--listen", "127.0.0.1:0", "--udp", "\udcff:5000")
+
+
 @pytest.mark.root
 def test_no_right_to_raw_sockets() -> None:
     # Root without the capability: what an ordinary user has, but with this environment's files in reach.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -91,7 +92,7 @@ def switch(options: SwitchOptions) -> None:
         max_passes=options.max_passes,
         engine=options.engine.value,
         shm=options.shm,
-        interfaces=dict(read_interface(text) for text in options.interface or ()),
+        interfaces=read_interfaces(options.interface or ()),
         udp=udp_config,
         pcap=options.pcap,
     )
@@ -107,6 +108,16 @@ def _refuse_options(context: typer.Context, command: str) -> None:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             raise UsageError(f"{parameter.opts[0]} is for a switch that is started, and `switch {command}` starts none")
+
+
+def read_interfaces(texts: Sequence[str]) -> dict[int, str]:
+    """Read several of them, each of another port; raises UsageError."""
+    interfaces: dict[int, str] = {}
+    for port, name in map(read_interface, texts):
+        if port in interfaces:
+            raise UsageError(f"port {port} is two interfaces, {interfaces[port]} and {name}")
+        interfaces[port] = name
+    return interfaces
 
 
 def read_interface(text: str) -> tuple[int, str]:
