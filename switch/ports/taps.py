@@ -10,6 +10,7 @@ import logging
 import struct
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
 from typing import Final, Protocol
@@ -46,6 +47,7 @@ class InterfaceFiles:
         """Create `NAME_in.pcap` and `NAME_out.pcap` for interfaces by port number; raises OSError."""
         self._in: dict[int, BufferedWriter] = {}
         self._out: dict[int, BufferedWriter] = {}
+        self._is_full = False
         try:
             for port, name in interfaces.items():
                 self._in[port] = _create(directory / f"{name}_in.pcap")
@@ -56,16 +58,28 @@ class InterfaceFiles:
 
     def received(self, batch: Batch) -> None:
         """Record a batch that has arrived."""
-        _record(self._in, *batch.frames())
+        self._record(self._in, *batch.frames())
 
     def sent(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Record frames that are about to leave, also those that a full port drops."""
-        _record(self._out, ports, addresses, lengths)
+        self._record(self._out, ports, addresses, lengths)
 
     def close(self) -> None:
         """Close the files."""
         for file in (*self._in.values(), *self._out.values()):
-            file.close()
+            with suppress(OSError):  # the disk is full, which was said
+                file.close()
+
+    def _record(self, files: Mapping[int, BufferedWriter], ports: Words, addresses: Addresses, lengths: Words) -> None:
+        """Write frames; after an error of a file the switch goes on without all of them."""
+        if self._is_full:
+            return
+        try:
+            _write(files, ports, addresses, lengths)
+        except OSError as error:
+            self._is_full = True
+            _log.error("--pcap: %s; nothing more is recorded", error.strerror)
+            self.close()
 
 
 class FrameLog:
@@ -95,11 +109,17 @@ class FrameLog:
 def _create(path: Path) -> BufferedWriter:
     file = path.open("wb")
     file.write(struct.pack("<IHHiIII", _MAGIC, 2, 4, 0, 0, MAX_FRAME_BYTES, _ETHERNET))
-    file.flush()
+    try:
+        file.flush()
+    except OSError as error:
+        with suppress(OSError):
+            file.close()
+        error.filename = str(path)
+        raise
     return file
 
 
-def _record(files: Mapping[int, BufferedWriter], ports: Words, addresses: Addresses, lengths: Words) -> None:
+def _write(files: Mapping[int, BufferedWriter], ports: Words, addresses: Addresses, lengths: Words) -> None:
     seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
     for port, address, length in rows(ports, addresses, lengths):
         if port in files:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import select
 import signal
 import socket
@@ -13,12 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
 
 from switchsum.native.packetsocket import open_packet_socket
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.switch.command_line import LISTEN, make_config, parse, run
 from switchsum.switch.daemon import Config
+from switchsum.switch.ports.base import Batch
+from switchsum.switch.ports.taps import InterfaceFiles
 
 from ..timing import patience
 
@@ -156,3 +160,26 @@ def test_frames_cross_it_and_are_recorded(tmp_path: Path) -> None:
     recorded = {path.name: [bytes(packet) for packet in rdpcap(str(path))] for path in tmp_path.iterdir()}
     assert recorded == {"a0_in.pcap": [frame], "a0_out.pcap": [], "b0_in.pcap": [], "b0_out.pcap": [arrived]}
     assert time.time() > float(rdpcap(str(tmp_path / "a0_in.pcap"))[0].time)
+
+
+def test_a_full_disk_ends_the_recording_and_not_the_switch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = InterfaceFiles(tmp_path, {1: "a0", 2: "b0"})
+    files._out[1].close()
+    files._out[1] = io.BufferedWriter(io.FileIO("/dev/full", "w"))
+    frame, batch = np.zeros(60, np.uint8), Batch(1)
+    batch.append(1, frame.ctypes.data, len(frame))
+    for _ in range(2):
+        files.received(batch)
+        files.sent(*batch.frames())
+    files.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "--pcap: No space left on device; nothing more is recorded"
+    ]
+    assert (tmp_path / "a0_in.pcap").stat().st_size == 24 + 16 + len(frame)
+
+
+def test_a_full_disk_is_named_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "b0_in.pcap").symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device") as full:
+        InterfaceFiles(tmp_path, {1: "a0", 2: "b0"})
+    assert full.value.filename == str(tmp_path / "b0_in.pcap")
