@@ -199,12 +199,15 @@ class Table:
                 mirror.put(row, entry)
             mirror.reordered()
 
-    def insert(self, entry: Entry) -> None:
-        """Add an entry; raises EntryExists, TableFull, ReadOnly or BadEntry."""
+    def insert(self, entry: Entry, age: int | None = None) -> None:
+        """Add an entry; raises EntryExists, TableFull, ReadOnly or BadEntry.
+
+        `age` is that of an entry which was deleted and comes back to its place among equals; None: it is the youngest.
+        """
         with self._lock:
             self._writable()
             self._check(entry)
-            self._add(entry)
+            self._add(entry, age)
 
     def load(self, entry: Entry) -> None:
         """Add an entry that the program itself declares."""
@@ -222,8 +225,8 @@ class Table:
             if self._mirror:
                 self._mirror.put(row, entry)
 
-    def delete(self, match: tuple[Match, ...], priority: int = 0) -> None:
-        """Remove the entry with this match and priority; raises EntryMissing or ReadOnly."""
+    def delete(self, match: tuple[Match, ...], priority: int = 0) -> int | None:
+        """Remove the entry with this match and priority, and return its age; raises EntryMissing or ReadOnly."""
         with self._lock:
             self._writable()
             row = self._find(match, priority)
@@ -234,10 +237,12 @@ class Table:
                 self._mirror.remove(row, entry)
             if self._exact:
                 del self._by_value[_values(match)]
-            else:
-                self._ranked.remove(self._ranks.pop(row))
-                if self._mirror:
-                    self._mirror.reordered()
+                return None
+            rank = self._ranks.pop(row)
+            self._ranked.remove(rank)
+            if self._mirror:
+                self._mirror.reordered()
+            return rank[1]
 
     def get(self, match: tuple[Match, ...], priority: int = 0) -> Entry:
         """Return the entry with this match and priority; raises EntryMissing."""
@@ -342,7 +347,7 @@ class Table:
             raise BadEntry(f"table {self.spec.name} has no direct meter")
         return self.meter, self._find(entry.match, entry.priority)
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: Entry, age: int | None = None) -> None:
         key = (entry.match, entry.priority)
         if key in self._rows:
             raise EntryExists(f"table {self.spec.name} already has an entry {_text(*key)}")
@@ -361,10 +366,11 @@ class Table:
         if self._exact:
             self._by_value[_values(entry.match)] = row
             return
-        self._age += 1
+        if age is None:
+            self._age = age = self._age + 1
         longest = max((match.prefix_len for match in entry.match if isinstance(match, Lpm)), default=0)
         # A table with both LPM and ternary fields goes by priority alone (P4Runtime specification, "Match Format").
-        rank = (-(entry.priority if self.spec.prioritised else longest), self._age, row)
+        rank = (-(entry.priority if self.spec.prioritised else longest), age, row)
         self._ranks[row] = rank
         bisect.insort(self._ranked, rank)
         if self._mirror:

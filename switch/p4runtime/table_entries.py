@@ -199,11 +199,11 @@ class TableEntries:
         # The entry's counts and rates end with it; they are kept here in case that the write is taken back.
         counts = table.direct_counter(old) if table.spec.has_counters else None
         rates = table.direct_meter(old) if table.meter else None
-        table.delete(key, priority)
+        age = table.delete(key, priority)
         restore_note = self._note((schema.identifier, key, priority), Note())
 
         def undo() -> None:
-            table.insert(old)
+            table.insert(old, age)
             if counts is not None:
                 table.set_direct_counter(old, *counts)
             if table.meter:

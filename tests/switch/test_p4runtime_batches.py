@@ -215,6 +215,16 @@ def test_atomic_batch_is_all_or_nothing(connection: Client, atomicity: str, data
     assert everything(connection) == before
 
 
+def test_an_entry_whose_deletion_is_taken_back_is_still_the_older_one(rig: Rig, client: Client) -> None:
+    (table,) = (table for name, table in rig.pipeline.tables.items() if name.endswith(".rules"))
+    client.insert(table_entry=rule())
+    client.insert(table_entry=rule(optional(b"\x07")))  # packets with b = 7 match both
+    for changes in ([], [update(DELETE, table_entry=rule())], [update(DELETE, table_entry=rule(optional(b"\x07")))]):
+        with pytest.raises(P4RuntimeError):
+            client.write(*changes, IMPOSSIBLE, atomicity="ROLLBACK_ON_ERROR")
+        assert [table.lookup((1, 0, 0, 7, 0)), table.lookup((1, 0, 0, 6, 0))] == [table.ranked_rows()[0]] * 2
+
+
 @pytest.mark.parametrize("atomicity", ["ROLLBACK_ON_ERROR", "DATAPLANE_ATOMIC"])
 def test_atomic_batch_that_succeeds_stays(client: Client, atomicity: str) -> None:
     client.write(*START)
