@@ -15,7 +15,7 @@ from switchsum.controller.fleet_file import load
 from switchsum.launch import tree as trees
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
-from switchsum.launch.options import RunOptions
+from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.tree import TreePlan
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
@@ -124,10 +124,10 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_w
     tree.end_well(workers)
 
 
-def planned(source: str | Path, workers: int, *, has_wires: bool = False, mbit: float = 1000.0) -> TreePlan:
+def planned(source: str | Path, workers: int, *, kind: Links = Links.SHM, mbit: float = 1000.0) -> TreePlan:
     from switchsum.launch import planning  # needs the extra `trees`
 
-    return planning.plan(read(str(source), mbit), workers, has_wires=has_wires)
+    return planning.plan(read(str(source), mbit), workers, kind)
 
 
 def test_a_run_has_all_trees_of_the_plan_and_the_links_that_they_need() -> None:
@@ -135,13 +135,13 @@ def test_a_run_has_all_trees_of_the_plan_and_the_links_that_they_need() -> None:
     assert plan.switches == ("s1", "s3", "s4", "s2")
     assert [above for above, _ in plan.trees] == [{"s3": "s1", "s4": "s1"}, {"s3": "s2", "s4": "s2"}]
     assert [share for _, share in plan.trees] == pytest.approx([100, 40])
-    assert plan.leaves == ("s3", "s3", "s4", "s4")
-    assert plan.rates_mbit == (140.0,) * 4
+    assert plan.rails[0].leaves == ("s3", "s3", "s4", "s4")
+    assert plan.rails[0].rates_mbit == (140.0,) * 4
     assert plan.trunks_mbit == {("s1", "s3"): 100, ("s1", "s4"): 100, ("s2", "s3"): 40, ("s2", "s4"): 40}
 
 
 def test_what_others_have_reserved_of_a_link_is_no_part_of_its_wire() -> None:
-    plan = planned(EXAMPLES / "two-racks.yaml", 4, has_wires=True)
+    plan = planned(EXAMPLES / "two-racks.yaml", 4, kind=Links.VETH)
     assert {pair: mbit for pair, mbit in plan.trunks_mbit.items() if "spine2" in pair} == {
         ("leaf1", "spine2"): 400,
         ("leaf2", "spine2"): 200,
@@ -150,15 +150,26 @@ def test_what_others_have_reserved_of_a_link_is_no_part_of_its_wire() -> None:
 
 def test_a_worker_is_at_one_switch_so_that_trees_which_have_its_host_elsewhere_are_left_out() -> None:
     plan = planned(EXAMPLES / "sharded.yaml", 4)
-    assert (plan.trees, len({*plan.leaves})) == ((({}, plan.trees[0][1]),), 1)
-    assert plan.notes == ("a worker is at one switch: its host's links to others would carry 750 Mbit/s more",)
+    assert (plan.trees, len({*plan.rails[0].leaves})) == ((({}, plan.trees[0][1]),), 1)
+    assert plan.notes == (
+        "a worker is at one switch: its host's links to others would carry 750 Mbit/s more, not on shared memory",
+    )
     assert planned("two-spines,2,100,40", 4, mbit=140).notes == ()
+
+
+def test_a_worker_has_a_link_to_each_switch_of_its_host_where_each_tree_has_one_to_itself() -> None:
+    plan = planned(EXAMPLES / "sharded.yaml", 4, kind=Links.UDP)
+    assert (plan.trees, plan.notes, len(plan.switches)) == ((({}, 1.0),), (), 4)
+    assert sorted(rail.leaves for rail in plan.rails) == [(name,) * 4 for name in ("a1", "a2", "a3", "a4")]
+    assert [rail.share_mbit for rail in plan.rails] == pytest.approx([250] * 4)
+    # Two trees over the links to one spine: nothing tells their parts of a host's link apart.
+    assert len(planned("two-spines,2,100,40", 4, kind=Links.UDP, mbit=140).rails) == 1
 
 
 def test_a_wire_is_a_hosts_and_two_workers_have_no_host_together() -> None:
     with pytest.raises(UsageError, match="one worker on each host, and the topology has 4 hosts for 5 workers"):
-        planned("star,4", 5, has_wires=True)
-    assert planned("star,4", 5).leaves == ("s1",) * 5
+        planned("star,4", 5, kind=Links.VETH)
+    assert planned("star,4", 5).rails[0].leaves == ("s1",) * 5
 
 
 @pytest.mark.parametrize("source", ["two-spines,2,100,40", "star,3"])

@@ -6,7 +6,7 @@ import typer
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import check_program
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.options import RunOptions
 from switchsum.protocol.rpc import check_slots
 
 
@@ -22,7 +22,7 @@ def run(options: RunOptions) -> None:
         from switchsum.launch import planning
 
         network = read(options.topology, options.link_mbit)
-        planned = planning.plan(network, options.workers, has_wires=options.link_kind is Links.VETH)
+        planned = planning.plan(network, options.workers, options.link_kind)
         for note in planned.notes:
             typer.echo(f"switchsum: {note}", err=True)
     raise typer.Exit(session.run(options, planned))

@@ -13,18 +13,20 @@ from dataclasses import replace
 from switchsum.controller import trees as packing
 from switchsum.controller.forest import AggregationTree, switches_of
 from switchsum.controller.topology import Network
-from switchsum.launch.tree import TreePlan
+from switchsum.launch.options import Links
+from switchsum.launch.tree import Rail, TreePlan
 from switchsum.native.messages import receive_bytes
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import MAX_WORKERS
+from switchsum.protocol.frame import MAX_WORKERS, MOST_LINKS
 
 
-def plan(network: Network, workers: int, *, has_wires: bool = False) -> TreePlan:
+def plan(network: Network, workers: int, kind: Links) -> TreePlan:
     """Plan the trees of a job; raises LocalError, which says why, if the network has none for it.
 
-    With `has_wires` each worker has a host to itself, for a host's link is then a wire with the host's rate.
+    On wires each worker has a host to itself, for a host's link is then a wire with the host's rate.  On shared memory
+    each has one link.
     """
-    if has_wires and workers > len(network.hosts):
+    if kind is Links.VETH and workers > len(network.hosts):
         raise UsageError(
             f"--links veth has one worker on each host, and the topology has {len(network.hosts)} hosts for "
             f"{workers} workers: --links shm or udp, or a --topology with more hosts"
@@ -37,26 +39,67 @@ def plan(network: Network, workers: int, *, has_wires: bool = False) -> TreePlan
         leaf_of, chosen = {hosts[0]: near[0]}, [_alone(near[0], hosts[0])]
     else:
         found = packing.plan(network, hosts)
+        if kind is not Links.SHM and (planned := _on_rails(network, standing, found.trees, found.left_out)) is not None:
+            return planned
         leaf_of = {host: found.trees[0].parents[host] for host in hosts}
         # A worker is at one switch: a tree that has its host at another one does not serve it.
         if any(tree.parents[host] != leaf for tree in found.trees for host, leaf in leaf_of.items()):
             before, found = found, packing.plan(_at_one_switch(network, leaf_of), hosts)
             if (lost := before.rate_mbit - found.rate_mbit) > 0:
+                why = "not on shared memory" if kind is Links.SHM else "not by trees that have links of hosts in common"
                 notes.append(
-                    f"a worker is at one switch: its host's links to others would carry {lost:.6g} Mbit/s more"
+                    f"a worker is at one switch: its host's links to others would carry {lost:.6g} Mbit/s more, {why}"
                 )
         chosen = list(found.trees)
         notes += [found.left_out] if found.left_out else []
     trees = tuple(({name: one.parents[name] for name in switches_of(one)[1:]}, one.rate_mbit) for one in chosen)
-    leaves = tuple(leaf_of[host] for host in standing)
+    rail = _rail(network, standing, leaf_of, 0.0)
     for above, _ in trees:
-        check_room(leaves, above)
+        check_room(rail.leaves, above)
+    return _planned(network, chosen, trees, [rail], notes)
+
+
+def _on_rails(
+    network: Network, standing: Sequence[str], trees: Sequence[AggregationTree], left_out: str
+) -> TreePlan | None:
+    """Return a plan in which each tree has a link of each host to itself; None where trees are not so."""
+    if not 1 < len(trees) <= MOST_LINKS or any(
+        len({tree.parents[host] for tree in trees}) < len(trees) for host in standing
+    ):
+        return None
+    above: dict[str, str] = {}
+    rails = []
+    for tree in trees:
+        for name in switches_of(tree)[1:]:
+            if above.setdefault(name, tree.parents[name]) != tree.parents[name]:
+                return None
+        rails.append(_rail(network, standing, tree.parents, tree.rate_mbit))
+        check_room(rails[-1].leaves, {name: tree.parents[name] for name in switches_of(tree)[1:]})
+    if any(tree.root in above for tree in trees):
+        return None
+    return _planned(network, trees, ((above, 1.0),), rails, [left_out] if left_out else [])
+
+
+def _rail(network: Network, standing: Sequence[str], leaf_of: Mapping[str, str], share_mbit: float) -> Rail:
+    return Rail(
+        leaves=tuple(leaf_of[host] for host in standing),
+        rates_mbit=tuple(_free_mbit(network, host, leaf_of[host]) for host in standing),
+        share_mbit=share_mbit,
+    )
+
+
+def _planned(
+    network: Network,
+    chosen: Sequence[AggregationTree],
+    trees: tuple[tuple[Mapping[str, str], float], ...],
+    rails: Sequence[Rail],
+    notes: Sequence[str],
+) -> TreePlan:
     pairs = dict.fromkeys(tuple(sorted(pair)) for above, _ in trees for pair in above.items())
     return TreePlan(
         switches=tuple(dict.fromkeys(name for tree in chosen for name in switches_of(tree))),
         trees=trees,
-        leaves=leaves,
-        rates_mbit=tuple(_free_mbit(network, host, leaf_of[host]) for host in standing),
+        rails=tuple(rails),
         trunks_mbit={(one, far): _free_mbit(network, one, far) for one, far in pairs},
         link_bytes=receive_bytes(),
         notes=tuple(notes),

@@ -212,7 +212,7 @@ def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, pa
         p4runtime=str(fleet),
         link=None,
         limited=min(limited, key=lambda one: one.port_frames, default=None),
-        links=tuple(layout.sites[leaf].link for leaf in layout.planned.leaves),
+        links=tuple(layout.link_of(rank) for rank in range(options.workers)),
         has_fleet=True,
     )
 

@@ -23,6 +23,18 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rail:
+    """One link of each worker."""
+
+    leaves: tuple[str, ...]
+    """The switch to which that of each rank leads."""
+    rates_mbit: tuple[float, ...]
+    """What that of each rank carries."""
+    share_mbit: float = 0.0
+    """What of a job's values goes over it, beside other rails."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreePlan:
     """The trees of a job, and where each worker stands."""
 
@@ -30,10 +42,8 @@ class TreePlan:
     """The names of all switches, the root of the first tree first."""
     trees: tuple[tuple[Mapping[str, str], float], ...]
     """The switch above each one but the root, and the tree's share of the job's slots."""
-    leaves: tuple[str, ...]
-    """The switch of each rank."""
-    rates_mbit: tuple[float, ...]
-    """Of the link of each rank."""
+    rails: tuple[Rail, ...]
+    """The links of each worker: one, or several to as many switches."""
     trunks_mbit: Mapping[Pair, float]
     """Of the links between switches."""
     link_bytes: int
@@ -60,11 +70,10 @@ class Site:
         command += [word for end in self.ends for word in ("--interface", str(end))]
         return command + ["--verbose"] * options.verbose
 
-    @property
-    def link(self) -> str:
-        """Link of its workers, in the form of `switchsum.connect`."""
+    def link(self, number: int = 0) -> str:
+        """Return the link of its workers that has this number among theirs, in the form of `switchsum.connect`."""
         if self.ends:
-            return f"packet:{wires.WORKER_INTERFACE}"
+            return f"packet:{wires.inner_name(number)}"
         return f"udp:{self.udp}" if self.shm is None else f"shm:{self.shm}"
 
 
@@ -77,7 +86,15 @@ class Layout:
     ports: Mapping[Pair, int] = field(default_factory=dict)
     """The port of a switch towards another one, by both names; nothing where they use UDP."""
     laid: Sequence[wires.Wire] = ()
-    """The wires of the workers, by rank; nothing where they use shared memory or UDP."""
+    """The wires of the workers, by rank, those of the first rail in front; nothing on shared memory or UDP."""
+
+    def link_of(self, rank: int) -> str:
+        """Return the link of a worker, or its several ones with their shares."""
+        rails = self.planned.rails
+        names = [self.sites[rail.leaves[rank]].link(number) for number, rail in enumerate(rails)]
+        if len(names) == 1:
+            return names[0]
+        return ",".join(f"{name}@{rail.share_mbit:g}" for name, rail in zip(names, rails, strict=True))
 
     def write_fleet(self, path: Path) -> None:
         """Write the file of `switchsum controller --fleet`."""
@@ -85,16 +102,17 @@ class Layout:
         switches = {
             name: {"p4runtime": f"unix:{site.p4runtime}"}
             | ({"udp": site.udp} if site.udp else {"stations": stations[name]})
+            | ({"above": None} if len(self.planned.rails) > 1 and name not in self.planned.trees[0][0] else {})
             for name, site in self.sites.items()
         }
         link_bytes = 0 if self.ports else self.planned.link_bytes
         write_fleet(path, switches, self.planned.trees, self.ports, link_bytes)
 
     def _stations(self) -> dict[str, dict[str, int]]:
-        """Return the ports of each switch to all workers, along the first tree: ordinary frames go that way."""
+        """Return the ports of each switch to all workers, along the first tree and rail: ordinary frames go there."""
         above = self.planned.trees[0][0]
         found: dict[str, dict[str, int]] = {name: {} for name in self.sites}
-        for wire, leaf in zip(self.laid, self.planned.leaves, strict=False):
+        for wire, leaf in zip(self.laid, self.planned.rails[0].leaves, strict=False):
             mac, at = format_mac(wire.address.mac), leaf
             for name, far in above.items():
                 found[name][mac] = self.ports[name, far]
@@ -120,10 +138,13 @@ def lay_out(children: Children, options: RunOptions, planned: TreePlan, scratch:
         ends.append(wires.End(len(ends) + 1, f"sw{planned.switches.index(switch) + 1}-{len(ends) + 1}"))
         return ends[-1]
 
-    mtu, laid = options.link_mtu, []
-    for rank, (leaf, rate_mbit) in enumerate(zip(planned.leaves, planned.rates_mbit, strict=True)):
-        rate = f"{rate_mbit:g}mbit"
-        laid.append(wires.lay(children, rank, mtu=mtu, rate=rate, off=off, end=new_end(leaf)))
+    mtu = options.link_mtu
+    laid: list[wires.Wire] = []
+    for link, rail in enumerate(planned.rails):
+        for rank, (leaf, rate_mbit) in enumerate(zip(rail.leaves, rail.rates_mbit, strict=True)):
+            holder, rate = laid[rank].holder if link else None, f"{rate_mbit:g}mbit"
+            end = new_end(leaf)
+            laid.append(wires.lay(children, rank, mtu=mtu, rate=rate, off=off, link=link, holder=holder, end=end))
     ports = {}
     for (one, far), rate_mbit in planned.trunks_mbit.items():
         ends = new_end(one), new_end(far)

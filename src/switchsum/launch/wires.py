@@ -126,7 +126,8 @@ def lay(
         holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
         _await_namespace(holder)
     number, inner = rank + 1 + MAX_WORKERS * link, inner_name(link)
-    address = Address(mac=0x02_00_00_00_01_00 + number, ip=0x0A_00_00_01 + (link << 8) + rank, port=WORKER_PORT)
+    place = (link << 8) + rank + 1
+    address = Address(mac=0x02_00_00_00_01_00 + place, ip=0x0A_00_00_00 + place, port=WORKER_PORT)
     wire = Wire(rank=rank, end=end or End(number, f"port{number}"), address=address, holder=holder)
     run(["ip", "link", "add", wire.interface, "mtu", str(mtu), "type", "veth", "peer", "name", inner,
          "mtu", str(mtu), "address", format_mac(address.mac), "netns", str(holder.process.pid)])  # fmt: skip
