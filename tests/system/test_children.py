@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.launch import children as launcher
 from switchsum.launch.children import Children
 
 from ..timing import eventually
@@ -51,6 +52,28 @@ def test_a_daemon_that_ends_is_a_failure() -> None:
     with Children() as children:
         daemon = children.start("switch", ["true"])
         assert children.wait([children.start("rank 0", SLEEP)]) == (daemon, 0)
+
+
+def test_a_child_of_another_user_keeps_no_other_from_ending(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    end = os.killpg
+    monkeypatch.setattr(launcher, "STOP_S", 0.5)
+    with Children() as children:
+        ours, foreign = children.start("rank 0", SLEEP), children.start("rank 1", SLEEP, prefix=True)
+        number = foreign.process.pid
+
+        def refuse(group: int, signal_: int) -> None:
+            if group == number:
+                raise PermissionError  # as the kernel does after `sudo`
+            end(group, signal_)
+
+        monkeypatch.setattr(os, "killpg", refuse)
+    assert ours.process.poll() == -signal.SIGTERM
+    assert foreign.process.poll() is None
+    assert capsys.readouterr().err == f"switchsum: rank 1 is another user's and goes on: {number}\n"
+    end(number, signal.SIGKILL)
+    foreign.process.wait()
 
 
 @pytest.mark.parametrize("command", [["true"], ["false"]])

@@ -164,7 +164,10 @@ class Children:
                     seen, deadline = self._lines, time.monotonic() + DRAIN_S
 
     def stop(self) -> None:
-        """End every child that still runs, with all processes of its group, and copy the rest of their output."""
+        """End every child that still runs, with all processes of its group, and copy the rest of their output.
+
+        One that has become another user's cannot be ended: that is said, and it goes on.
+        """
         for child in reversed(self._children):
             _signal_group(child, signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
@@ -176,17 +179,24 @@ class Children:
                     child.process.wait(max(0.0, deadline - time.monotonic()))
                 except subprocess.TimeoutExpired:
                     pass
-                _signal_group(child, signal.SIGKILL)  # also processes that the child has left behind in its group
-                child.process.wait()
-        self._drain(self._children)
+                # Also processes that the child has left behind in its group.
+                if _signal_group(child, signal.SIGKILL) or child.process.poll() is not None:
+                    child.process.wait()
+                else:
+                    sys.stderr.write(f"switchsum: {child.name} is another user's and goes on: {child.process.pid}\n")
+        self._drain([child for child in self._children if child.process.poll() is not None])
         self._children.clear()
         if self._guard is not None:
             self._guard.dismiss()
             self._guard = None
 
 
-def _signal_group(child: Child, number: signal.Signals) -> None:
+def _signal_group(child: Child, number: signal.Signals) -> bool:
+    """Send a signal to a child's processes; return False if they are another user's, as those of `sudo` are."""
     try:
         os.killpg(child.process.pid, number)
     except ProcessLookupError:
         pass
+    except PermissionError:
+        return False
+    return True
