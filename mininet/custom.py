@@ -33,14 +33,14 @@ from mininet.topo import Topo
 HERE = Path(sys._getframe().f_code.co_filename).resolve().parent  # mn runs this file by exec, without a __file__
 if TYPE_CHECKING:
     from mininet import trees
-    from mininet.daemons import Daemon, compile_for_hosts, free_port, run_folder
+    from mininet.daemons import Daemon, compile_for_hosts, end_all, free_port, run_folder
 
     from switchsum import topologies
 else:
     sys.path.insert(0, str(HERE))
     import topologies
     import trees
-    from daemons import Daemon, compile_for_hosts, free_port, run_folder
+    from daemons import Daemon, compile_for_hosts, end_all, free_port, run_folder
 
 CLONE_BIN = HERE.parent / ".venv" / "bin"
 INSTALLED_BIN = HERE.parents[2] / "bin"  # a wheel installs this file as share/switchsum/mininet of its environment
@@ -334,11 +334,7 @@ def run_on_hosts(net: Any, command: list[str]) -> int:
             info(account.text())
         return next((code if code > 0 else 128 - code for code in codes if code), 0)
     finally:
-        for process in processes:
-            if process.poll() is None:
-                process.terminate()
-        for process in processes:
-            process.wait()
+        end_all(processes)
 
 
 def train(net: Any, *words: object, **options: object) -> None:

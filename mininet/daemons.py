@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -72,14 +73,23 @@ class Daemon:
         """End the process and wait for its end; again, it does nothing."""
         if self.ready < 0:
             return
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end_all([self.process])
         os.close(self.ready)
         self.ready = -1
+
+
+def end_all(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """End processes and wait for their end; one that does not heed SIGTERM is killed after STOP_S."""
+    for process in processes:
+        if process.poll() is None:
+            process.terminate()
+    deadline = time.monotonic() + STOP_S
+    for process in processes:
+        try:
+            process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def run_folder() -> Path:
@@ -91,11 +101,11 @@ def run_folder() -> Path:
     global _folder  # noqa: PLW0603
     if _folder is None:
         for lock in Path(tempfile.gettempdir()).glob("switchsum-mininet-*/lock"):
-            if lock.parent.lstat().st_uid != os.geteuid():
-                continue
-            with lock.open() as file, suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(lock.parent, ignore_errors=True)
+            with suppress(OSError):  # it is locked, or its process ends just now and removes it
+                if lock.parent.lstat().st_uid == os.geteuid():
+                    with lock.open() as file:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(lock.parent, ignore_errors=True)
         _folder = Path(tempfile.mkdtemp(prefix="switchsum-mininet-"))
         fcntl.flock(os.open(_folder / "lock", os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)  # until the process ends
         atexit.register(shutil.rmtree, _folder, ignore_errors=True)
