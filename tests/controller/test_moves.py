@@ -206,7 +206,8 @@ class World:
         self.workers = [(member.address, member.cookie) for member in live_of(self.jobs).members]
         self.done = [FIRST] * len(self.workers)
         """Number of the round whose result each worker waits for."""
-        self.results: dict[int, set[int]] = {}
+        self.carried: list[tuple[str, int, bytes]] = []
+        """Every frame that has come to a switch, and where."""
 
     # What the controller sees.
 
@@ -256,9 +257,14 @@ class World:
             for number in (self.done[rank] - 1, self.done[rank]):
                 if number >= FIRST and (door := self.door(rank)) is not None:
                     waiting.append((door.switch, door.ingress_port, self._frame(rank, number, door.address)))
+        self.carry(waiting)
+
+    def carry(self, waiting: deque[tuple[str, int, bytes]]) -> None:
+        """Bring frames to switches and ports, and all that comes of them to where it goes."""
         far = {(name, port): end for name, one in self.fabric.switches.items() for end, port in one.ports.items()}
         while waiting:
             name, port, frame = waiting.popleft()
+            self.carried.append((name, port, frame))
             for out, sent in self.sites[name].adds.process(port, frame) if name not in self.dead else ():
                 if (end := far.get((name, out))) is None:
                     self._take(sent)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+from collections import deque
 from collections.abc import Sequence
 
 import pytest
@@ -102,6 +105,39 @@ def test_sums_are_right_and_go_on_whichever_write_is_the_last_and_whoever_hears_
     for _ in range(12):
         world.repeat()
     assert min(world.done) > FIRST + 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_sums_are_right_although_frames_come_late_and_twice_and_the_controller_is_killed(seed: int) -> None:
+    chance = random.Random(seed)
+    world = begun()
+    told: set[int] = set()
+    for _ in range(80):
+        live = live_of(world.jobs)
+        ranks = chance.sample(range(len(DOORS)), chance.randint(1, len(DOORS)))
+        match chance.randrange(5):
+            case 0 if live.is_moving:
+                world.writes_left = chance.randrange(100)
+                with contextlib.suppress(Killed):
+                    world.move()
+                world.writes_left = 1 << 30
+            case 1 if live.moves:
+                world.go_on()
+                if not live_of(world.jobs).moves:  # no switch had been told
+                    take_down(live_of(world.jobs), 1)
+            case 2 if live.forgotten and ranks[0] not in told:
+                told.add(ranks[0])
+                world.tell(ranks[0])
+            case 3:
+                world.carry(deque(chance.choices(world.carried[-60:], k=4)))
+            case _:
+                world.repeat(*ranks)
+    world.move()
+    world.tell(*({*range(len(DOORS))} - told))
+    before = max(world.done)
+    for _ in range(12):
+        world.repeat()
+    assert min(world.done) >= before + 2
 
 
 def test_a_rail_is_left_with_empty_cells_or_sums_of_others_pass_for_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
