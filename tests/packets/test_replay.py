@@ -23,7 +23,7 @@ from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.wire import build_frame
 from switchsum.switch.daemon import Config, Switch
 from switchsum.switch.ports.base import PortGroup, PortTable
-from switchsum.switch.ports.capture import SETTINGS
+from switchsum.switch.ports.capture import SETTINGS, Capture
 from switchsum.switch.ports.memory import MemoryPorts
 from switchsum.switch.ports.pcapng import INBOUND, PcapngFile
 from switchsum.testing.rig import SWITCH, Rig, worker
@@ -223,6 +223,39 @@ def test_damaged_files_are_refused_or_replayed_never_raise_otherwise(recorded: P
             path.write_bytes(data)
             with suppress(LocalError):
                 list(recording.read(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"max_passes": 0},
+        {"max_passes": 1 << 40},
+        {"priority_queues": 0},
+        {"priority_queues": "1"},
+        {"drop_port": 512},
+        {"drop_port": None},
+        {"cpu_port": -1},
+    ],
+)
+def test_settings_that_no_switch_has_are_damage(change: dict[str, Any], tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"cpu_port": None, "drop_port": 511, "priority_queues": 1, "max_passes": 1}
+    for said in (settings, settings | change):
+        Capture(tmp_path / "recording.pcapng", settings=said).close()
+        if said == settings:
+            assert list(recording.read(tmp_path / "recording.pcapng")) == [recording.Settings(**settings)]
+            continue
+        with pytest.raises(LocalError, match="is damaged"):
+            list(recording.read(tmp_path / "recording.pcapng"))
+
+
+@pytest.mark.parametrize("port", [-1, 1 << 16, 1 << 70])
+def test_a_port_that_no_switch_has_is_damage(port: int, tmp_path: Path) -> None:
+    file = PcapngFile(tmp_path / "recording.pcapng")
+    file.record(SETTINGS, b'{"cpu_port": 255, "drop_port": 511, "priority_queues": 1, "max_passes": 1}')
+    file.frame(port, 0, bytes(60), INBOUND)
+    file.close()
+    with pytest.raises(LocalError, match="is damaged"):
+        list(recording.read(tmp_path / "recording.pcapng"))
 
 
 def test_settings_that_are_nested_without_end_are_damage(tmp_path: Path) -> None:

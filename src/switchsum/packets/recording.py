@@ -6,7 +6,7 @@ import json
 import struct
 import zlib
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -28,9 +28,18 @@ from switchsum.switch.ports.pcapng import (
     PACKET,
     SECTION,
 )
+from switchsum.switch.queues import PORTS
+from switchsum.switch.v1model import MAX_PASSES, MAX_QUEUES, QUEUE_SHIFT
 
 MOST_BYTES: Final = 1 << 26
 """Longest block, and longest request once it is inflated."""
+_LIMITS: Final = {
+    "cpu_port": (0, PORTS - 1),
+    "drop_port": (0, PORTS - 1),
+    "priority_queues": (1, MAX_QUEUES),
+    "max_passes": (1, MAX_PASSES),
+}
+"""Least and largest value of each setting."""
 _KINDS: Final = {kind: getattr(v1, name) for name, kind in CHANGES.items()}
 
 
@@ -113,7 +122,10 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 def _port(body: bytes) -> int:
     """Return the port that an interface is."""
-    return int(_options(body[8:])[NAME].removeprefix(b"port "))
+    port = int(_options(body[8:])[NAME].removeprefix(b"port "))
+    if not 0 <= port < 1 << QUEUE_SHIFT:
+        raise ValueError
+    return port
 
 
 def _frame(number: int, ports: list[int], body: bytes) -> Frame:
@@ -138,10 +150,12 @@ def _record(body: bytes) -> Any:
     kind, data = data[len(MAGIC) : len(MAGIC) + 1], data[len(MAGIC) + 1 :]
     if kind == SETTINGS:
         found = json.loads(data)
-        settings = Settings(**{one.name: found[one.name] for one in fields(Settings)})
-        if not all(isinstance(value, int) or value is None for value in found.values()):
-            raise ValueError
-        return settings
+        # The switch's memory is as large as these say, so that a file must not say what no switch is started with.
+        for name, (least, most) in _LIMITS.items():
+            value = found[name]
+            if not (type(value) is int and least <= value <= most) and not (name == "cpu_port" and value is None):
+                raise ValueError
+        return Settings(**{name: found[name] for name in _LIMITS})
     inflater = zlib.decompressobj()
     inflated = inflater.decompress(data, MOST_BYTES)
     if not inflater.eof:
