@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -18,7 +16,6 @@ from unittest.mock import patch
 
 import pytest
 
-from switchsum.cli import main
 from switchsum.cli.observe import rank_record, rank_row
 from switchsum.cli.output import LEAST_WATCH_S, repeat
 from switchsum.cli.remote import persist
@@ -75,21 +72,9 @@ def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def run(controller: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process, for speed."""
-    output, errors = io.StringIO(), io.StringIO()
-    environment = {"SWITCHSUM_CONTROLLER": controller, "COLUMNS": "120", "NO_COLOR": "1"}
-    code: Any = None
-    with (
-        patch.dict(os.environ, environment),
-        patch.object(sys, "argv", ["switchsum", *arguments]),
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(errors),
-    ):
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-    return subprocess.CompletedProcess(arguments, code or 0, output.getvalue(), errors.getvalue())
+    """Run a command that asks this controller."""
+    with patch.dict(os.environ, {"SWITCHSUM_CONTROLLER": controller}):
+        return run_here(*arguments)
 
 
 def ask(controller: str, *arguments: str) -> Any:

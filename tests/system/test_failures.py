@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -36,9 +36,16 @@ OVER_EVERYTHING = [
 
 
 @pytest.fixture
-def stack() -> Iterator[ExitStack]:
+def make(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Parts]]:
+    """Yield what makes a test's parts, which end with it."""
     with ExitStack() as stack:
-        yield stack
+
+        def make(links: str = "shm", kind: str = "embedded", size: int = SIZE) -> Parts:
+            if links == "veth":
+                request.getfixturevalue("network_namespace")
+            return Parts(stack, tmp_path, size=size, links=links, kind=kind)
+
+        yield make
 
 
 def known(client: ControllerClient) -> dict[str, object]:
@@ -72,12 +79,10 @@ def set_up_more(client: ControllerClient) -> None:
 
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
 def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
-    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+    make: Callable[..., Parts], links: str, kind: str
 ) -> None:
-    if links == "veth":
-        request.getfixturevalue("network_namespace")
     timeout_s = patience(3)  # heartbeats that nobody takes for longer must not end the job
-    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+    parts = make(links, kind)
     _, first, workers = parts.start("endless.py", timeout_s=timeout_s, REST_S="0.05")
     epoch = parts.show().epoch
     parts.ask(set_up_more)
@@ -105,11 +110,9 @@ def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
 
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
 def test_a_controller_that_stands_by_takes_the_place_of_one_that_is_killed(
-    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+    make: Callable[..., Parts], links: str, kind: str
 ) -> None:
-    if links == "veth":
-        request.getfixturevalue("network_namespace")
-    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+    parts = make(links, kind)
     _, first, workers = parts.start("endless.py", REST_S="0.05")
     parts.ask(set_up_more)
     second, third = parts.standby(), parts.standby()
@@ -131,12 +134,8 @@ def test_a_controller_that_stands_by_takes_the_place_of_one_that_is_killed(
 
 
 @pytest.mark.parametrize(("links", "kind"), OVER_EVERYTHING)
-def test_a_killed_switch_is_missed_until_it_is_back(
-    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
-) -> None:
-    if links == "veth":
-        request.getfixturevalue("network_namespace")
-    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+def test_a_killed_switch_is_missed_until_it_is_back(make: Callable[..., Parts], links: str, kind: str) -> None:
+    parts = make(links, kind)
     switch, _, workers = parts.start("endless.py")
     for _ in range(2):
         switch.kill()
@@ -149,11 +148,9 @@ def test_a_killed_switch_is_missed_until_it_is_back(
 
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
 def test_every_rank_stops_when_another_client_takes_the_switch_from_the_controller(
-    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
+    make: Callable[..., Parts], links: str, kind: str
 ) -> None:
-    if links == "veth":
-        request.getfixturevalue("network_namespace")
-    parts = Parts(stack, tmp_path, size=SIZE, links=links, kind=kind)
+    parts = make(links, kind)
     _, _, workers = parts.start("endless.py")
     stranger = P4RuntimeClient(parts.p4runtime, election_id=1 << 100)
     stranger.connect()
@@ -166,12 +163,8 @@ def test_every_rank_stops_when_another_client_takes_the_switch_from_the_controll
 
 
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
-def test_two_jobs_side_by_side_do_not_disturb_each_other(
-    stack: ExitStack, tmp_path: Path, links: str, kind: str, request: pytest.FixtureRequest
-) -> None:
-    if links == "veth":
-        request.getfixturevalue("network_namespace")
-    parts = Parts(stack, tmp_path, size=2 * SIZE, links=links, kind=kind)
+def test_two_jobs_side_by_side_do_not_disturb_each_other(make: Callable[..., Parts], links: str, kind: str) -> None:
+    parts = make(links, kind, size=2 * SIZE)
     parts.switch()
     parts.controller()
     workers = []
@@ -191,11 +184,9 @@ def test_two_jobs_side_by_side_do_not_disturb_each_other(
     ("then", "forks"),
     [pytest.param("reform", "", id="reform-alone"), pytest.param("replace", "yes", id="replace-forked")],
 )
-def test_a_killed_worker_is_told_to_the_others_who_go_on(
-    stack: ExitStack, tmp_path: Path, then: str, forks: str
-) -> None:
+def test_a_killed_worker_is_told_to_the_others_who_go_on(make: Callable[..., Parts], then: str, forks: str) -> None:
     timeout_s, size = patience(4), 3
-    parts = Parts(stack, tmp_path, size=size)
+    parts = make(size=size)
     # gRPC lets go of connections in children where that is on, which it is not everywhere.
     own = {"THEN": then, "FORKS": forks, "GRPC_ENABLE_FORK_SUPPORT": "0"}
     _, _, workers = parts.start("survivor.py", timeout_s=timeout_s, **own)
@@ -217,9 +208,8 @@ def test_a_killed_worker_is_told_to_the_others_who_go_on(
 
 @pytest.mark.root
 @NAMESPACES
-@pytest.mark.usefixtures("network_namespace")
-def test_a_link_that_is_down_for_five_seconds_goes_on_afterwards(stack: ExitStack, tmp_path: Path) -> None:
-    parts = Parts(stack, tmp_path, size=SIZE, links="veth")
+def test_a_link_that_is_down_for_five_seconds_goes_on_afterwards(make: Callable[..., Parts]) -> None:
+    parts = make("veth")
     _, _, workers = parts.start("endless.py")
     interface = parts.wires[1].interface
     subprocess.run(["ip", "link", "set", interface, "down"], check=True)
@@ -229,8 +219,8 @@ def test_a_link_that_is_down_for_five_seconds_goes_on_afterwards(stack: ExitStac
     parts.end_well(workers)
 
 
-def test_a_job_that_runs_is_resized_by_force_only_and_its_members_learn_why(stack: ExitStack, tmp_path: Path) -> None:
-    parts = Parts(stack, tmp_path, size=SIZE)
+def test_a_job_that_runs_is_resized_by_force_only_and_its_members_learn_why(make: Callable[..., Parts]) -> None:
+    parts = make()
     switch, _, workers = parts.start("joins_again.py")
     command = ["job", "resize", JOB, "--slots", "128", "--controller", parts.environment["SWITCHSUM_CONTROLLER"]]
     refused = run_here(*command)
@@ -252,9 +242,9 @@ def test_a_job_that_runs_is_resized_by_force_only_and_its_members_learn_why(stac
     parts.end_well(again)
 
 
-def test_a_worker_whose_python_is_busy_is_not_lost(stack: ExitStack, tmp_path: Path) -> None:
+def test_a_worker_whose_python_is_busy_is_not_lost(make: Callable[..., Parts]) -> None:
     timeout_s = patience(8)
-    parts = Parts(stack, tmp_path, size=SIZE)
+    parts = make()
     parts.switch()
     parts.controller()
     create = rpc.CreateJobRequest(job=JOB, workers=SIZE, timeout_s=timeout_s)
@@ -263,8 +253,8 @@ def test_a_worker_whose_python_is_busy_is_not_lost(stack: ExitStack, tmp_path: P
     parts.end_well([parts.worker(rank, "busy.py", **hold) for rank in range(SIZE)])
 
 
-def test_a_worker_that_is_stopped_for_three_seconds_goes_on(stack: ExitStack, tmp_path: Path) -> None:
-    parts = Parts(stack, tmp_path, size=SIZE)
+def test_a_worker_that_is_stopped_for_three_seconds_goes_on(make: Callable[..., Parts]) -> None:
+    parts = make()
     _, _, workers = parts.start("endless.py")
     pause(workers[1], 3.0)
     parts.await_progress()

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import json
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 from xml.etree import ElementTree
 
@@ -20,7 +16,8 @@ pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
 import switchsum.controller
-from switchsum.cli import main
+
+from .daemons import run_here
 
 GOOD = """
 switches: [s1, s2]
@@ -34,22 +31,6 @@ jobs: {digits: [h1, "h<2>"]}
 """
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command in this process."""
-    output, errors = io.StringIO(), io.StringIO()
-    code: Any = None
-    with (
-        patch.object(sys, "argv", ["switchsum", *arguments]),
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(errors),
-    ):
-        try:
-            main()
-        except SystemExit as ended:
-            code = ended.code
-    return subprocess.CompletedProcess(arguments, code or 0, output.getvalue(), errors.getvalue())
-
-
 @pytest.fixture
 def good(tmp_path: Path) -> Path:
     path = tmp_path / "good.yaml"
@@ -58,18 +39,18 @@ def good(tmp_path: Path) -> Path:
 
 
 def test_check_says_that_nothing_is_wrong_or_what_is(good: Path) -> None:
-    done = run("topology", "check", str(good))
+    done = run_here("topology", "check", str(good))
     assert (done.returncode, done.stderr) == (0, "")
     assert "2 switches, 2 hosts, 3 links, 1 jobs: nothing is wrong" in done.stdout
     good.write_text(GOOD.replace("mbit: 50", "mbit: 0").replace("[h1, s1]", "[h1, s7]"))
-    done = run("topology", "check", str(good))
+    done = run_here("topology", "check", str(good))
     assert done.returncode == 1
     assert done.stdout.splitlines() == [
         "link h1 to s7: there is no node s7",
         "link h<2> to s2: a capacity is more than 0 Mbit/s, not 0",
     ]
-    assert json.loads(run("topology", "check", str(good), "--json").stdout) == done.stdout.splitlines()
-    planned = run("tree", "plan", str(good))
+    assert json.loads(run_here("topology", "check", str(good), "--json").stdout) == done.stdout.splitlines()
+    planned = run_here("tree", "plan", str(good))
     assert (planned.returncode, planned.stdout) == (1, "")
     assert "there is no node s7" in planned.stderr
 
@@ -82,33 +63,33 @@ def test_check_says_which_job_has_no_tree_and_what_is_lost_of_one_with_too_many(
     jobs = {"wide": hosts, "far": ["h1", "far"], "near": ["h1", "h2"], "alone": ["h1"]}
     named = [f"switches: {['left', 'right', *spines]}", f"hosts: {[*hosts, 'far']}"]
     path.write_text("\n".join([*named, "links:", *lines, f"jobs: {jobs}"]))
-    done = run("topology", "check", str(path))
+    done = run_here("topology", "check", str(path))
     assert done.returncode == 1
     assert done.stdout.startswith("job wide: 33 hosts of the job have left as their only switch")
     assert done.stdout.count("\n") == 1
     del jobs["wide"]
     path.write_text("\n".join([*named, "links:", *lines, f"jobs: {jobs}"]))
-    done = run("topology", "check", str(path))
+    done = run_here("topology", "check", str(path))
     assert done.returncode == 0
     assert done.stdout.splitlines()[1:] == ["job far: a job has at most 8 trees, and 10 would carry 200 Mbit/s more"]
 
 
 def test_show_draws_links_with_what_is_free(good: Path) -> None:
-    done = run("topology", "show", str(good))
+    done = run_here("topology", "show", str(good))
     assert done.stdout.splitlines() == ["s1", "├── 100 ── h1", "└── 100 ── s2", "s2", "└── 30 of 50 ── h<2>"]
-    assert json.loads(run("topology", "show", str(good), "--json").stdout)["switches"] == ["s1", "s2"]
-    assert "h1 ... h20 (20 hosts)" in run("topology", "show", "leaf-spine,leaves=2,spines=2,hosts=20").stdout
+    assert json.loads(run_here("topology", "show", str(good), "--json").stdout)["switches"] == ["s1", "s2"]
+    assert "h1 ... h20 (20 hosts)" in run_here("topology", "show", "leaf-spine,leaves=2,spines=2,hosts=20").stdout
 
 
 def test_plan_prints_rate_bound_and_trees_and_draws_them(good: Path, tmp_path: Path) -> None:
     picture = tmp_path / "plan.svg"
-    done = run("tree", "plan", str(good), "--job", "digits", "--svg", str(picture))
+    done = run_here("tree", "plan", str(good), "--job", "digits", "--svg", str(picture))
     assert (done.returncode, done.stderr) == (0, "")
     assert "rate of the plan      30 Mbit/s, trees: 1" in done.stdout
     assert "bound                 30 Mbit/s by linear program; the plan reaches 100 %" in done.stdout
     assert done.stdout.splitlines()[-2:] == ["s1: h1", "└── s2: h<2>"]
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
-    found = json.loads(run("tree", "plan", "two-spines,2,1000,400", "--mbit", "1400", "--json").stdout)
+    found = json.loads(run_here("tree", "plan", "two-spines,2,1000,400", "--mbit", "1400", "--json").stdout)
     assert [(tree["root"], tree["slots"]) for tree in found["trees"]] == [("s1", 183), ("s2", 73)]
     assert found["rate_mbit"] == pytest.approx(found["bound_mbit"])
 
@@ -141,7 +122,7 @@ def test_plan_prints_rate_bound_and_trees_and_draws_them(good: Path, tmp_path: P
     ],
 )
 def test_what_does_not_work_is_said_in_a_line(arguments: tuple[str, ...], code: int, text: str) -> None:
-    done = run(*arguments)
+    done = run_here(*arguments)
     assert done.returncode == code
     assert text in done.stderr
     assert done.stdout == ""
@@ -163,7 +144,7 @@ def test_run_refuses_a_topology_that_carries_no_job_before_it_starts_anything(
 ) -> None:
     good.write_text(GOOD.replace(old, new, 1))
     with patch("switchsum.launch.session.run") as started:
-        done = run("run", "-n", "2", "--topology", str(good), "--", "true")
+        done = run_here("run", "-n", "2", "--topology", str(good), "--", "true")
     assert done.returncode in (1, 2)
     assert text in done.stderr
     assert not started.called
@@ -180,14 +161,14 @@ def test_run_refuses_trees_that_are_too_deep_and_takes_cycles(tmp_path: Path) ->
         return str(path)
 
     with patch("switchsum.launch.session.run", return_value=0) as started:
-        done = run("run", "-n", "3", "--topology", write(ends), "--", "true")
+        done = run_here("run", "-n", "3", "--topology", write(ends), "--", "true")
         assert done.returncode == 0, "five in a row are three levels"
-        done = run("run", "-n", "3", "--topology", write([*ends, ("s5", "s1")]), "--", "true")
+        done = run_here("run", "-n", "3", "--topology", write([*ends, ("s5", "s1")]), "--", "true")
         assert done.returncode == 0, "and a circle has trees in it"
         assert started.call_count == 2
         switches += ["s6", "s7"]
         ends = [("h1", "s1"), ("h2", "s7"), ("h3", "s4"), *itertools.pairwise(switches)]
-        done = run("run", "-n", "3", "--topology", write(ends), "--", "true")
+        done = run_here("run", "-n", "3", "--topology", write(ends), "--", "true")
         assert done.returncode == 1
         assert "at most 3 are allowed" in done.stderr
         assert started.call_count == 2
@@ -198,7 +179,7 @@ def test_run_says_which_links_a_job_does_not_use(tmp_path: Path) -> None:
     links = "".join(f"  - {{between: [{host}, {switch}]}}\n" for host in ("h1", "h2") for switch in ("s1", "s2"))
     path.write_text(f"switches: [s1, s2]\nhosts: [h1, h2]\nmbit: 100\nlinks:\n{links}")
     with patch("switchsum.launch.session.run", return_value=0):
-        done = run("run", "-n", "2", "--topology", str(path), "--", "true")
+        done = run_here("run", "-n", "2", "--topology", str(path), "--", "true")
     said = "switchsum: a worker is at one switch: its host's links to others would carry 100 Mbit/s more, not on shared"
     assert (done.returncode, done.stderr) == (0, f"{said} memory\n")
 
@@ -207,7 +188,7 @@ def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.delitem(sys.modules, "switchsum.controller.topology", raising=False)
     monkeypatch.delattr(switchsum.controller, "topology", raising=False)
     monkeypatch.setitem(sys.modules, "yaml", None)
-    done = run("topology", "show", "star,4")
+    done = run_here("topology", "show", "star,4")
     assert done.returncode == 1
     assert "yaml is missing" in done.stderr
     assert "pip install 'switchsum[trees]'" in done.stderr
