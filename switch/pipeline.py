@@ -31,7 +31,7 @@ from .tables import Table
 from .traffic import InterpretedSwitch
 from .v1model import DROP_PORT, PASSES
 from .value_sets import ValueSet
-from .verify import verify
+from .verify import MalformedProgram, verify
 
 EngineName = Literal["native", "interpreter"]
 
@@ -158,7 +158,11 @@ class Pipeline:
 @functools.lru_cache(maxsize=4)
 def _lowered(device_config: str | bytes, drop_port: int, queues: int, passes: int) -> ir.Program:
     """Read, lower and verify a program; P4Runtime clients VERIFY a program and then load it, so results are kept."""
-    return verify(lower(read_program(device_config), drop_port, queues, passes))
+    lowered = lower(read_program(device_config), drop_port, queues, passes)
+    try:
+        return verify(lowered)
+    except MalformedProgram as error:  # headers of different types that are copied, say: no P4 compiler writes that
+        raise ProgramError(f"no BMv2 program: {error}") from error
 
 
 def multiplies(program: ir.Program) -> bool:

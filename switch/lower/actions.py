@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from .. import ir, model
 from ..ir import Op, Relation
+from ..model import refusal
 from ..passes.analysis import fields_of
 from .calculations import hash_of
 from .expressions import FALSE, TRUE, Scope, choose, field_of, low_bits, nonzero, resize, unsigned
@@ -162,6 +163,8 @@ def _assign_header(scope: Scope, target: model.Operand, source: model.Operand) -
 def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
     symbols = scope.symbols
     to_stack, of_stack = _name(scope, target, "header stack"), _name(scope, source, "header stack")
+    if len(symbols.stack(to_stack)) != len(symbols.stack(of_stack)):
+        raise refusal(f"no BMv2 program: {to_stack} and {of_stack} are of different sizes", scope.source)
     pairs = zip(symbols.stack(to_stack), symbols.stack(of_stack), strict=True)
     copies: list[ir.Statement] = [ir.CopyHeader(to, of) for to, of in pairs]
     return [*copies, ir.Assign(symbols.next_slot(to_stack), symbols.field(symbols.next_slot(of_stack)))]

@@ -430,6 +430,8 @@ def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple
 def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
     """Compare two headers.  As in BMv2 two invalid headers differ; in the P4_16 specification they are equal."""
     both: ir.Expr = ir.Binary(1, Op.AND, ir.Valid(left), ir.Valid(right))
+    if len(symbols.headers[left].slots) != len(symbols.headers[right].slots):
+        raise refusal("no BMv2 program: headers of different types are compared", None)
     for a, b in zip(symbols.headers[left].slots, symbols.headers[right].slots, strict=True):
         both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.field(a), symbols.field(b)))
     return both

@@ -83,6 +83,27 @@ def first_primitive(document: Document) -> Document:
     return made
 
 
+@pytest.mark.parametrize(
+    ("operation", "left", "right", "text"),
+    [
+        ("assign_header", "command", "labels[0]", "headers of different types"),
+        ("assign_header_stack", "labels", "numbers", "labels and numbers are of different sizes"),
+        ("==h", "command", "labels[0]", "headers of different types are compared"),
+    ],
+)
+def test_headers_of_different_types(operation: str, left: str, right: str, text: str) -> None:
+    document: Document = json.loads((PROGRAMS / "stacks.json").read_text())
+    kind = "header_stack" if "stack" in operation else "header"
+    both = [{"type": kind, "value": name} for name in (left, right)]
+    if operation == "==h":
+        conditional = document["pipelines"][0]["conditionals"][0]
+        value = {"op": operation, "left": both[0], "right": both[1]}
+        conditional["expression"] = {"type": "expression", "value": value}
+    else:
+        first_primitive(document).update(op=operation, parameters=both)
+    assert text in refusal(document)
+
+
 def test_an_unknown_primitive_is_named_with_its_line(document: Document) -> None:
     primitive = first_primitive(document)
     primitive["op"] = "teleport"
