@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +38,6 @@ from .rig import (
     admit,
     answers,
     create,
-    eventually,
     following,
     join_all,
     show,
@@ -126,28 +124,6 @@ def test_refusals_come_at_once_and_by_name(switch: AnySwitch, start: Start) -> N
     with pytest.raises(NotAdmitted):
         running.client.heartbeat(member_rpc.MemberRequest(job="a", nonce=1))
     assert time.monotonic() - started < patience(2)
-
-
-def test_who_joins_with_the_rank_of_a_killed_process_waits_until_that_is_lost(switch: AnySwitch, start: Start) -> None:
-    running = start()
-    epoch = create(running, timeout_s=patience(60)).epoch
-    workers = join_all(running, switch)
-    admit(workers)
-    connections: list[Callable[[], None]] = []
-
-    def note(end: Callable[[], None]) -> bool:
-        connections.append(end)
-        return True
-
-    for worker in workers:
-        next(running.controller.attend(worker.request, note))
-    with pytest.raises(RankTaken):  # its process lives
-        Worker(running.client, switch, 1)
-    connections[1]()
-    eventually(lambda: not running.controller._jobs.member(workers[1].request.nonce)[2].connections)
-    replacement = Worker(running.client, switch, 1)
-    assert replacement.joined.epoch == following(epoch)
-    assert running.client.heartbeat(workers[0].request).lost == [1]
 
 
 def test_a_switch_that_is_full_is_no_fault_of_the_controllers(

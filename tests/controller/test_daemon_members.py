@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -68,6 +69,28 @@ def test_a_killed_member_is_lost_and_can_be_replaced(switch: AnySwitch, start: S
     again = Worker(running.client, switch, 0)
     ready = admit([again, replacement])
     assert sum_of_round([again, replacement], ready.first_number) == [3, 3]
+
+
+def test_who_joins_with_the_rank_of_a_killed_process_waits_until_that_is_lost(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    epoch = create(running, timeout_s=patience(60)).epoch
+    workers = join_all(running, switch)
+    admit(workers)
+    connections: list[Callable[[], None]] = []
+
+    def note(end: Callable[[], None]) -> bool:
+        connections.append(end)
+        return True
+
+    for worker in workers:
+        next(running.controller.attend(worker.request, note))
+    with pytest.raises(RankTaken):  # its process lives
+        Worker(running.client, switch, 1)
+    connections[1]()
+    eventually(lambda: not running.controller._jobs.member(workers[1].request.nonce)[2].connections)
+    replacement = Worker(running.client, switch, 1)
+    assert replacement.joined.epoch == following(epoch)
+    assert running.client.heartbeat(workers[0].request).lost == [1]
 
 
 @pytest.mark.parametrize("action", ["remove", "resize"])
