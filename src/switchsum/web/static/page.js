@@ -89,7 +89,7 @@ function showJob({ parts }, job) {
     [number(row.repeats_per_s), "n"], [number(row.lost), "n"],
     [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [where(row), "n"], [row.link]] }));
 }
-const where = (row) => (row.switch ? `${row.switch} ${portsText(row)}` : portsText(row));
+const where = (row) => portsText(row, (link) => (link.switch ? `${link.switch} ${link.port}` : `${link.port}`));
 function grid(parts, job) {
   const counts = Object.fromEntries(Object.keys(STATES).map((letter) => [letter, 0]));
   for (const letter of job.slots) counts[letter] += 1;

@@ -64,8 +64,8 @@ function light(line, load, kind) {
   if (line.dataset.look !== look) { line.dataset.look = look; [line.style.strokeWidth, line.style.opacity] = look.split(" "); }
   if (line.getAttribute("class") !== kind) line.setAttribute("class", kind);
 }
-export function portsText(row) {
-  return row.links.map((one) => `${one.port}${one.down ? " (down)" : ""}`).join(", ") || "–";
+export function portsText(row, named = (link) => `${link.port}`) {
+  return row.links.map((one) => `${named(one)}${one.down ? " (down)" : ""}`).join(", ") || "–";
 }
 export function topology(picture) {
   const ranks = ranksOf(picture), target = byId("topology"), { switches, links } = picture;
