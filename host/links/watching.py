@@ -104,9 +104,7 @@ class LinkWatch:
         if len(down) == len(links.names):  # the others have lost just what is left here: for this one it works
             down = set(links.down)
         for link, name in enumerate(links.names):
-            if link in down or len(down) + 1 == len(links.names):  # the last one is never left out
-                continue
-            if link in self._dead:
+            if link in down | self._dead or len(down) + 1 == len(links.names):  # the last one is never left out
                 continue
             if reason := self._fault(link, name, now, min(passed_s, LOOK_S), down):
                 self._dead.add(link)
