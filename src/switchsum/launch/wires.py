@@ -123,8 +123,7 @@ def lay(
     a rule it is named after the worker.
     """
     if holder is None:
-        holder = children.start(f"namespace {rank}", ["unshare", "--net", "sleep", "infinity"])
-        _await_namespace(holder)
+        holder = hold_namespace(children, f"namespace {rank}")
     number, inner = rank + 1 + MAX_WORKERS * link, inner_name(link)
     place = (link << 8) + rank + 1
     address = Address(mac=0x02_00_00_00_01_00 + place, ip=0x0A_00_00_00 + place, port=WORKER_PORT)
@@ -168,18 +167,19 @@ def run(command: Sequence[str]) -> None:
         raise LocalError(f"{' '.join(command)}: {done.stderr.strip() or f'exit code {done.returncode}'}")
 
 
-def _await_namespace(holder: Child) -> None:
-    """Wait until the holder is in its own network namespace."""
+def hold_namespace(children: Children, name: str) -> Child:
+    """Start a process in a network namespace of its own, which lasts as long as it does."""
+    holder = children.start(name, ["unshare", "--net", "sleep", "infinity"])
     own = os.readlink("/proc/self/ns/net")
     limit_s = start_limit(HOLD_S)
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if holder.process.poll() is not None:
-            raise LocalError("a network namespace for a worker could not be made: see switchsum doctor")
+            raise LocalError("a network namespace could not be made: see switchsum doctor")
         try:
             if os.readlink(f"/proc/{holder.process.pid}/ns/net") != own:
-                return
+                return holder
         except OSError:
             pass
         time.sleep(0.002)
-    raise LocalError(f"a network namespace for a worker has not been made for {limit_s:g} s ({HINT})")
+    raise LocalError(f"a network namespace has not been made for {limit_s:g} s ({HINT})")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import queue
 import socket
 import struct
@@ -22,7 +21,7 @@ from switchsum.controller.schema import Schema, encode_group
 from switchsum.launch.bmv2 import AS_STARTED, START_S, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
-from switchsum.launch.wires import run
+from switchsum.launch.wires import hold_namespace, run
 from switchsum.native.packetsocket import SOL_PACKET, open_packet_socket
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
@@ -83,9 +82,7 @@ class Bmv2Program:
         self._scratch = tempfile.TemporaryDirectory(prefix="switchsum-test-")
         self._groups: set[int] = set()
         self._packets_in: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        holder = self._children.start("namespace", ["unshare", "--net", "sleep", "infinity"])
-        self._pid = holder.process.pid
-        self._await_namespace()
+        self._pid = hold_namespace(self._children, "namespace").process.pid
         self._inside(["ip", "link", "set", "lo", "up"])
         for port in range(1, PORTS + 1):
             self._inside(
@@ -129,18 +126,6 @@ class Bmv2Program:
 
     def _inside(self, command: Sequence[str]) -> None:
         run(["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *command])
-
-    def _await_namespace(self) -> None:
-        deadline = time.monotonic() + start_limit(START_S)
-        own = os.readlink("/proc/self/ns/net")
-        while time.monotonic() < deadline:
-            try:
-                if os.readlink(f"/proc/{self._pid}/ns/net") != own:
-                    return
-            except OSError:
-                pass
-            time.sleep(0.005)
-        raise TimeoutError(f"`unshare --net` has made no network namespace for {start_limit(START_S):g} s ({HINT})")
 
     def _open_sockets(self) -> list[socket.socket]:
         ends = [open_packet_socket(f"h{port}") for port in range(1, PORTS + 1)]
