@@ -204,6 +204,18 @@ def test_ranks_on_several_machines_find_the_controller_they_are_given(monkeypatc
     assert (place.controller, place.link, place.job, place.is_ours) == ("there:9560", "udp:there", "torch-x", True)
 
 
+def test_a_link_without_a_controller_is_refused_before_anything_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.torch.rendezvous import meet, this_machine
+    from switchsum.torch.store import Meeting
+
+    monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
+    monkeypatch.setenv("SWITCHSUM_LINK", "udp:there")
+    store = dist.HashStore()
+    store.set("switchsum/machine/1", this_machine())
+    with pytest.raises(UsageError, match=r"SWITCHSUM_LINK=udp:there .* SWITCHSUM_CONTROLLER, too, or neither"):
+        meet(Meeting(store, 0, 2, patience(5)), pytest.fail)
+
+
 def test_every_machine_hears_why_another_one_has_no_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     from switchsum.torch import services
     from switchsum.torch.rendezvous import meet

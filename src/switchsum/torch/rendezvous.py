@@ -21,7 +21,7 @@ from switchsum.native.controller_client import ControllerClient
 from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
 from switchsum.native.waiting import QUIET_S, ranks_of, waiting_for
 from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob
+from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 from switchsum.torch import machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
 from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
@@ -226,7 +226,12 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
     is_alone = len(set(standing)) == 1
     beacon = None if is_alone else _beacon(meeting)
     given = os.environ.get("SWITCHSUM_JOB")
-    controller = os.environ.get("SWITCHSUM_CONTROLLER")
+    controller, own_link = os.environ.get("SWITCHSUM_CONTROLLER"), os.environ.get("SWITCHSUM_LINK", "")
+    if own_link and not controller:
+        raise UsageError(
+            f"SWITCHSUM_LINK={own_link} leads to a switch of yours, whose controller is not named: "
+            "set SWITCHSUM_CONTROLLER, too, or neither, and rank 0 starts a switch"
+        )
     if not controller and not is_alone:
         found = machines.lead(meeting, standing, _hosts(), beacon or LOOPBACK)
         services: LocalServices | None = found.services
@@ -243,8 +248,7 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
         return place, services
     machines.no_tasks(meeting)
     if controller:
-        link = os.environ.get("SWITCHSUM_LINK", "")
-        shared = link if link.startswith("udp:") or is_alone else None
+        shared = own_link if own_link.startswith("udp:") or is_alone else None
         job = given or job_name()
         return Place(controller=controller, link=shared or None, job=job, is_ours=not given, beacon=beacon), None
     services = start()
