@@ -10,6 +10,7 @@ switchsum switch --listen "unix:$place/p4runtime" --shm "$place/links" & switch=
 switchsum controller --listen "$SWITCHSUM_CONTROLLER" --switch "unix:$place/p4runtime" & controller=$!
 trap 'kill $switch $controller; wait; rm -rf "$place"' EXIT
 until switchsum job create "$SWITCHSUM_JOB" --workers "$workers" --wait 10; do
+  [ $? -eq 1 ] # 2: the number of workers is at fault
   kill -0 $switch # ends the script when it has ended
   kill -0 $controller
 done

@@ -11,7 +11,7 @@ from switchsum.protocol.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch.compression import METHODS, compress, compressor_of  # noqa: E402  (it needs torch)
-from switchsum.torch.hooks import NarrowLanes  # noqa: E402
+from switchsum.torch.hooks import NarrowLanes, compressed  # noqa: E402
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -77,6 +77,11 @@ def test_what_is_no_name_is_refused() -> None:
     how: Any = compressors.TopK(0.01)
     with pytest.raises(UsageError, match=r"takes a name, as in .*; hooks\.compressed takes compressors"):
         compressor_of(how)
+
+
+def test_a_name_in_the_place_of_a_compressor_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match=r"compress\(model, 'topk:0.01'\) takes a name"):
+        compressed("topk:0.01")  # type: ignore[arg-type]
 
 
 def test_other_models_are_refused() -> None:

@@ -33,6 +33,15 @@ def test_the_demo_under_mpirun() -> None:
     assert "3 workers, every gradient added by the switch" in done.stdout
 
 
+def test_a_number_of_workers_that_is_none_ends_the_script() -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["sh", str(EXAMPLE), "many"], env=environment, capture_output=True, text=True, timeout=patience(40), check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("valid integer") == 1
+
+
 @pytest.mark.root
 @pytest.mark.timeout(900)
 def test_the_batch_script_under_slurm() -> None:

@@ -279,4 +279,6 @@ def compressed(
     One in `check_every` steps, the first among them, is averaged without compression as well, so that
     `hook.statistics()` knows each layer's error.
     """
+    if isinstance(compressor, str):
+        raise UsageError(f"compressed takes a compressor; switchsum.torch.compress(model, {compressor!r}) takes a name")
     return CompressedHook(compressor, group, model, check_every)
