@@ -160,7 +160,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
     )
     missing = {link for member in live.members for link in member.unseen}
     # The switches of a rail may be away, or have come back empty: the others go on without it.
-    if not live.links or (missing - live.down and not live.has_rails):
+    if not {*live.links} - live.down or (missing - live.down and not live.has_rails):
         return None
     for member in live.members:
         member.doors = {link: member.doors[link] for link in live.links}

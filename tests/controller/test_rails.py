@@ -215,6 +215,15 @@ def test_a_controller_that_is_started_while_a_rail_is_away_goes_on_over_the_othe
     )
 
 
+def test_a_job_that_has_left_a_rail_does_not_go_back_to_it_where_the_other_one_is_away() -> None:
+    jobs = jobs_at([("a", "b"), ("a", "b")])
+    assert take_down(live_of(jobs), 1)
+    states = plan_all(jobs, settings(), APART)
+    again = Jobs(64, int, int, most_workers=64)
+    assert rebuild(states["b"], again, settings(), 0.0) == []
+    assert again.find("a").live is None  # the controller waits for the switch
+
+
 def test_links_and_trees_are_at_most_eight_together() -> None:
     spines = [dict.fromkeys(("a1", "a2", "b1", "b2"), name) for name in ("s", "t", "u", "v", "w")]
     links = [(leaf, tree["a1"]) for tree in spines for leaf in tree]
