@@ -16,6 +16,7 @@ from switchsum.launch import tree as trees
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
 from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.session import Switch
 from switchsum.launch.tree import TreePlan
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
@@ -164,6 +165,11 @@ def test_a_worker_has_a_link_to_each_switch_of_its_host_where_each_tree_has_one_
     assert [rail.share_mbit for rail in plan.rails] == pytest.approx([250] * 4)
     # Two trees over the links to one spine: nothing tells their parts of a host's link apart.
     assert len(planned("two-spines,2,100,40", 4, kind=Links.UDP, mbit=140).rails) == 1
+
+
+def test_a_worker_of_a_topology_has_all_its_links_also_where_wires_were_given_a_rate() -> None:
+    switch = Switch(p4runtime="fleet.json", link=None, links=("packet:a@250,packet:b@250",), has_fleet=True)
+    assert switch.link_of(0, (200.0,)) == switch.links[0]
 
 
 def test_a_wire_is_a_hosts_and_two_workers_have_no_host_together() -> None:

@@ -53,8 +53,10 @@ class Switch:
 
     def link_of(self, rank: int, rates: Sequence[float] = ()) -> str:
         """Return a worker's link, or its several ones with their rates."""
+        if self.links:  # `rates` are those of the wires, of which a worker may have one to each of several switches
+            return self.links[rank]
         if not rates:
-            return self.links[rank] if self.links else self.link or f"packet:{wires.WORKER_INTERFACE}"
+            return self.link or f"packet:{wires.WORKER_INTERFACE}"
         names = [
             f"{self.link}%127.0.0.{link + 1}" if self.link else f"packet:{wires.inner_name(link)}"
             for link in range(len(rates))
