@@ -8,11 +8,12 @@ a tree, a *way*: results of a fast link pass those of a slow one, and nothing is
 A switch does not mind over which link a contribution comes.  So a slot may get another link at any time, and be sent
 over two at once (`mirror`), to find out whether one of them is dead.  Rails, links to several switches, are different:
 a slot's cell is on those of one rail, so that all members must change it together, and answers count only from there.
+Refusals do not count: the controller says who is no member any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -28,7 +29,7 @@ from switchsum.native.rows import LEAD_BYTES
 from switchsum.native.system import poll
 from switchsum.native.watched import watch
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES
+from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES, Kind
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT, ReadyReply
 from switchsum.protocol.wire import Address
 
@@ -141,8 +142,10 @@ def _receive_as_first(own: _Own, first: _Part, part: _Part, frame: Frame) -> Non
     slot = get32(frame, AT.slot) - own.first_slot
     if 0 <= slot < MOST_IN_FLIGHT:
         way = integers_at(own.ways, MOST_IN_FLIGHT)[slot]
-        if own.has_rails and way // own.trees != own.turn:
-            put16(frame, AT.job, 0)  # nobody's: what a rail says of slots that have left it proves nothing here
+        # What a rail says of slots that have left it proves nothing here.  One of its switches that was restarted with
+        # the controller may refuse those who have not heard yet that they are to leave it.
+        if own.has_rails and (way // own.trees != own.turn or frame[AT.kind] == Kind.REJECT):
+            put16(frame, AT.job, 0)  # nobody's
         elif get16(frame, AT.tree) == way % own.trees:
             put16(frame, AT.tree, way)
 
@@ -307,8 +310,8 @@ class SeveralLinks(NativeTransport):
     def do_without(self, down: Sequence[int]) -> None:
         """Give the slots to the links that are not down, in proportion."""
         self.down = frozenset(down)
-        rates = [0.0 if link in self.down else rate for link, rate in enumerate(self._rates)]
-        self._ways[:] = dealt(MOST_IN_FLIGHT, rates) * self._own_record["trees"] + self._trees
+        left = dealt_without(MOST_IN_FLIGHT, self._rates, self.down)
+        self._ways[:] = left * self._own_record["trees"] + self._trees
         for link in self.down:
             self._watched[link, 0] = -1  # nobody is woken for what comes there, nor for its errors
 
@@ -376,4 +379,19 @@ def dealt(slots: int, rates: Sequence[float]) -> npt.NDArray[np.int64]:
         owed += np.asarray(rates) / sum(rates)
         found[slot] = np.argmax(owed)
         owed[found[slot]] -= 1
+    return found
+
+
+def dealt_without(slots: int, rates: Sequence[float], down: Collection[int]) -> npt.NDArray[np.int64]:
+    """Deal slots out to the links that are not down.
+
+    Slots of those that are go to others, and all others stay where they are, whichever links were down before.  Members
+    hear at different times: on a switch that two rails pass, those that have heard would send over one rail for a slot
+    what others still send for it over the other, and the switch, which has one cell for both, would add that up.
+    """
+    found = dealt(slots, rates)
+    for link in down:
+        if len(its := np.flatnonzero(found == link)):
+            others = [0.0 if other == link else rate for other, rate in enumerate(rates)]
+            found[its] = dealt_without(len(its), others, {*down} - {link})
     return found

@@ -6,8 +6,8 @@ owes answers on it, go over another one as well.  If the switch answers there, a
 fault.
 
 Rails lead to several switches, and no other link can prove anything.  There a link counts as dead when nothing was
-answered on it for longer than a switch takes to restart, while no other one is silent.  Whether it is the link or the
-switch is the same to its slots.  The controller says when all leave it.
+answered on it for longer than a switch takes to restart, while not all others are silent.  Whether it is the link or
+the switch is the same to its slots.  The controller says when all leave it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ PROOF_S: Final = 1.0
 PROOF_FRAMES: Final = 4
 """And so many of its frames must have gone without an answer."""
 RAIL_SILENT_S: Final = 5.0
-"""After so long without an answer a rail is dead, unless another one is silent, too; restarts take less."""
+"""After so long without an answer a rail is dead, unless all others are silent, too; restarts take less."""
 MOST_STRIKES: Final = 3
 """So often a link may go on only after another one had to carry its frames: results may come where nothing goes."""
 FORGIVEN_S: Final = 60.0
@@ -158,11 +158,11 @@ class LinkWatch:
         """Say why a rail is dead; empty if it is not, as far as one can tell."""
         silence = self._silences[link]
         others = [one for other, one in enumerate(self._silences) if other != link and other not in down]
-        if any(one.silent_s >= RAIL_SILENT_S / 2 for one in others):  # this worker's machine, or all switches
+        if all(one.silent_s >= RAIL_SILENT_S / 2 for one in others):  # this worker's machine, or all switches
             silence.silent_s = min(silence.silent_s, RAIL_SILENT_S / 2)
         if silence.silent_s < RAIL_SILENT_S or sent - silence.sent < PROOF_FRAMES:
             return ""
-        return f"no answer for {silence.silent_s:.1f} s, while no other link is silent"
+        return f"no answer for {silence.silent_s:.1f} s, while another link is not silent"
 
     def _other(self, link: int, down: Collection[int]) -> int:
         """Return the best link beside one that is suspected: the fastest of those that are not."""

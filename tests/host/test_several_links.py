@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import time
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import pytest
 
 from switchsum.host.links.listed import NamedLink, split_links
 from switchsum.host.links.names import is_several
-from switchsum.host.links.several import NOWHERE, dealt, open_several
+from switchsum.host.links.several import NOWHERE, dealt, dealt_without, open_several
 from switchsum.host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import FRAME_BYTES, Header, Kind
@@ -59,22 +60,35 @@ def test_slots_are_dealt_evenly_and_in_proportion() -> None:
     assert np.bincount(dealt(256, [1.0, 0.0, 3.0])).tolist() == [64, 0, 192]
 
 
+def test_no_slot_changes_its_link_but_those_of_a_link_that_is_down() -> None:
+    rates = [4.0, 2.0, 1.0, 1.0]
+    everything = [set(some) for count in range(4) for some in itertools.combinations(range(4), count)]
+    for before, after in itertools.product(everything, everything):
+        if before <= after:
+            old, new = dealt_without(64, rates, before), dealt_without(64, rates, after)
+            stay = ~np.isin(old, list(after))
+            assert (old[stay] == new[stay]).all()
+            assert not np.isin(new, list(after)).any()
+    assert np.bincount(dealt_without(64, rates, {3})).tolist() == [37, 18, 9]
+    assert np.bincount(dealt_without(64, rates, {0, 3})).tolist() == [0, 42, 22]
+
+
 class Watched:
-    """A watch over two links of a worker on a clock of its own."""
+    """A watch over links of a worker on a clock of its own."""
 
     def __init__(self, *names: str) -> None:
         self.runs: dict[str, bool] = {}
         self.links_down: Sequence[int] = ()
         self.told: list[int] = []
-        self.mirrors = [NOWHERE, NOWHERE]
+        self.mirrors = [NOWHERE] * len(names)
         self.links: Any = SimpleNamespace(
             links=names,
             names=names,
             down=frozenset(),
-            rates=[2.0, 1.0],
+            rates=[2.0, 1.0, 1.0][: len(names)],
             has_rails=False,
-            sent=np.zeros(2, np.int64),
-            came=np.zeros(2, np.int64),
+            sent=np.zeros(len(names), np.int64),
+            came=np.zeros(len(names), np.int64),
             mirror=self.mirrors.__setitem__,
             do_without=lambda down: setattr(self.links, "down", frozenset(down)),
         )
@@ -85,7 +99,7 @@ class Watched:
     def tell_down(self, link: int, reason: str) -> None:
         self.told.append(link)
 
-    def passes(self, seconds: float, *, sent: tuple[int, int], came: tuple[int, int]) -> None:
+    def passes(self, seconds: float, *, sent: tuple[int, ...], came: tuple[int, ...]) -> None:
         """Let time pass, in which frames go and come at each look."""
         for _ in range(round(seconds / LOOK_S)):
             self.links.sent += sent
@@ -168,6 +182,15 @@ def test_a_silent_rail_is_dead_unless_another_is_silent_too_and_left_when_all_le
     assert (watched.told, watched.links.down) == ([1], {1})
 
 
+def test_two_rails_that_die_at_once_are_both_left_for_the_third() -> None:
+    watched = Watched("udp:a", "udp:b", "udp:c")
+    watched.links.has_rails = True
+    watched.passes(RAIL_SILENT_S + 5.0, sent=(1, 1, 1), came=(0, 0, 0))  # this machine, or all switches
+    assert watched.told == []
+    watched.passes(RAIL_SILENT_S, sent=(1, 1, 1), came=(0, 0, 1))
+    assert watched.told == [0, 1]
+
+
 @pytest.mark.parametrize("has_rails", [False, True])
 def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_links_are_rails(has_rails: bool) -> None:
     switch = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
@@ -191,12 +214,12 @@ def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_lin
         links.tx_frames[link, links.lead : links.lead + len(frame)] = np.frombuffer(frame, np.uint8)
         links.links[link].send(rows, lengths)
         _, back = one.recvfrom(4096)
-        for slot in (8, 9, 12, 13):
-            header = Header(kind=Kind.RESULT, job=5 + link, slot=slot, tree=slot >= 12)
+        for slot, kind in ((8, Kind.RESULT), (9, Kind.RESULT), (12, Kind.RESULT), (13, Kind.RESULT), (14, Kind.REJECT)):
+            header = Header(kind=kind, job=5 + link, slot=slot, tree=slot >= 12)
             one.sendto(build_frame(here, links.links[link].address, header)[42:], back)
     found: list[tuple[int, int, int]] = []
     deadline = time.monotonic() + 10
-    while len(found) < 8 and time.monotonic() < deadline:
+    while len(found) < 10 and time.monotonic() < deadline:
         links.wait(0.1)
         batch = links.receive()
         for row, length in zip(batch.rows, batch.lengths, strict=True):
@@ -209,4 +232,5 @@ def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_lin
         one.close()
     own = [(5, 8, 0), (5, 9, 2), (5, 12, 1), (5, 13, 3)]
     nobodys = [(0, 8, 0), (0, 9, 0), (0, 12, 1), (0, 13, 1)]
-    assert sorted(found) == sorted(own + (nobodys if has_rails else own))
+    refusals = [(0, 14, 1)] if has_rails else [(5, 14, 1)]
+    assert sorted(found) == sorted(own + (nobodys if has_rails else own) + 2 * refusals)
