@@ -21,6 +21,10 @@ Stream = TypeVar("Stream", bound=Hashable)
 
 DEFAULT_ROLE: Final = ""
 """The role of a client that names none; it may write everything."""
+MOST_ROLES: Final = 1024
+"""Roles are remembered, with their highest election ids, when their clients have gone."""
+LONGEST_ROLE: Final = 256
+"""Characters of a role's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,10 @@ class Arbitration(Generic[Stream]):
             raise Refused(code, f"this is device {self.device_id}, not {bid.device_id}")
         if known is not None and known != bid.role:
             raise Refused(Code.FAILED_PRECONDITION, f"this stream has the role {known!r}, not {bid.role!r}")
+        if len(bid.role) > LONGEST_ROLE:
+            raise invalid(f"a role's name has {LONGEST_ROLE} characters at most, not {len(bid.role)}")
+        if bid.role not in self._roles and len(self._roles) >= MOST_ROLES:
+            raise Refused(Code.RESOURCE_EXHAUSTED, f"there have been {MOST_ROLES} roles, and no more are kept")
         role = self._roles.get(bid.role, _Role())
         if bid.election_id is not None and bid.election_id in (
             other for holder, other in role.bids.items() if holder != stream

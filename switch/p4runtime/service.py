@@ -40,6 +40,10 @@ API_VERSION: Final = "1.4.1"
 RESPONSE_BYTES: Final = 1 << 20
 """Approximate size of the messages of a Read's answer; gRPC clients take messages of 4 MB by default."""
 
+MOST_READS: Final = 8
+"""Answers to Reads that are sent at a time.  Each holds a thread of unary calls until its client has taken it, or until
+another client needs its place: then the one ends that has waited longest."""
+
 _log = logging.getLogger(__name__)
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 _GARBAGE: Final = object()
@@ -67,6 +71,8 @@ class Service(Generic[Pipeline]):
         self._arbitration: Arbitration[Stream] = Arbitration(device_id)
         self._streams: set[Stream] = set()
         self._primaries: tuple[Stream, ...] = ()
+        self._reading: list[grpc.ServicerContext] = []
+        """Of the Reads whose answers are being sent, the oldest first."""
         self.on_change: Callable[[Any], object] | None = None
         """Told each request that was carried out, before another packet runs."""
 
@@ -144,7 +150,16 @@ class Service(Generic[Pipeline]):
                         outcomes.append(Outcome(code=refused.code, message=refused.message))
         except Refused as refused:
             context.abort(_STATUS[refused.code], refused.message)
-        yield from _responses(entities)
+        with self._lock:
+            if len(self._reading) >= MOST_READS:
+                self._reading.pop(0).cancel()  # type: ignore[no-untyped-call]
+            self._reading.append(context)
+        try:
+            yield from _responses(entities)
+        finally:
+            with self._lock:
+                if context in self._reading:
+                    self._reading.remove(context)
         _report("entities", outcomes, context)
 
     def set_config(self, request: Any, context: grpc.ServicerContext) -> Any:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from switchsum.protocol.p4runtime import Code
-from switchsum.switch.p4runtime.arbitration import Arbitration, Bid, Notification
+from switchsum.switch.p4runtime.arbitration import LONGEST_ROLE, MOST_ROLES, Arbitration, Bid, Notification
 from switchsum.switch.p4runtime.refusal import Refused
 
 DEVICE = 7
@@ -184,3 +184,16 @@ def test_every_sequence_of_four_moves_of_two_streams() -> None:
         rules = Rules()
         for stream, move in sequence:
             step(arbitration, rules, stream, move)
+
+
+def test_roles_are_bounded_in_number_and_length() -> None:
+    arbitration: Arbitration[str] = Arbitration(DEVICE)
+    with pytest.raises(Refused, match="257"):
+        arbitration.update("a", bid(1, role="r" * (LONGEST_ROLE + 1)))
+    for number in range(1, MOST_ROLES):  # the default role is there
+        arbitration.update("a", bid(number, role=f"{number}"))
+        arbitration.leave("a")
+    with pytest.raises(Refused, match="there have been 1024 roles"):
+        arbitration.update("a", bid(1, role="another"))
+    arbitration.update("a", bid(1, role="1"))
+    assert arbitration.is_primary("a")

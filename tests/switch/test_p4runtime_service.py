@@ -18,6 +18,8 @@ import pytest
 from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
 from switchsum.switch.p4runtime import service, stream
 from switchsum.switch.p4runtime.device_config import program_of
+from switchsum.switch.p4runtime.server import UNARY_THREADS
+from switchsum.switch.p4runtime.stream import MAX_STREAMS
 from switchsum.switch.pipeline import Pipeline
 
 from ..timing import patience
@@ -419,6 +421,22 @@ def test_a_client_that_bids_and_never_reads_loses_its_stream(rig: Rig, monkeypat
         wait_until(lambda: not rig.service._streams)
         call.cancel()
     assert rig.client(0).arbitrate() == (0, Code.OK)
+
+
+def test_clients_that_read_and_never_take_the_answer_leave_threads_to_others(
+    rig: Rig, primary: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = METHODS["Read"]
+    with grpc.insecure_channel(rig.server.address) as channel, monkeypatch.context() as patched:
+        message = v1.ReadResponse(entities=[v1.Entity(extern_entry=v1.ExternEntry())] * 100_000)
+        patched.setattr(service, "_responses", lambda entities: itertools.repeat(message))
+        make = channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
+        calls: list[Any] = [make(v1.ReadRequest(device_id=DEVICE_ID)) for _ in range(MAX_STREAMS + UNARY_THREADS + 8)]
+        wait_until(lambda: len(rig.service._reading) == service.MOST_READS)
+        primary.write()
+        for call in calls:
+            call.cancel()
+    wait_until(lambda: not rig.service._reading)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
