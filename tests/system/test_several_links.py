@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from switchsum.cli.job import _show
 from switchsum.launch.options import read_links
+from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 
 from .conftest import NAMESPACES, WORKERS, Run
@@ -51,3 +53,17 @@ def test_a_link_that_goes_down_in_the_midst_of_allreduces_is_left_out(run: Run, 
 def test_links_that_no_job_can_have_are_refused(links: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         read_links(links)
+
+
+def test_links_are_shown_with_their_switches_and_those_to_one_that_is_away_are_not_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    links = ["not known, port -1", "10.0.0.1:5 port 2"]
+    member = rpc.MemberInfo(rank=0, state="admitted", address="10.0.0.1:5", links=links, switches=["", "b"])
+    info = rpc.JobInfo(
+        job="a", number=1, epoch=1, state="running", workers=1, first_slot=0, slot_count=1, members=[member],
+        link_rates=[1.0, 1.0], links_down=[0],
+    )  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "200")
+    _show(info, as_json=False)
+    assert "not known, 10.0.0.1:5 port 2 of b" in capsys.readouterr().out

@@ -103,7 +103,8 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
 def _links(member: rpc.MemberInfo) -> list[str]:
     if not member.switches:
         return member.links
-    return [f"{link} of {switch}" for link, switch in zip(member.links, member.switches, strict=True)]
+    ends = zip(member.links, member.switches, strict=True)
+    return [f"{link} of {switch}" if switch else "not known" for link, switch in ends]
 
 
 @app.command()
