@@ -6,7 +6,7 @@ other.  checks/verify/tree.pml searches that.  It rests on four rules:
 1. Frames of the old trees are nobody's in the new ones: each switch has another cookie for the one above.
 2. A switch whose members change begins with empty cells, as one that was restarted: it takes none of them while its
    cells are cleared.  A leaf whose members are workers alone goes on with what it has; of rails each begins anew, for
-   slots come to it that were another one's.
+   slots come to it that were another one's, and takes nothing of a rail that was left.
 3. A switch gets its entries before those below it, so that nobody sends to one that would refuse him: members hear of
    a refusal, and a job ends by it.  For the same reason entries of the old trees are taken away in the end, and a
    switch that takes nobody for a moment has another cookie in the entries meanwhile: such frames get no answer.
@@ -57,7 +57,8 @@ def _bring(connection: SwitchConnection, branches: Sequence[Branch]) -> None:
     connection.need()
     wanted = SwitchState.of(item for branch in branches for item in branch.items())
     before = connection.current
-    admitted = [entry for entry in before.table(ADMISSION) if _is_of(entry, branches)]
+    # Also those of rails of which it is not known any more where their links come in: they have the same cells.
+    admitted = [entry for entry in before.table(ADMISSION) if entry.params["first_slot"] == branches[0].slots.first]
     if any(before.entries.get(entry.key) != entry for entry in wanted.table(ADMISSION)):
         if admitted:
             connection.put(_with(before, [_silenced(entry) for entry in admitted]))

@@ -17,6 +17,7 @@ from switchsum.controller.links import number_links, take_down, told_down
 from switchsum.controller.machines import Door
 from switchsum.controller.plan import branches_of, plan_all
 from switchsum.controller.rebuild import merged, rebuild
+from switchsum.controller.slots import Cell
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
 
@@ -150,6 +151,31 @@ def test_a_rail_is_left_with_empty_cells_or_sums_of_others_pass_for_its_own(monk
     world.tell(0, 1, 2)
     with pytest.raises(AssertionError, match="truth"):
         world.repeat()
+
+
+def test_a_rail_of_which_a_new_controller_does_not_know_all_links_takes_nothing_while_it_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = RailWorld()
+    doors = [dict(member.doors) for member in live_of(world.jobs).members]
+    monkeypatch.setattr(world, "door", lambda rank: doors[rank][world.rail[rank]])
+    world.away.add("b2")
+    world.dead.add("b2")
+    world.go_on()
+    assert (live_of(world.jobs).links, told_down(live_of(world.jobs))) == ([0], [])
+    clear = Connection.clear
+
+    def clear_and_repeat(self: Connection, cells: Sequence[Cell]) -> None:
+        clear(self, cells)
+        world.repeat()  # rank 0 is alone at its switch of the rail, which sends that up to the spine
+
+    monkeypatch.setattr(Connection, "clear", clear_and_repeat)
+    world.move()
+    world.tell(0, 1, 2)
+    before = max(world.done)
+    for _ in range(4):
+        world.repeat()
+    assert min(world.done) > before
 
 
 def test_each_rail_has_the_slots_the_members_and_a_group_of_its_own() -> None:
