@@ -47,8 +47,8 @@ def check_length(path: str) -> None:
     """Refuse a path that the kernel would; raises TransportError."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise TransportError(
-            f"{path}: the path of a Unix socket has at most {MAX_PATH_BYTES} bytes: {RUNTIME_VARIABLE} or the option "
-            "that gave the path names a shorter one"
+            f"{path}: the path of a Unix socket has at most {MAX_PATH_BYTES} bytes: TMPDIR, {RUNTIME_VARIABLE} or the "
+            "option that gave the path names a shorter one"
         )
 
 

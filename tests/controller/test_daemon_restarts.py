@@ -19,7 +19,19 @@ from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 
 from ..timing import patience
 from .conftest import Start
-from .rig import LONG_S, SLOTS, AnySwitch, RunningController, admit, create, eventually, join_all, show, sum_of_round
+from .rig import (
+    LONG_S,
+    SLOTS,
+    AnySwitch,
+    RunningController,
+    Worker,
+    admit,
+    create,
+    eventually,
+    join_all,
+    show,
+    sum_of_round,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -34,6 +46,16 @@ def watch_writes(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
 
     monkeypatch.setattr(Switch, "write", spy)
     return writes
+
+
+def left_running(start: Start, switch: AnySwitch) -> list[Worker]:
+    """Return the members of a job whose controller has ended."""
+    first = start()
+    create(first)
+    workers = join_all(first, switch)
+    admit(workers)
+    first.stop()
+    return workers
 
 
 def test_a_restarted_controller_disturbs_nothing_and_knows_everybody(
@@ -69,11 +91,7 @@ def test_a_restarted_controller_disturbs_nothing_and_knows_everybody(
 def test_nobody_is_sent_away_by_a_controller_that_knows_nothing_yet(
     switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = start()
-    create(first)
-    workers = join_all(first, switch)
-    admit(workers)
-    first.stop()
+    workers = left_running(start, switch)
     read_state = Switch.read_state
 
     def read_slowly(self: Switch) -> SwitchState:
@@ -165,11 +183,7 @@ def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
 def test_nobody_is_answered_between_a_switch_s_connection_and_the_reading_of_its_jobs(
     switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = start()
-    create(first)
-    workers = join_all(first, switch)
-    admit(workers)
-    first.stop()
+    workers = left_running(start, switch)
     connect_one = upkeep.Upkeep._connect_one
     asked: list[threading.Thread] = []
     replies: list[object] = []

@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from switchsum.launch.bmv2 import free_port
-from switchsum.protocol import rpc
 
 from ..timing import eventually
-from .parts import JOB, Process
 from .test_trees import LEAVES, Tree
 
 pytestmark = pytest.mark.timeout(300)
@@ -36,15 +34,8 @@ class Rails(Tree):
         fleet = {"switches": {name: site | above.get(name, {}) for name, site in self._sites.items()}}
         (scratch / "fleet.json").write_text(json.dumps(fleet))
 
-    def start_all(self) -> list[Process]:
-        self.begin(*self._sites)
-        self.begin_controller()
-        create = rpc.CreateJobRequest(job=JOB, workers=self.size)
-        self.ask(lambda client: client.create_job(create))
-        links = [",".join(f"udp:{self._sites[name]['udp']}" for name in names) for names in RAILS]
-        workers = [self.worker(rank, "endless.py", SWITCHSUM_LINK=link) for rank, link in enumerate(links)]
-        self.await_progress()
-        return workers
+    def link_of(self, rank: int) -> str:
+        return ",".join(f"udp:{self._sites[name]['udp']}" for name in RAILS[rank])
 
     def go_on(self, *names: str) -> bool:
         """Return whether these switches take more contributions."""
@@ -77,9 +68,9 @@ def test_a_job_goes_on_over_the_rails_that_are_left_also_with_a_new_controller(r
 class Both(Tree):
     """Two leaves below two roots, and workers with two links to their leaf."""
 
-    def worker(self, rank: int, program: str, **variables: str) -> Process:
+    def link_of(self, rank: int) -> str:
         udp = self._sites[LEAVES[rank]]["udp"]
-        return super().worker(rank, program, SWITCHSUM_LINK=f"udp:{udp},udp:{udp}%127.0.0.2")
+        return f"udp:{udp},udp:{udp}%127.0.0.2"
 
 
 def test_workers_with_several_links_add_over_several_trees(tmp_path: Path) -> None:

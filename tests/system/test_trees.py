@@ -52,12 +52,13 @@ class Tree(Parts):
         self.begin_controller()
         create = rpc.CreateJobRequest(job=JOB, workers=self.size)
         self.ask(lambda client: client.create_job(create))
-        workers = [
-            self.worker(rank, "endless.py", SWITCHSUM_LINK=f"shm:{self.scratch}/{name}.shm")
-            for rank, name in enumerate(LEAVES)
-        ]
+        workers = [self.worker(rank, "endless.py", SWITCHSUM_LINK=self.link_of(rank)) for rank in range(self.size)]
         self.await_progress()
         return workers
+
+    def link_of(self, rank: int) -> str:
+        """Return the link of a worker."""
+        return f"shm:{self.scratch}/{LEAVES[rank]}.shm"
 
     def begin(self, *names: str) -> None:
         """Start switches."""
