@@ -428,7 +428,9 @@ def test_clients_that_read_and_never_take_the_answer_leave_threads_to_others(
 ) -> None:
     method = METHODS["Read"]
     with grpc.insecure_channel(rig.server.address) as channel, monkeypatch.context() as patched:
-        message = v1.ReadResponse(entities=[v1.Entity(extern_entry=v1.ExternEntry())] * 100_000)
+        entity = v1.Entity(extern_entry=v1.ExternEntry())
+        entity.extern_entry.entry.value = bytes(service.RESPONSE_BYTES)  # one field: protobuf may be plain Python
+        message = v1.ReadResponse(entities=[entity])
         patched.setattr(service, "_responses", lambda entities: itertools.repeat(message))
         make = channel.unary_stream(method.path, method.request.SerializeToString, method.response.FromString)
         calls: list[Any] = [make(v1.ReadRequest(device_id=DEVICE_ID)) for _ in range(MAX_STREAMS + UNARY_THREADS + 8)]
