@@ -10,7 +10,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -23,6 +22,7 @@ from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import hold_namespace, run
 from switchsum.native.packetsocket import SOL_PACKET, open_packet_socket
+from switchsum.native.sockets import is_listening
 from switchsum.native.starting import HINT, start_limit
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import AT, Kind
@@ -152,7 +152,7 @@ class Bmv2Program:
     def _connect(self) -> None:
         limit_s = start_limit(START_S)
         deadline = time.monotonic() + limit_s
-        while not Path(self._scratch.name, "p4runtime").exists():
+        while not is_listening(self._address):  # its file is there a moment before
             code = self.child.process.poll()
             if code is not None:
                 raise LocalError(f"simple_switch_grpc ended with exit code {code}")
