@@ -231,3 +231,10 @@ def rig() -> Iterator[Rig]:
     made = Rig()
     yield made
     made.close()
+
+
+def primary(rig: Rig) -> Client:
+    """Return the primary of a server that runs the test program; to be made a fixture."""
+    client = rig.primary()
+    client.set_config(config=config(cookie={"cookie": 11}))
+    return client

@@ -46,13 +46,13 @@ def plan(network: Network, workers: int, kind: Links) -> TreePlan:
         if any(tree.parents[host] != leaf for tree in found.trees for host, leaf in leaf_of.items()):
             before, found = found, packing.plan(_at_one_switch(network, leaf_of), hosts)
             if (lost := before.rate_mbit - found.rate_mbit) > 0:
-                why = "not on shared memory" if kind is Links.SHM else "not by trees that have links of hosts in common"
+                why = "not on shared memory" if kind is Links.SHM else "not over these trees"
                 notes.append(
                     f"a worker is at one switch: its host's links to others would carry {lost:.6g} Mbit/s more, {why}"
                 )
         chosen = list(found.trees)
         notes += [found.left_out] if found.left_out else []
-    trees = tuple(({name: one.parents[name] for name in switches_of(one)[1:]}, one.rate_mbit) for one in chosen)
+    trees = tuple((_between_switches(one), one.rate_mbit) for one in chosen)
     rail = _rail(network, standing, leaf_of, 0.0)
     for above, _ in trees:
         check_room(rail.leaves, above)
@@ -62,7 +62,10 @@ def plan(network: Network, workers: int, kind: Links) -> TreePlan:
 def _on_rails(
     network: Network, standing: Sequence[str], trees: Sequence[AggregationTree], left_out: str
 ) -> TreePlan | None:
-    """Return a plan in which each tree has a link of each host to itself; None where trees are not so."""
+    """Return a plan in which each tree has a link of each host to itself; None where trees are not so.
+
+    One switch is above another one in all of them or in none: workers and controller know one tree for all rails.
+    """
     if not 1 < len(trees) <= MOST_LINKS or any(
         len({tree.parents[host] for tree in trees}) < len(trees) for host in standing
     ):
@@ -70,14 +73,19 @@ def _on_rails(
     above: dict[str, str] = {}
     rails = []
     for tree in trees:
-        for name in switches_of(tree)[1:]:
-            if above.setdefault(name, tree.parents[name]) != tree.parents[name]:
-                return None
+        parents = _between_switches(tree)
+        if any(above.setdefault(name, parent) != parent for name, parent in parents.items()):
+            return None
         rails.append(_rail(network, standing, tree.parents, tree.rate_mbit))
-        check_room(rails[-1].leaves, {name: tree.parents[name] for name in switches_of(tree)[1:]})
+        check_room(rails[-1].leaves, parents)
     if any(tree.root in above for tree in trees):
         return None
     return _planned(network, trees, ((above, 1.0),), rails, [left_out] if left_out else [])
+
+
+def _between_switches(tree: AggregationTree) -> dict[str, str]:
+    """Return the switch above each one of a tree, without its hosts."""
+    return {name: tree.parents[name] for name in switches_of(tree)[1:]}
 
 
 def _rail(network: Network, standing: Sequence[str], leaf_of: Mapping[str, str], share_mbit: float) -> Rail:
