@@ -59,7 +59,7 @@ WORDS: Final = {
 }
 """Several values to a 32-bit word, 32 of them to a scale."""
 GRADIENTS: Final = "gpt"
-"""Of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
+"""Raw ones of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Error:
 def draw(kind: str, ranks: int, dtype: np.dtype[Any], values: int = VALUES) -> list[Array]:
     """Return every rank's values."""
     if kind == GRADIENTS:
-        gradients.record(ranks, values)
+        gradients.record_raw(ranks, values)
         return [np.load(gradients.path(ranks, values, rank)).astype(dtype) for rank in range(ranks)]
     made = []
     for rank in range(ranks):

@@ -1,11 +1,15 @@
-"""Real gradients: `python -m checks.bench.gradients WORKERS VALUES` trains examples/gpt.py's model, keeps the last.
+"""What top-k with error feedback chooses from: `python -m checks.bench.gradients WORKERS VALUES [--steps 50 100]`.
 
-The model is made so wide that it has at least so many parameters; each worker has its share of the text, all workers
-start each step from the same weights, and what is kept are the first `VALUES` values of each worker's own gradient,
-before any averaging, in build/gradients.  One process plays all workers, so that no network is needed.
+Trains the model of examples/gpt.py, made so wide that it has at least so many parameters; each worker has its share of
+the text, and all start each step from the same weights.  One process plays all workers, so that no network is needed.
 
-A compressor with error feedback sees something else: a gradient with all that it has not sent so far.  `--union
-DENSITY` prints for both how many values are among some worker's largest, over how many each worker sends.
+A compressor with error feedback does not choose from a gradient, but from its accumulator: the gradient and all that
+was not sent so far.  In this training each worker sends the largest 1 % of its accumulator, as
+`ErrorFeedback(TopK(0.01))` does.  The first `VALUES` values of each accumulator are kept, as they are in those steps
+before the choice.
+
+`--raw` keeps gradients of the sixth step, of a training that sends all of them.  `--union DENSITY` keeps nothing: it
+prints how many values are among some worker's largest, over how many each sends, for gradients and accumulators.
 """
 
 from __future__ import annotations
@@ -15,43 +19,95 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.api.sparse import largest
+from switchsum.host.compress.base import count_of
 
 Floats = npt.NDArray[np.float32]
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "gradients"
-STEPS = 6
+RAW_STEPS = 6
+STEPS = 50
+DENSITY = 0.01
 BATCH = 8
 BLOCKS = 8
 WIDTH_STEP = 32
 
 
-def path(workers: int, values: int, rank: int) -> Path:
-    """Return where one worker's gradient is kept."""
-    return FOLDER / f"gpt-{workers}-{values}-{rank}.npy"
+def path(workers: int, values: int, rank: int, *, steps: int | None = None, folder: Path = FOLDER) -> Path:
+    """Return where one worker's accumulator in a step is kept, or, of no step, its raw gradient."""
+    return folder / f"gpt-{workers}-{values}-{'' if steps is None else f'after-{steps}-'}{rank}.npy"
 
 
-def record(workers: int, values: int) -> None:
-    """Train, and keep the gradients of the last step, unless there are some already."""
-    if all(path(workers, values, rank).exists() for rank in range(workers)):
+def record_raw(workers: int, values: int) -> None:
+    """Train, and keep the gradients of the sixth step, unless there are some already."""
+    if _are_kept(workers, values, None, FOLDER):
         return
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for rank, gradient in enumerate(_last_gradients(workers, values)):
-        np.save(path(workers, values, rank), gradient[:values])
-
-
-def _last_gradients(workers: int, values: int) -> Iterator[Floats]:
-    """Yield each worker's gradient of the last step."""
     training = Training(workers, values)
-    for _ in range(STEPS - 1):
+    for _ in range(RAW_STEPS - 1):
         training.step(np.mean(training.gradients(), axis=0))
-    yield from training.gradients()
+    _keep(training.gradients(), values, None, FOLDER)
+
+
+def record(workers: int, values: int, steps: Sequence[int], folder: Path = FOLDER) -> None:
+    """Train with top-k and error feedback, and keep the accumulators of some steps, unless there are some already."""
+    missing = [step for step in steps if not _are_kept(workers, values, step, folder)]
+    if not missing:
+        return
+    for step, (_, seen) in enumerate(accumulators(Training(workers, values), DENSITY), 1):
+        sys.stdout.write(f"{workers} workers, step {step} of {max(missing)}\n")
+        sys.stdout.flush()
+        if step in missing:
+            _keep(seen, values, step, folder)
+        if step >= max(missing):
+            return
+
+
+def _are_kept(workers: int, values: int, steps: int | None, folder: Path) -> bool:
+    return all(path(workers, values, rank, steps=steps, folder=folder).exists() for rank in range(workers))
+
+
+def _keep(arrays: Sequence[Floats], values: int, steps: int | None, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, array in enumerate(arrays):
+        whole = path(len(arrays), values, rank, steps=steps, folder=folder)
+        begun = whole.with_suffix(".begun.npy")
+        np.save(begun, array[:values])
+        begun.rename(whole)  # so that half a file never counts as kept
+
+
+class Trains(Protocol):
+    """Workers that train together."""
+
+    def gradients(self) -> list[Floats]:
+        """Return the workers' gradients on their next batches."""
+        ...
+
+    def step(self, mean: Floats) -> None:
+        """Take a step by an average."""
+        ...
+
+
+def accumulators(training: Trains, density: float) -> Iterator[tuple[list[Floats], list[Floats]]]:
+    """Yield each step's gradients, and what `ErrorFeedback(TopK(density))` chooses from in it, until the next step."""
+    seen: list[Floats] = []
+    while True:
+        own = training.gradients()
+        seen = seen or [np.zeros_like(gradient) for gradient in own]
+        for array, gradient in zip(seen, own, strict=True):
+            np.add(array, gradient, out=array)
+        yield own, seen
+        mean = np.zeros_like(own[0])
+        for array in seen:
+            chosen = largest(array, count_of(density, array.size))
+            mean[chosen] += array[chosen] / np.float32(len(seen))
+            array[chosen] = 0
+        training.step(mean)
 
 
 class Training:
@@ -114,42 +170,43 @@ def union_over_k(arrays: Sequence[Floats], k: int) -> float:
     return float(np.count_nonzero(chosen)) / k
 
 
-def unions(workers: int, values: int, density: float, steps: Sequence[int]) -> Iterator[str]:
-    """Yield lines of a table: raw gradients, and what top-k with error feedback chooses from, after some steps."""
-    training = Training(workers, values)
-    lost: list[Floats] = []
-    for step in range(1, max(steps) + 1):
-        own = training.gradients()
-        seen = [gradient + rest for gradient, rest in zip(own, lost, strict=True)] if lost else own
-        k = round(density * own[0].size)
+def unions(training: Trains, density: float, steps: Sequence[int]) -> Iterator[str]:
+    """Yield lines of a table: raw gradients, and what top-k with error feedback chooses from, in some steps."""
+    for step, (own, seen) in enumerate(accumulators(training, density), 1):
         if step in steps:
+            workers, k = len(own), count_of(density, own[0].size)
             random = own[0].size / k * (1 - (1 - density) ** workers)
             yield f"| {step} | {workers} | {union_over_k(own, k):.1f} | {union_over_k(seen, k):.1f} | {random:.1f} |"
-        lost, mean = [], np.zeros(own[0].size, np.float32)
-        for array in seen:
-            chosen = largest(array, k)
-            mean[chosen] += array[chosen] / np.float32(workers)
-            rest = array.copy()
-            rest[chosen] = 0
-            lost.append(rest)
-        training.step(mean)
+        if step >= max(steps):
+            return
 
 
 def main() -> None:
     """Record gradients, or print the table of unions."""
-    parser = argparse.ArgumentParser(prog="python -m checks.bench.gradients", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m checks.bench.gradients",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("workers", type=int)
     parser.add_argument("values", type=int)
+    parser.add_argument("--steps", type=int, nargs="+", help="which (default: 50; of --union, 6, 50 and 100)")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="where accumulators are kept (build/gradients)")
+    parser.add_argument("--raw", action="store_true", help="keep raw gradients of the sixth step, in build/gradients")
     parser.add_argument("--union", type=float, metavar="DENSITY", help="print what is in the union of the largest")
-    parser.add_argument("--steps", type=int, nargs="+", default=(6, 50, 100), help="after which steps")
     options = parser.parse_args()
-    if options.union is None:
-        record(options.workers, options.values)
-        return
-    sys.stdout.write("| step | workers | raw gradients | with error feedback | at random |\n|---|---|---|---|---|\n")
-    for line in unions(options.workers, options.values, options.union, options.steps):
-        sys.stdout.write(f"{line}\n")
-        sys.stdout.flush()
+    workers, values, steps = options.workers, options.values, options.steps
+    if options.raw:
+        record_raw(workers, values)
+    elif options.union is None:
+        record(workers, values, steps or (STEPS,), options.folder)
+    else:
+        sys.stdout.write(
+            "| step | workers | raw gradients | with error feedback | at random |\n|---|---|---|---|---|\n"
+        )
+        for line in unions(Training(workers, values), options.union, steps or (RAW_STEPS, STEPS, 2 * STEPS)):
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -28,11 +28,11 @@ KEY = ("workers", "rate", "lanes", "values", "way")
 Row = dict[str, Any]
 
 
-def measure(workers: int, rate: str, lanes: int, values: int, group: str) -> list[Row]:
+def measure(workers: int, rate: str, lanes: int, values: int, group: str, folder: Path, steps: int) -> list[Row]:
     """Run one job; returns its rows."""
+    if group == "accumulated":
+        gradients.record(workers, values, (steps,), folder)
     load_before = os.getloadavg()[0]
-    if group == "real":
-        gradients.record(workers, values)
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "rows.json")
         launch = [
@@ -59,6 +59,10 @@ def measure(workers: int, rate: str, lanes: int, values: int, group: str) -> lis
             str(MTU[lanes]),
             "--values",
             str(values),
+            "--gradients",
+            str(folder.absolute()),
+            "--steps",
+            str(steps),
             "--out",
             str(out),
         ]
@@ -67,7 +71,9 @@ def measure(workers: int, rate: str, lanes: int, values: int, group: str) -> lis
             check=True,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
-        cell = {"workers": workers, "rate": rate, "lanes": lanes, "values": values}
+        cell: Row = {"workers": workers, "rate": rate, "lanes": lanes, "values": values}
+        if group == "accumulated":
+            cell["step"] = steps
         here = provenance(load_before)
         return [{**cell, **_summary(row), **here} for row in json.loads(out.read_text())]
 
@@ -80,7 +86,8 @@ def _summary(row: Row) -> Row:
 
 def merge(rows: list[Row], path: Path = SPARSE_RESULTS) -> list[Row]:
     """Put rows into the file in the place of those of the same key; returns all."""
-    kept = {tuple(row[name] for name in KEY): row for row in (json.loads(path.read_text()) if path.exists() else [])}
+    known = [row for row in (json.loads(path.read_text()) if path.exists() else []) if row["group"] in GROUPS]
+    kept = {tuple(row[name] for name in KEY): row for row in known}
     kept |= {tuple(row[name] for name in KEY): row for row in rows}
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(list(kept.values()), indent=1) + "\n")
@@ -96,6 +103,13 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100_000_000, help="bytes of float32")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument(
+        "--gradients",
+        type=Path,
+        default=gradients.FOLDER,
+        help="where accumulators are; made there if they are missing",
+    )
+    parser.add_argument("--steps", type=int, default=gradients.STEPS, help="the training's step that they are of")
+    parser.add_argument(
         "--publish", action="store_true", help="only write what was recorded into docs, and plots of it"
     )
     options = parser.parse_args()
@@ -108,7 +122,8 @@ def main() -> None:
                 for group in options.groups:
                     sys.stdout.write(f"{group}: {workers} workers, links of {rate}, {lanes:,} lanes\n")
                     sys.stdout.flush()
-                    merge(measure(workers, rate, lanes, options.size // 4, group))
+                    rows = measure(workers, rate, lanes, options.size // 4, group, options.gradients, options.steps)
+                    merge(rows)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ import switchsum
 from checks.bench import gradients, peer_links
 from checks.bench.gloo_peers import GlooPeers
 from checks.bench.peers import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
+from checks.bench.sparse_page import GROUPS
 from switchsum.host.api.sparse import SparseSum, largest
 from switchsum.host.compress import BlockTopK
 
@@ -38,7 +39,6 @@ UNIONS = (0.2, 0.1, 0.04, 0.01)
 PEERS_UP_TO = 0.04
 """Of larger unions the others take longer than of whole arrays."""
 DENSITIES = (0.1, 0.01, 0.001)
-GROUPS = ("dense", "blocks", "random", "real")
 
 Array = npt.NDArray[np.float32]
 
@@ -61,6 +61,8 @@ class Bench:
     comm: switchsum.Communicator
     peers: GlooPeers
     values: int
+    accumulator: Path
+    """Of this rank, as `bench.gradients` keeps it."""
 
     def dense(self) -> Iterator[Way]:
         """Whole arrays."""
@@ -117,15 +119,22 @@ class Bench:
             chosen = np.sort(np.random.default_rng([self.comm.rank, k]).choice(self.values, k, replace=False))
             yield from self._sparse(f"random {density:.1%}", gradient, chosen)
 
-    def real(self) -> Iterator[Way]:
-        """Each rank's largest values of a real gradient."""
-        gradient = np.load(gradients.path(self.comm.world_size, self.values, self.comm.rank))
+    def accumulated(self) -> Iterator[Way]:
+        """Each rank's largest values of what a compressor with error feedback sees, and all of it for comparison."""
+        gradient = np.load(self.accumulator)
+        out = np.empty_like(gradient)
+        whole: dict[str, Callable[[], object]] = {
+            "switchsum": lambda: self.comm.allreduce(out),
+            "gloo": lambda: dist.all_reduce(torch.from_numpy(out)),
+        }
+        for name, call in whole.items():
+            yield Way(f"accumulated: {name}, dense", call, prepare=lambda: np.copyto(out, gradient))
         for density in DENSITIES:
             k = round(self.values * density)
-            yield Way(f"real {density:.1%}: choosing, for all", partial(largest, gradient, k))
-            yield from self._sparse(f"real {density:.1%}", gradient, largest(gradient, k))
+            yield Way(f"accumulated {density:.1%}: choosing, for all", partial(largest, gradient, k))
+            yield from self._sparse(f"accumulated {density:.1%}", gradient, largest(gradient, k))
             exchange = partial(BlockTopK(density).exchange, self.comm, "gradient", gradient)
-            yield Way(f"real {density:.1%}: switchsum, global block top-k", exchange)
+            yield Way(f"accumulated {density:.1%}: switchsum, global block top-k", exchange)
 
     def _sparse(self, name: str, gradient: Array, chosen: npt.NDArray[np.int64]) -> Iterator[Way]:
         comm, peers, size = self.comm, self.peers, self.values
@@ -180,6 +189,8 @@ def main() -> None:
     parser.add_argument("--mtu", type=int, required=True)
     parser.add_argument("--values", type=int, required=True)
     parser.add_argument("--group", choices=GROUPS, required=True)
+    parser.add_argument("--gradients", type=Path, required=True)
+    parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -193,7 +204,8 @@ def main() -> None:
         os.environ["GLOO_SOCKET_IFNAME"] = peer_links.INTERFACE
         store = dist.TCPStore(peer_links.address(0), PORT, ranks, rank == 0)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
-        bench = Bench(comm, GlooPeers(), options.values)
+        kept = gradients.path(ranks, options.values, rank, steps=options.steps, folder=options.gradients)
+        bench = Bench(comm, GlooPeers(), options.values, kept)
         rows: list[dict[str, Any]] = []
         for way in getattr(bench, options.group)():
             rows.append({"group": options.group, **bench.measure(way)})
