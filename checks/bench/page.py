@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from checks.bench.accuracy import beside_speed
 from checks.bench.plots import plot
-from checks.bench.records import LARGE_SPREAD, RESULTS, measured_on, number, processor, spread
+from checks.bench.records import BOUND, LARGE_SPREAD, RESULTS, measured_on, number, processor, spread
 
 ROOT: Final = Path(__file__).parents[2]
 BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of figures -->"
@@ -182,7 +182,7 @@ def _columns(rows: Sequence[Row]) -> list[str]:
     """Return all that is said of any of some records."""
     further = list(dict.fromkeys(column for row in rows for column in row.get("more", {})))
     peer = [_PEER] if any(row["peer"] is not None for row in rows) else []
-    return ["median", "spread", *peer, *further]
+    return ["median", "spread", *peer, *further, *[BOUND] * any(row.get("bound") for row in rows)]
 
 
 def _cells(row: Row | None, columns: Sequence[str]) -> list[str]:
@@ -191,6 +191,7 @@ def _cells(row: Row | None, columns: Sequence[str]) -> list[str]:
     cells = {"median": f"{number(row['value'])} {row['unit']}", "spread": spread(row["spread"])}
     if row["peer"] is not None:
         cells[_PEER] = f"{row['peer']}: {number(row['peer_value'])} {row['unit']}; ratio {row['ratio']:.2f}"
+    cells[BOUND] = row.get("bound", "")
     cells |= {column: _value(row, column) for column in row.get("more", {})}
     return [cells.get(column, "") for column in columns]
 

@@ -25,6 +25,7 @@ from checks.bench.accuracy import beside_speed
 
 LARGE_SPREAD = 0.3
 """A spread beyond it is marked in tables: such a figure says little."""
+BOUND = "bound by"
 RESULTS = Path(__file__).parent / "results" / "records.json"
 
 
@@ -50,6 +51,8 @@ class Record:
     """Further figures of the same runs, by what their column is called."""
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     """Of those of `more` that are medians of ratios of pairs: what they lie between, with 95 % confidence."""
+    bound: str = ""
+    """What worked for which share of the time, the most first, where that was measured: `link 92%, processors 40%`."""
     command: str = ""
     """What measures it; filled in when it is saved."""
     runs: int = 0
@@ -124,6 +127,7 @@ def show(console: Console, title: str, records: Sequence[Record]) -> None:
     """Print records as a table."""
     further = list(dict.fromkeys(column for item in records for column in item.more))
     table = Table(title=title, title_justify="left")
+    bounds = any(item.bound for item in records)
     for name, justify in (
         ("name", "left"),
         ("median", "right"),
@@ -131,14 +135,24 @@ def show(console: Console, title: str, records: Sequence[Record]) -> None:
         ("peer", "right"),
         ("ratio", "right"),
         *((column, "right") for column in further),
+        *([(BOUND, "left")] if bounds else []),
     ):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
     for item in records:
         peer = "" if item.peer is None or item.peer_value is None else f"{item.peer} {number(item.peer_value)}"
         ratio = "" if item.ratio is None else f"{item.ratio:.2f}"
         more = [number(item.more[column]) if column in item.more else "" for column in further]
+        more += [item.bound] * bounds
         name = item.name + beside_speed(item.name, item.conditions)
-        table.add_row(name, f"{number(item.value)} {item.unit}", spread(item.spread), peer, ratio, *more)
+        table.add_row(
+            name,
+            f"{number(item.value)} {item.unit}",
+            spread(item.spread),
+            peer,
+            ratio,
+            *more,
+            *([item.bound] if bounds else []),
+        )
     console.print(table)
 
 
