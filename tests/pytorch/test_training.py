@@ -206,6 +206,7 @@ def test_hooks_send_less_and_lose_nothing(launch: Launch) -> None:
         "check_narrow_lanes",
         "check_small_blocks",
         "check_torchs_own_hooks",
+        "check_static_graphs",
     ]
     assert re.findall("passed (.*)", text) == checks
 

@@ -29,6 +29,14 @@ def in_backward() -> bool:
     return torch._C._current_graph_task_id() != _NO_GRAPH_TASK
 
 
+def in_last_callbacks() -> bool:
+    """Whether the caller is called when a backward pass has computed all gradients, as static graphs' first hooks are.
+
+    What torch calls then may wait, in C++, before it comes to what is queued behind it.
+    """
+    return in_backward() and torch._C._current_autograd_node() is None
+
+
 def raise_when_due(error: BaseException) -> None:
     """Raise what was held back: after the backward pass if this is part of one, for DDP could not go on else."""
     if not in_backward():
@@ -189,9 +197,10 @@ class SwitchWork(dist.Work):
         """Return a future of the tensors with the results.
 
         In a callback of another future it is complete already: the callback is likely to wait for it, on the very
-        thread that completes futures, and C++ gives no notice of that.
+        thread that completes futures, and C++ gives no notice of that.  So it is among a backward pass's last
+        callbacks, for DDP waits there for futures of a static graph's first step.
         """
-        if self.completer is not None and self.completer.is_own_thread():
+        if self.completer is not None and (self.completer.is_own_thread() or in_last_callbacks()):
             self.complete()
         for _ in range(MOST_AGAIN):
             try:
@@ -203,11 +212,13 @@ class SwitchWork(dist.Work):
     def _make_future(self) -> Future[list[torch.Tensor]]:
         with self._lock:
             if self._future is None:
+                completer = None if self._is_waited_for or in_last_callbacks() else self.completer
                 if in_backward() and not self._is_waited_for:
                     self._told = threading.Event()
-                    self.backward_is_over.clear()
-                    self.is_chained.clear()
-                    self._relief_at = time.monotonic() + RELIEF_S
+                    if completer is not None:  # else nobody would tell the future when its callbacks are chained
+                        self.backward_is_over.clear()
+                        self.is_chained.clear()
+                        self._relief_at = time.monotonic() + RELIEF_S
                 self._ended = future_for(self._tensors)
                 # An exception that is set on a future is a mere value to C++; one that a callback raises is an error.
                 self._future = self._ended.then(self._outcome)
@@ -215,7 +226,6 @@ class SwitchWork(dist.Work):
                     # DDP waits for the future when the backward pass is over, in C++, and cannot go on after what a
                     # signal handler raises there: so this waits before it.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-                completer = None if self._is_waited_for else self.completer
                 if self._done and completer is not None and completer.keeps_turn(self):
                     completer.tell_in_turn(self)
                 elif self._done:

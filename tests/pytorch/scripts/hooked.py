@@ -349,6 +349,36 @@ def check_torchs_own_hooks() -> None:
     assert model.module.weight.grad.reshape(-1).tolist() == [1 + mean] * 8
 
 
+def twice(_: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket, and its average once more when it is there."""
+
+    def again(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        work = dist.all_reduce(future.value()[0], async_op=True)
+        return work.get_future().wait()[0] / dist.get_world_size() ** 2
+
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(again)
+
+
+# DistributedDataParallel compares annotations with the classes themselves; here they are text.
+twice.__annotations__.update({"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]})
+
+
+def check_static_graphs() -> None:
+    """Hooks' futures come true, for all of which DistributedDataParallel waits in the first step's last callback."""
+    found = []
+    for register in (
+        lambda model: model.register_comm_hook(None, twice),
+        lambda model: compress_by_name(model, "topk:1"),
+        lambda model: compress_by_name(model, "int10"),
+    ):
+        torch.manual_seed(0)
+        layers = [nn.Linear(16, 16) for _ in range(4)]
+        model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.001, static_graph=True)
+        register(model)
+        found.append(losses(model, 4))
+    torch.testing.assert_close(found[1:], found[:1] * 2, rtol=1e-2, atol=0.0)
+
+
 if __name__ == "__main__":
     dist.init_process_group("switchsum")
     for check in (
@@ -361,6 +391,7 @@ if __name__ == "__main__":
         check_narrow_lanes,
         check_small_blocks,
         check_torchs_own_hooks,
+        check_static_graphs,
     ):
         check()
         if dist.get_rank() == 0:
