@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.bench import gradients
-from switchsum.host.compress import packed
+from switchsum.host.compress import block_scaled, packed, small_blocks
 from switchsum.host.engine import dtypes, kernels, narrow
 from switchsum.native.natives import address_of
 from switchsum.protocol import lanes as definition
@@ -58,6 +58,8 @@ WORDS: Final = {
     "Packed(2)": packed.Layout(per_word=2, block=32),
 }
 """Several values to a 32-bit word, 32 of them to a scale."""
+BLOCKS: Final = {"int8": 64, "int16": 32}
+"""Lanes of `BlockScaled`, and how many values have a scale there."""
 GRADIENTS: Final = "gpt"
 """Raw ones of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
 
@@ -143,6 +145,25 @@ def in_words(layout: packed.Layout, arrays: Sequence[Array]) -> Array:
     return found
 
 
+def in_blocks(lanes: str, arrays: Sequence[Array], block: int = 0) -> Array:
+    """Return the sum of float32 as `BlockScaled` makes it."""
+    ranks, size, block = len(arrays), len(arrays[0]), block or BLOCKS[lanes]
+    tops = [small_blocks.magnitudes(one, block, -(-size // block), small_blocks.COARSE) for one in arrays]
+    scales = small_blocks.scales_of(np.max(tops, axis=0), small_blocks.COARSE)
+    steps = definition.full_scale(ranks, VALUE_BITS[lanes])
+    parts = [block_scaled.quotients_of(one, block, scales, steps, 7, rank / ranks) for rank, one in enumerate(arrays)]
+    found = np.empty(size, np.float32)
+    block_scaled.multiply(through_lanes("float32", lanes, parts), block, block_scaled.units_of(scales, 1), found)
+    return found
+
+
+def bytes_in_blocks(lanes: str, block: int, frame_lanes: int = FRAME_LANES) -> tuple[float, float]:
+    """Return the bytes of a value up and down, frames' headers included."""
+    scale = (1 + FRAME_BYTES / (LANE_BYTES * frame_lanes)) / block
+    header = FRAME_BYTES / (LANE_BYTES // 2 * frame_lanes)
+    return VALUE_BITS[lanes] / 8 + header + scale, 2 + header + scale
+
+
 def bytes_in_words(layout: packed.Layout, frame_lanes: int = FRAME_LANES) -> float:
     """Return the bytes of a value, each way, frames' headers included."""
     return (LANE_BYTES / layout.per_word + 2 / layout.block) * (1 + FRAME_BYTES / (LANE_BYTES * frame_lanes))
@@ -161,13 +182,17 @@ def finer_row(kind: str, ranks: int) -> str:
 
     lanes = [cell(functools.partial(through_lanes, "float32", lanes, arrays)) for lanes in ("int8", "int16")]
     words = [cell(functools.partial(in_words, layout, arrays)) for layout in WORDS.values()]
-    return f"| {kind} | {ranks} | {' | '.join((*words, *lanes))} |"
+    blocks = [cell(functools.partial(in_blocks, lanes, arrays)) for lanes in BLOCKS]
+    return f"| {kind} | {ranks} | {' | '.join((*words, *blocks, *lanes))} |"
 
 
 def finer_table(ranks: Sequence[int] = RANKS) -> Iterator[str]:
     """Yield the lines of the table of ways that take less than 32 bits a value."""
     header = FRAME_BYTES / (LANE_BYTES // 2 * FRAME_LANES)
     named = [f"{name}, {bytes_in_words(layout):.2f} B" for name, layout in WORDS.items()]
+    for lanes, block in BLOCKS.items():
+        up, down = bytes_in_blocks(lanes, block)
+        named.append(f"BlockScaled({lanes!r}, {block}), {up:.2f} B" + (f" up, {down:.2f} down" if up < down else ""))
     ways = [*named, f"int8, {1 + header:.2f} B up, {2 + header:.2f} down", f"int16, {2 + header:.2f} B"]
     yield f"| values | ranks | {' | '.join(ways)} |"
     yield "|---" * (2 + len(ways)) + "|"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .base import Communicates, Compressor, CompressorState, Exchanged, Part
+from .block_scaled import BlockScaled
 from .feedback import DeepGradientCompression, ErrorFeedback
 from .packed import Packed
 from .powersgd import PowerSgd
@@ -10,6 +11,7 @@ from .quantise import Qsgd, ScaledSign, TernGrad
 from .select import BlockTopK, RandomK, ThresholdTopK, TopK
 
 __all__ = [
+    "BlockScaled",
     "BlockTopK",
     "Communicates",
     "Compressor",

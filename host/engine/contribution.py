@@ -8,6 +8,7 @@ import numpy as np
 
 from switchsum.native.kernels import inner
 from switchsum.native.memory import Scalar, bytes_at, call
+from switchsum.native.mixing import mixed
 from switchsum.protocol.frame import (
     ALL_BUT,
     AT,
@@ -25,7 +26,6 @@ from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import item_bytes
-from .narrow import mixed
 from .recovery import acknowledge, transmit
 from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Phase, Slot, State

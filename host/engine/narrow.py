@@ -12,8 +12,8 @@ import numpy as np
 from switchsum.native.floats import restore_floats, usual_floats
 from switchsum.native.kernels import Outlined, inner
 from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap
-from switchsum.native.plain import wrapping
-from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN
+from switchsum.native.mixing import drawn_at
+from switchsum.protocol.lanes import FRACTION_BITS
 
 from .dtypes import BFLOAT16, FLOAT32
 from .kernels import HALF_TO_SINGLE, as_bfloat16, as_float16
@@ -95,8 +95,7 @@ def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
 
     Return it in two's complement, below bits that mean nothing.
     """
-    drawn = mixed(np.uint32(np.uint32(seed) + np.uint32(np.uint32(index) * np.uint32(GOLDEN))))
-    drawn = np.uint32(drawn >> np.uint32(32 - FRACTION_BITS))
+    drawn = np.uint32(drawn_at(seed, index) >> np.uint32(32 - FRACTION_BITS))
     return np.uint32(np.uint32(np.uint32(np.int32(np.rint(fixed))) + drawn) >> np.uint32(FRACTION_BITS))
 
 
@@ -104,14 +103,3 @@ def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
 def _pair(first: Scalar, second: Scalar) -> Scalar:
     """Return the lowest bytes of two words side by side, as a half lies in memory."""
     return swap(np.uint16(np.uint32(np.uint32(first) << np.uint32(8)) | np.uint32(second & np.uint32(0xFF))))
-
-
-@inner
-@wrapping
-def mixed(word: Scalar) -> Scalar:
-    """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
-    word = np.uint32(word ^ (word >> np.uint32(16)))
-    word = np.uint32(word * np.uint32(0x85EB_CA6B))
-    word = np.uint32(word ^ (word >> np.uint32(13)))
-    word = np.uint32(word * np.uint32(0xC2B2_AE35))
-    return np.uint32(word ^ (word >> np.uint32(16)))

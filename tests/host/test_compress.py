@@ -13,6 +13,7 @@ import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.compress import (
+    BlockScaled,
     BlockTopK,
     Compressor,
     DeepGradientCompression,
@@ -44,6 +45,7 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "qsgd": lambda: Qsgd(levels=31, bucket=64),
     "terngrad": lambda: TernGrad(bucket=100),
     "packed": Packed,
+    "int8": lambda: BlockScaled("int8", block=16),
     "sign": ScaledSign,
     "powersgd": lambda: PowerSgd(2),
     "dgc": lambda: DeepGradientCompression(0.1, warm_up=2, clip=5.0),
@@ -276,6 +278,8 @@ def test_bad_settings_and_dtypes_are_refused(ranks: list[Communicator]) -> None:
         lambda: Qsgd(levels=0),
         lambda: Qsgd(norm="l1"),
         lambda: TernGrad(clip=0.0),
+        lambda: BlockScaled("int32"),
+        lambda: BlockScaled(block=0),
         lambda: Packed(1),
         lambda: Packed(3, block=0),
         lambda: PowerSgd(0),

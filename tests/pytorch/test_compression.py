@@ -16,8 +16,18 @@ from switchsum.torch.hooks import NarrowLanes, compressed  # noqa: E402
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_example_works(name: str) -> None:
-    assert METHODS[name].example.split(":")[0] == name
-    compressor_of(METHODS[name].example)
+    for example in filter(None, (METHODS[name].example, METHODS[name].numbered)):
+        assert example.split(":")[0] == name
+        compressor_of(example)
+
+
+@pytest.mark.parametrize(
+    ("how", "lanes", "block"), [("int8", "int8", 64), ("int8:32", "int8", 32), ("int16:32", "int16", 32)]
+)
+def test_small_blocks_have_scales_of_their_own(how: str, lanes: str, block: int) -> None:
+    made = compressor_of(how)
+    assert isinstance(made, compressors.BlockScaled)
+    assert (made._lanes, made._block) == (lanes, block)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +48,7 @@ def test_what_is_not_right_in_the_mean_has_error_feedback(how: str, inner: type,
 
 
 def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it() -> None:
-    assert isinstance(compressor_of("int8"), NarrowLanes)
+    assert isinstance(compressor_of("int16"), NarrowLanes)
     assert isinstance(compressor_of("int10"), compressors.Packed)
     assert isinstance(compressor_of("qsgd"), compressors.Qsgd)
     assert isinstance(compressor_of("dgc:0.01+int16"), compressors.DeepGradientCompression)
@@ -47,7 +57,7 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("gzip", "no compression 'gzip': use one of int16, int10, int8, blocks:32, topk:0.01"),
+        ("gzip", "no compression 'gzip': use one of int16, int16:32, int10, int8, int8:32, blocks:32, topk:0.01"),
         ("", "use one of"),
         ("topk", "topk takes a share above 0 and up to 1, as in topk:0.01"),
         ("topk:", "as in topk:0.01"),
@@ -61,6 +71,12 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
         ("qsgd:4", "qsgd takes no number: qsgd"),
         ("topk:0.01+int4", "nothing is called 'int4'; what can be added is"),
         ("topk:0.01+int16+int8", r"lanes twice: topk:0.01\+int16, or topk:0.01\+int8"),
+        ("int16:", "int16 takes a whole number from 1 on, as in int16:32, not 'int16:'"),
+        ("int8:0", "as in int8:32"),
+        ("int8:half", "a whole number from 1 on, as in int8:32"),
+        ("int10:32", "int10 takes no number: int10"),
+        ("int8:64+int16", r"sends everything, in these lanes; use int8:64 alone, or topk:0.01\+int16"),
+        ("int8+keep", r"\+keep is topk's"),
         ("int16+int8", "sends everything, in these lanes; use int16 alone"),
         ("int10+int8", "three values to 32 bits; use int10 alone"),
         ("qsgd+int16", r"use qsgd alone, or topk:0.01\+int16"),

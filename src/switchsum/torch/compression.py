@@ -11,6 +11,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from switchsum.host.compress import (
+    BlockScaled,
     BlockTopK,
     DeepGradientCompression,
     ErrorFeedback,
@@ -36,7 +37,7 @@ class Choice:
     """What was asked for."""
 
     number: float
-    """Behind the method's name."""
+    """Behind the method's name; 0: none stood there."""
     lanes: str = "int32"
     keep: bool = False
     """Only as many sums are kept as a rank sends."""
@@ -55,25 +56,38 @@ class Method:
     number: str = ""
     """What stands behind the name and a colon; empty: nothing."""
     example: str
+    numbered: str = ""
+    """An example with a number, where there may be none; empty: there must be one, or there must not."""
     own_lanes: str = ""
     """Why no lanes can be chosen; empty: they can."""
     has_keep: bool = False
 
 
-def _whole(lanes: str) -> Method:
-    why = f"{lanes} sends everything, in these lanes"
-    return Method(make=lambda _: NarrowLanes(lanes), example=lanes, own_lanes=why)
+def _scaled(lanes: str, block: float) -> Compressor:
+    return BlockScaled(lanes, int(block)) if block else BlockScaled(lanes)
 
 
 METHODS: Final[Mapping[str, Method]] = MappingProxyType(
     {
-        "int16": _whole("int16"),
+        "int16": Method(
+            make=lambda asked: _scaled("int16", asked.number) if asked.number else NarrowLanes("int16"),
+            number=COUNT,
+            example="int16",
+            numbered="int16:32",
+            own_lanes="int16 sends everything, in these lanes",
+        ),
         "int10": Method(
             make=lambda _: Packed(),
             example="int10",
             own_lanes="int10 sends everything, three values to 32 bits",
         ),
-        "int8": _whole("int8"),
+        "int8": Method(
+            make=lambda asked: _scaled("int8", asked.number),
+            number=COUNT,
+            example="int8",
+            numbered="int8:32",
+            own_lanes="int8 sends everything, in these lanes",
+        ),
         "blocks": Method(
             make=lambda asked: SmallBlocks(int(asked.number), asked.lanes), number=COUNT, example="blocks:32"
         ),
@@ -116,7 +130,7 @@ def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) 
     """Compress the gradients of `model` from its next step on; return the hook, whose state belongs into checkpoints.
 
     `how` is `METHOD` or `METHOD:NUMBER`, then `+int16` or `+int8` for what its values travel as, and `+keep` for as
-    many sums as a rank sends: "int16", "blocks:32", "topk:0.01", "topk:0.01+int16+keep", "powersgd:4".
+    many sums as a rank sends: "int16", "int8", "blocks:32", "topk:0.01", "topk:0.01+int16+keep", "powersgd:4".
     Methods that are not right in the mean have error feedback.  docs/compression.md says what to choose.
 
     The hook's `statistics()` are bytes saved by layer, and errors added in one of `check_every` steps (0: in none).
@@ -145,23 +159,29 @@ def compressor_of(how: str) -> Compressor:
     first, *others = how.replace(" ", "").lower().split("+")
     name, colon, text = first.partition(":")
     if name not in METHODS:
-        raise UsageError(f"no compression {name!r}: use one of {', '.join(one.example for one in METHODS.values())}")
+        examples = [one for method in METHODS.values() for one in (method.example, method.numbered) if one]
+        raise UsageError(f"no compression {name!r}: use one of {', '.join(examples)}")
     method = METHODS[name]
-    if bool(text) != bool(method.number) or (colon and not text):
+    is_lacking = bool(method.number) and not text and (bool(colon) or not method.numbered)
+    if is_lacking or (colon and not method.number):
         wanted = f"{method.number}, as in" if method.number else "no number:"
-        raise UsageError(f"{name} takes {wanted} {method.example}, not {first!r}")
+        raise UsageError(f"{name} takes {wanted} {method.numbered or method.example}, not {first!r}")
     lanes, keep = _options(method, how, first, others)
     return method.make(Choice(number=_number(method, first, text), lanes=lanes, keep=keep))
 
 
 def _number(method: Method, first: str, text: str) -> float:
-    """Read what stands behind a method's name."""
+    """Read what stands behind a method's name; 0 where there is nothing."""
+    if not text:
+        return 0.0
     try:
-        number = float(text or 1)
+        number = float(text)
     except ValueError:
         number = 0.0
     if not (number >= 1 and number.is_integer() if method.number == COUNT else 0 < number <= 1):
-        raise UsageError(f"{first!r} has no number that makes sense: {method.number}, as in {method.example}")
+        raise UsageError(
+            f"{first!r} has no number that makes sense: {method.number}, as in {method.numbered or method.example}"
+        )
     return number
 
 

@@ -206,6 +206,7 @@ def check_new_buckets() -> None:
 
 
 COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
+    "BlockScaled": compress.BlockScaled,
     "BlockTopK": lambda: compress.BlockTopK(0.5, block=32),
     "DeepGradientCompression": lambda: compress.DeepGradientCompression(0.1),
     "ErrorFeedback": lambda: compress.ErrorFeedback(compress.TopK(0.1)),
@@ -260,6 +261,7 @@ def check_names() -> None:
     """A line is enough; ranks have the same parameters, and a second one is refused."""
     for how in (
         "int8",
+        "int16:32",
         "int10",
         "blocks:32+int16",
         "topk:0.1+int16",

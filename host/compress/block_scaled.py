@@ -1,0 +1,156 @@
+"""All values in narrow lanes, in steps of their own small block: heavy tails cost nothing outside of it.
+
+Lanes of 8 and 16 bits share an exponent in each frame, of hundreds of values, and one large value among them leaves few
+steps for the others.  Here ranks agree on a scale for each small block first (`small_blocks`), and through the lanes
+goes each value over its scale: less than 1 either way, so that all frames have one exponent and lose nothing by it.
+
+A value is rounded to a step up or down at random, by numbers that all ranks draw alike and each shifts by its own share
+of the way round (after Suresh et al., Correlated Quantization, ICML 2022).  Each rank's value is right in the mean; and
+where some ranks round up others round down, so that the sum is off by little more than half of the variance that there
+is where each draws for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+
+from switchsum.native.floats import restore_floats, usual_floats
+from switchsum.native.kernels import kernel
+from switchsum.native.mixing import drawn_at
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.lanes import FRACTION_BITS, full_scale
+
+from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, flat, name_of
+from .small_blocks import Scales, agree, factors_of
+
+VALUE_BITS: Final = {"int8": 8, "int16": 16}
+"""Of the lanes that have few steps."""
+_BELOW_ONE: Final = 1 - 2.0**-24
+"""The largest quotient: 1 would give its frame the next exponent, which leaves half of the steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _UnderWay(Begun):
+    """Quotients that are being added."""
+
+    block: int
+    quotients: Floats
+    scales: Scales
+    ranks: int
+
+    def finish(self) -> Floats:
+        """Return the average."""
+        multiply(self.quotients, self.block, units_of(self.scales, self.ranks), self.mean)
+        return self.mean
+
+
+class BlockScaled(Compressor):
+    """Every value over the scale of its block, in lanes of 8 or 16 bits, rounded at random: right in the mean.
+
+    In lanes of 8 bits it is 1 byte a value up and 2 down, in those of 16 bits 2 each way, and one for each block.
+    """
+
+    def __init__(self, lanes: str = "int8", block: int = 64, seed: int = 0) -> None:
+        """Use "int8" or "int16" lanes; `block` values share a scale; rounding starts from `seed`, as on all ranks.
+
+        Steps are no smaller than those of a block with a 2**31th of the largest value that is exchanged together.
+        """
+        if lanes not in VALUE_BITS:
+            raise UsageError(f"lanes must be int8 or int16, not {lanes!r}: others need no scale")
+        if block < 1:
+            raise UsageError(f"a block has at least one value, not {block}")
+        self._lanes = lanes
+        self._block = block
+        self._seed = seed
+        self._steps = Steps()
+
+    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
+        """See `Compressor`."""
+        made = self._divided(comm, parts, values)
+        own = np.empty(values.size, np.float32)
+        multiply(made.quotients, self._block, units_of(made.scales, 1), own)
+        comm.allreduce(made.quotients, lanes=self._lanes)
+        return Exchanged(own=own, mean=made.finish())
+
+    def begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
+        """Exchange a bucket: when this returns the scales are agreed on, and the values are under way."""
+        made = self._divided(comm, parts, flat(values))
+        handles = (comm.allreduce_async(made.quotients, lanes=self._lanes),)
+        return replace(made, handles=handles)
+
+    def _divided(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> _UnderWay:
+        """Agree on scales, and divide this rank's values by them."""
+        scales = agree(comm, values, self._block)
+        step = self._steps.count(parts)
+        seed = int(np.random.default_rng([self._seed, step, *name_of(parts)]).integers(1 << 32))
+        steps = full_scale(comm.world_size, VALUE_BITS[self._lanes])
+        return _UnderWay(
+            mean=np.empty(values.size, np.float32),
+            block=self._block,
+            quotients=quotients_of(values, self._block, scales, steps, seed, comm.rank / comm.world_size),
+            scales=scales,
+            ranks=comm.world_size,
+        )
+
+    def _state(self) -> CompressorState:
+        return {"steps": self._steps}
+
+    def _restore(self, state: CompressorState) -> None:
+        self._steps = Steps(state["steps"])
+
+
+def quotients_of(values: Floats, block: int, scales: Scales, steps: int, seed: int, share: float) -> Floats:
+    """Return values over their blocks' scales, rounded at random to whole numbers of ``1 / steps``.
+
+    `share` is how far round what is drawn is shifted, from 0 up to, but not, 1.
+    """
+    quotients = np.empty(values.size, np.float32)
+    factors = factors_of(float(steps << FRACTION_BITS), scales)
+    divide(values, block, factors, steps, seed, int(share * (1 << 32)), quotients)
+    return quotients
+
+
+def units_of(scales: Scales, ranks: int) -> Floats:
+    """Return what a quotient of 1, of any rank, adds to the average."""
+    # That of the largest float32 is beyond them, and a sum of quotients a bit more than it was.
+    units: Floats = (np.minimum(scales, (1 - 2.0**-22) * 2.0**128) / ranks).astype(np.float32)
+    return units
+
+
+@kernel
+def divide(values: Floats, block: int, factors: Floats, steps: int, seed: int, shift: int, quotients: Floats) -> None:
+    """Write each value times its block's factor, which gives ``2**-FRACTION_BITS`` of steps, as whole steps over all.
+
+    Of 127 steps the lanes' own rounding leaves every one as it is; of thousands it may take a step off one in hundreds.
+    """
+    mode = usual_floats()
+    whole, most = np.float32(steps), np.float32(_BELOW_ONE)
+    shift_word = np.uint32(shift)
+    for index in range(len(factors)):
+        start, end = index * block, min((index + 1) * block, values.size)
+        factor = factors[index]
+        if factor == 0:  # the values may be no numbers
+            quotients[start:end] = 0
+            continue
+        for i in range(start, end):
+            fixed = np.int32(np.rint(np.float32(values[i] * factor)))
+            drawn = np.uint32(np.uint32(drawn_at(seed, i) + shift_word) >> np.uint32(32 - FRACTION_BITS))
+            rounded = np.int32(np.int32(fixed + np.int32(drawn)) >> np.int32(FRACTION_BITS))
+            quotients[i] = max(min(np.float32(np.float32(rounded) / whole), most), -most)
+    restore_floats(mode)
+
+
+@kernel
+def multiply(quotients: Floats, block: int, units: Floats, values: Floats) -> None:
+    """Write quotients times their blocks' units; without a number for a unit they are NaN."""
+    mode = usual_floats()
+    for index in range(len(units)):
+        start, end = index * block, min((index + 1) * block, values.size)
+        unit = units[index]
+        for i in range(start, end):
+            values[i] = quotients[i] * unit
+    restore_floats(mode)
