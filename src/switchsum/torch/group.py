@@ -260,12 +260,17 @@ class SwitchGroup(Forwarded):
 
     @calm
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
-        """Reduce as many tensors as there are ranks; each rank gets the result of its own."""
+        """Reduce a tensor for each rank, which gets its result; where they differ in size, it drops the others'."""
         opts = opts or c10d.ReduceScatterOptions()
         shares = [tensor for group in inputs for tensor in group]
+        sizes, wanted = [tensor.numel() for tensor in shares], [tensor.numel() for tensor in outputs]
+        if len(sizes) != self.size() or wanted != sizes[self.rank() :][:1]:
+            raise ValueError(f"reduce_scatter of {sizes} values over {self.size()} ranks: {wanted}")
         reductions = None if self._is_alone else self._choose("reduce_scatter", shares[:1], opts)
         if reductions is None:
             return self._over_gloo("reduce_scatter", list(outputs), [list(group) for group in inputs], opts)
+        if same_size(shares):  # then a rank takes down its own alone
+            return self._reduce_scatter(list(outputs), [join(shares)], opts)
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(join(shares), copy=True)
         operator = reduction.operator
@@ -273,9 +278,8 @@ class SwitchGroup(Forwarded):
         handles = self._started([part], lambda to: [to.allreduce_async(part.array(), operator, lanes=lanes)])
 
         def finish() -> None:
-            sums = part.values.split([tensor.numel() for tensor in shares])
-            own = reduction.convert(sums[self.rank()], outputs[0].dtype)
-            hand_out(own.reshape(-1), list(outputs[:1]), part)
+            own = reduction.convert(part.values.split(sizes)[self.rank()], outputs[0].dtype)
+            hand_out(own.reshape(-1), outputs, part)
 
         return self.begun(handles, list(outputs), finish)
 
