@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +11,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from checks.bench.convergence_results import Results, Rows, say
 from checks.bench.convergence_tasks import TASKS
+from checks.bench.convergence_times import RATES
+from checks.bench.convergence_ways import ALONE, WAYS
+from checks.bench.page import together
+from checks.bench.records import measured_on
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "convergence.md"
 IMAGES: Final = ROOT / "docs" / "images"
 BEGIN, END = "<!-- tables: python -m checks.bench.convergence --publish -->", "<!-- end of tables -->"
-RATES: Final = {"200 Mbit/s": 200e6, "1 Gbit/s": 1e9}
 SMOOTHED: Final = 20
 """Steps whose losses are averaged: batches differ more than ways."""
 TARGET_AT: Final = 0.4
@@ -30,6 +35,7 @@ COLOURS: Final = {
     "gloo, PowerSGD 4": "darkgray",
     "dense": "tab:blue",
     "int16": "tab:cyan",
+    "int16:32": "tab:brown",
     "int10": "tab:green",
     "int8": "tab:olive",
     "topk:0.01": "tab:red",
@@ -37,9 +43,8 @@ COLOURS: Final = {
     "blocktopk:0.05": "tab:orange",
     "powersgd:4": "tab:purple",
 }
-"""One for each way, in all panels."""
+"""Of those ways that the plot has, in all panels."""
 
-Results = Mapping[str, Mapping[str, Any]]
 Losses = npt.NDArray[np.float64]
 
 
@@ -53,6 +58,8 @@ class Trained:
     up: float
     """Bytes of a step, mean of the seeds."""
     down: float
+    accuracies: tuple[float, ...]
+    """By seed; none where a task has none."""
 
     @property
     def moved(self) -> float:
@@ -77,25 +84,22 @@ def smoothed(losses: Losses) -> Losses:
     return found
 
 
-def trained(results: Results, task: str) -> dict[str, Trained]:
-    """Return what there is of a task, by way, in the order of the colours."""
+def trained(runs: Rows, task: str) -> dict[str, Trained]:
+    """Return what there is of a task, by way."""
     found = {}
-    for way in COLOURS:
-        runs = [results[name] for name in sorted(results) if name.rpartition("/")[0] == f"{task}/{way}"]
-        if runs:
-            steps = min(len(run["losses"]) for run in runs)
+    for way in WAYS:
+        seeds = tuple(sorted(name.rpartition("/")[2] for name in runs if name.rpartition("/")[0] == f"{task}/{way}"))
+        own = [runs[f"{task}/{way}/{seed}"] for seed in seeds]
+        if own:
+            steps = min(len(run["losses"]) for run in own)
             found[way] = Trained(
-                seeds=tuple(sorted(name.rpartition("/")[2] for name in results if name.startswith(f"{task}/{way}/"))),
-                losses=np.array([smoothed(np.array(run["losses"][:steps], np.float64)) for run in runs]),
-                up=float(np.mean([run["up"] for run in runs])),
-                down=float(np.mean([run["down"] for run in runs])),
+                seeds=seeds,
+                losses=np.array([smoothed(np.array(run["losses"][:steps], np.float64)) for run in own]),
+                up=float(np.mean([run["up"] for run in own])),
+                down=float(np.mean([run["down"] for run in own])),
+                accuracies=tuple(run["accuracy"] for run in own if "accuracy" in run),
             )
     return found
-
-
-def gradient_s(results: Results, task: str) -> float:
-    """Return the shortest time that a rank's gradient has taken in any training."""
-    return float(min(run["gradient_s"] for name, run in results.items() if name.startswith(f"{task}/")))
 
 
 def targets_of(ways: Mapping[str, Trained]) -> dict[str, float]:
@@ -105,51 +109,88 @@ def targets_of(ways: Mapping[str, Trained]) -> dict[str, float]:
     return dict(zip(ways[BASE].seeds, map(float, after), strict=True))
 
 
+def step_ms(times: Rows, task: str, way: str) -> list[float | None]:
+    """Return the median milliseconds of a step, by rate; None where they were not measured."""
+    found = (times.get(f"{task}/{rate}", {}).get("ms", {}).get(way) for rate in RATES)
+    return [None if one is None else float(one["median"]) for one in found]
+
+
 def table(results: Results, task: str) -> Iterator[str]:
     """Yield the lines of a task's table."""
-    ways = trained(results, task)
-    targets, alone_s = targets_of(ways), gradient_s(results, task)
-    parameters = next(run["parameters"] for name, run in results.items() if name.startswith(f"{task}/"))
+    ways = trained(results.trained, task)
+    targets = targets_of(ways)
+    parameters = next(run["parameters"] for name, run in results.trained.items() if name.startswith(f"{task}/"))
     yield f"### {TASKS[task].title[0].upper()}{TASKS[task].title[1:]}"
     yield ""
     goals = " or ".join(f"{one:.3f}" for one in targets.values())
     yield (
         f"{parameters:,} parameters, {ways[BASE].losses.shape[1]} steps, {len(targets)} seeds; the loss to be reached "
-        f"is {goals} by seed; a rank's own gradient takes {alone_s * 1e3:.1f} ms."
+        f"is {goals} by seed.{_alone(results.times, task)}"
     )
     yield ""
-    times = " | ".join(f"s to it at {rate}" for rate in RATES)
-    yield f"| | kB a step up | down | steps to the loss | MB to it | {times} | loss at the end |"
-    yield "|---" * (6 + len(RATES)) + "|"
+    times = [f"ms a step at {rate} | s to the loss" for rate in RATES.values()]
+    ends = ["loss at the end", *(["accuracy"] if ways[BASE].accuracies else [])]
+    heads = ["", "kB a step up", "down", "steps to the loss", "MB to it", *" | ".join(times).split(" | "), *ends]
+    yield f"| {' | '.join(heads)} |"
+    yield "|---" * len(heads) + "|"
     for way, one in ways.items():
-        yield _row(way, one, targets, alone_s)
+        yield f"| {' | '.join([_title(way), *_row(one, targets, step_ms(results.times, task, way))])} |"
 
 
-def _row(way: str, one: Trained, targets: Mapping[str, float], alone_s: float) -> str:
-    end = one.losses[:, -1]
+def _title(way: str) -> str:
+    return way if way.startswith(BASE) or way == "dense" else f"`{way}`"
+
+
+def _alone(times: Rows, task: str) -> str:
+    """Say what a step costs before anything is sent."""
+    alone = next((one for one in step_ms(times, task, ALONE) if one is not None), None)
+    return "" if alone is None else f" A step without communication takes {alone:.1f} ms."
+
+
+def _row(one: Trained, targets: Mapping[str, float], times: list[float | None]) -> list[str]:
     cells = [f"{one.up / 1e3:,.0f}", f"{one.down / 1e3:,.0f}"]
     steps = [count for count in one.steps_to(targets) if count is not None]
-    if len(steps) < len(one.losses):
-        missed = len(one.losses) - len(steps)
-        cells += [f"not by {missed} of {len(one.losses)} seeds", *[""] * (1 + len(RATES))]
+    mean = float(np.mean(steps)) if len(steps) == len(one.losses) else None
+    if mean is None:
+        cells += [f"not by {len(one.losses) - len(steps)} of {len(one.losses)} seeds", ""]
     else:
-        mean = float(np.mean(steps))
         cells += [f"{mean:.0f} ({min(steps)} to {max(steps)})", f"{mean * one.moved / 1e6:,.1f}"]
-        cells += [f"{mean * (alone_s + 8 * one.moved / rate):,.1f}" for rate in RATES.values()]
-    return f"| {way} | {' | '.join(cells)} | {end.mean():.3f} ({end.min():.3f} to {end.max():.3f}) |"
+    for ms in times:
+        cells.append("" if ms is None else f"{ms:,.1f}")
+        cells.append("" if ms is None or mean is None else f"{mean * ms / 1e3:,.1f}")
+    end = one.losses[:, -1]
+    cells.append(f"{end.mean():.3f} ({end.min():.3f} to {end.max():.3f})")
+    if one.accuracies:
+        low, high = min(one.accuracies), max(one.accuracies)
+        cells.append(f"{np.mean(one.accuracies):.3f} ({low:.3f} to {high:.3f})")
+    return cells
+
+
+def measured(results: Results) -> Iterator[str]:
+    """Yield where, when and of what the times are."""
+    by_machine: dict[str, list[dict[str, Any]]] = {}
+    for row in results.times.values():
+        by_machine.setdefault(row["machine"], []).append(row)
+    for rows in by_machine.values():
+        yield f"Steps measured on {measured_on(together(rows))}.  "
+    if not results.times:
+        yield "Steps were not measured yet (`--times`)."
 
 
 def publish(results: Results) -> None:
     """Write tables and plots."""
-    tasks = [task for task in TASKS if f"{task}/{BASE}/" in "".join(results)]
+    tasks = [task for task in TASKS if any(name.startswith(f"{task}/{BASE}/") for name in results.trained)]
     text = PAGE.read_text()
     before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
-    tables = "\n\n".join("\n".join(table(results, task)) for task in tasks)
-    PAGE.write_text(f"{text[:before]}\n\n{tables}\n\n{text[after:]}")
-    plot(results, tasks)
+    parts = ["\n".join(measured(results)), *("\n".join(table(results, task)) for task in tasks)]
+    PAGE.write_text("\n\n".join([text[:before], *parts, text[after:]]))
+    if importlib.util.find_spec("matplotlib"):
+        plot(results.trained, tasks)
+    else:
+        say("without matplotlib the plots stay as they are; measured times are not in them")
 
 
-def plot(results: Results, tasks: list[str]) -> None:
+def plot(runs: Rows, tasks: list[str]) -> None:
     """Write `convergence.png` and `convergence.svg`: losses by steps, and by what a link has carried."""
     import matplotlib as mpl
 
@@ -159,8 +200,8 @@ def plot(results: Results, tasks: list[str]) -> None:
 
     figure, axes = plt.subplots(2, len(tasks), figsize=(5 * len(tasks), 7), squeeze=False, layout="constrained")
     for column, task in enumerate(tasks):
-        ways = trained(results, task)
-        for way, one in ways.items():
+        ways = trained(runs, task)
+        for way, one in ((way, ways[way]) for way in COLOURS if way in ways):
             count = one.losses.shape[1]
             steps = np.unique(np.geomspace(1, count, POINTS).astype(int))
             losses = one.losses[:, steps - 1]

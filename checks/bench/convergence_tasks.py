@@ -1,12 +1,11 @@
-"""Small trainings of the examples' models, played by one process: what each rank's gradient is, and the next step.
+"""Small trainings: a perceptron and the examples' models, and one process that plays all ranks of one.
 
-All ranks have the same parameters after each step, so there is one model; each rank draws batches of its own.
+All ranks have the same parameters after each step, so a player has one model; each rank draws batches of its own.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,20 +19,31 @@ import numpy.typing as npt
 from switchsum.host.compress import Part
 
 Floats = npt.NDArray[np.float32]
-Loss = Callable[[int], Any]
-"""Draws a rank's next batch and returns the loss on it, a tensor."""
+Loss = Callable[[Any, int], Any]
+"""Draws a rank's next batch and returns a model's loss on it, a tensor."""
 
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """What a training consists of."""
+
+    model: Any
+    optimizer: Any
+    loss: Loss
+    accuracy: Callable[[Any], float] | None = None
+    """Returns the share of what a model has not been trained with that it gets right."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A training."""
+    """A training that can be made."""
 
     title: str
     steps: int
-    make: Callable[[int, int], tuple[Any, Any, Loss]]
-    """Return model, optimizer and loss, by seed and number of ranks."""
+    make: Callable[[int, int], Training]
+    """Return it, by seed and number of ranks."""
 
 
 def example(name: str) -> Any:
@@ -43,7 +53,34 @@ def example(name: str) -> Any:
     return import_module(name)
 
 
-def _gpt(seed: int, ranks: int) -> tuple[Any, Any, Loss]:
+def _digits(seed: int, ranks: int) -> Training:
+    import torch
+    from torch import nn
+    from torch.nn.functional import cross_entropy
+
+    shown, kept = example("images").data()
+    pictures, labels = shown.tensors
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)
+    )
+    generators = [torch.Generator().manual_seed(100 * seed + rank) for rank in range(ranks)]
+
+    def loss(model: Any, rank: int) -> Any:
+        own = torch.arange(rank, len(labels), ranks)
+        at = own[torch.randint(0, len(own), (16,), generator=generators[rank])]
+        return cross_entropy(model(pictures[at]), labels[at])
+
+    def accuracy(model: Any) -> float:
+        unseen, right = kept.tensors
+        with torch.no_grad():
+            return float((model(unseen).argmax(1) == right).float().mean())
+
+    optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
+    return Training(model=model, optimizer=optimizer, loss=loss, accuracy=accuracy)
+
+
+def _gpt(seed: int, ranks: int) -> Training:
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -55,16 +92,16 @@ def _gpt(seed: int, ranks: int) -> tuple[Any, Any, Loss]:
     batch, context = 4, gpt.CONTEXT
     generators = [torch.Generator().manual_seed(100 * seed + rank) for rank in range(ranks)]
 
-    def loss(rank: int) -> Any:
+    def loss(model: Any, rank: int) -> Any:
         own = text.share(letters, rank, ranks)
         at = torch.randint(0, len(own) - context - 1, (batch,), generator=generators[rank])
         windows = own[at[:, None] + torch.arange(context + 1)]
         return cross_entropy(model(windows[:, :-1]).flatten(0, 1), windows[:, 1:].flatten())
 
-    return model, torch.optim.AdamW(model.parameters(), 0.002), loss
+    return Training(model=model, optimizer=torch.optim.AdamW(model.parameters(), 0.002), loss=loss)
 
 
-def _images(seed: int, ranks: int) -> tuple[Any, Any, Loss]:
+def _images(seed: int, ranks: int) -> Training:
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -75,15 +112,15 @@ def _images(seed: int, ranks: int) -> tuple[Any, Any, Loss]:
     model = images.network()
     generators = [torch.Generator().manual_seed(100 * seed + rank) for rank in range(ranks)]
 
-    def loss(rank: int) -> Any:
+    def loss(model: Any, rank: int) -> Any:
         own = torch.arange(rank, len(labels), ranks)
         at = own[torch.randint(0, len(own), (16,), generator=generators[rank])]
         return cross_entropy(model(pictures[at]), labels[at])
 
-    return model, torch.optim.SGD(model.parameters(), 0.02, momentum=0.9), loss
+    return Training(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.02, momentum=0.9), loss=loss)
 
 
-def _words(seed: int, ranks: int) -> tuple[Any, Any, Loss]:
+def _words(seed: int, ranks: int) -> Training:
     import torch
     from torch import nn
     from torch.nn.functional import cross_entropy
@@ -97,17 +134,18 @@ def _words(seed: int, ranks: int) -> tuple[Any, Any, Loss]:
     )
     generators = [torch.Generator().manual_seed(100 * seed + rank) for rank in range(ranks)]
 
-    def loss(rank: int) -> Any:
+    def loss(model: Any, rank: int) -> Any:
         own = text.share(numbers, rank, ranks)
         at = torch.randint(0, len(own) - context - 1, (32,), generator=generators[rank])
         windows = own[at[:, None] + torch.arange(context + 1)]
         return cross_entropy(model(windows[:, :-1]), windows[:, -1])
 
-    return model, torch.optim.Adam(model.parameters(), 0.003), loss
+    return Training(model=model, optimizer=torch.optim.Adam(model.parameters(), 0.003), loss=loss)
 
 
 TASKS: Final[Mapping[str, Task]] = MappingProxyType(
     {
+        "digits": Task(title="perceptron, 1,797 digits", steps=150, make=_digits),
         "images": Task(title="convolutional net, 1,797 digits", steps=300, make=_images),
         "words": Task(title="embeddings and a perceptron, Python's manual by words", steps=400, make=_words),
         "gpt": Task(title="small GPT, Python's help pages by characters", steps=400, make=_gpt),
@@ -122,17 +160,26 @@ class Played:
         import torch
 
         torch.set_num_threads(1)
-        self.model, self._optimizer, self._loss = task.make(seed, ranks)
+        self._training = task.make(seed, ranks)
         self._ranks = ranks
-        self._parameters = list(self.model.parameters())
-        self.parts = [Part(key=name, shape=tuple(one.shape)) for name, one in self.model.named_parameters()]
-        self.fastest_s = float("inf")
-        """The shortest time that a rank's gradient has taken: what else the machine does is no part of it."""
+        self._parameters = list(self._training.model.parameters())
+        named = self._training.model.named_parameters()
+        self.parts = [Part(key=name, shape=tuple(one.shape)) for name, one in named]
 
     @property
     def size(self) -> int:
         """Number of parameters."""
         return sum(part.size for part in self.parts)
+
+    @property
+    def accuracy(self) -> float | None:
+        """Of what it has not been trained with; None where nothing is kept for that."""
+        measure = self._training.accuracy
+        return None if measure is None else measure(self._training.model)
+
+    def without_momentum(self) -> None:
+        """Leave momentum to the way of averaging."""
+        drop_momentum(self._training.optimizer)
 
     def gradients(self) -> tuple[list[Floats], float]:
         """Return every rank's gradient, its parameters side by side, and the mean of their losses."""
@@ -140,12 +187,10 @@ class Played:
 
         found, losses = [], []
         for rank in range(self._ranks):
-            began = time.perf_counter()
-            self._optimizer.zero_grad()
-            loss = self._loss(rank)
+            self._training.optimizer.zero_grad()
+            loss = self._training.loss(self._training.model, rank)
             loss.backward()
             found.append(torch.cat([one.grad.reshape(-1) for one in self._parameters]).numpy())
-            self.fastest_s = min(self.fastest_s, time.perf_counter() - began)
             losses.append(loss.item())
         return found, float(np.mean(losses))
 
@@ -155,7 +200,13 @@ class Played:
 
         for one, values in zip(self._parameters, _split(mean, self.parts), strict=True):
             one.grad = torch.from_numpy(values.copy()).view_as(one)
-        self._optimizer.step()
+        self._training.optimizer.step()
+
+
+def drop_momentum(optimizer: Any) -> None:
+    """Let an optimizer have no momentum."""
+    for group in optimizer.param_groups:
+        group["momentum"] = 0.0
 
 
 def _split(row: Floats, parts: Sequence[Part]) -> list[Floats]:
