@@ -203,6 +203,7 @@ class MemberCalls(Upkeep):
             lost=incarnation.ranks(MemberState.LOST),
             loads=self._settings.loads + incarnation.forgotten,
             down=links.told_down(incarnation),
+            left=incarnation.ranks(MemberState.LEFT),
         )
 
     def link_down(self, request: reports.LinkReport) -> member_rpc.Empty:

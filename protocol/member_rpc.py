@@ -157,6 +157,8 @@ class HeartbeatReply:
     """As in `ReadyReply`."""
     down: list[int] = field(default_factory=list)
     """Of several links those that no member uses any more."""
+    left: list[int] = field(default_factory=list)
+    """Ranks that have left in order: they begin no collective any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,11 +15,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError, WorkerLost
 
 from ..engine.events import Failed, Outcome
 from ..engine.operation import Operation
 from ..links.driver import Driver
+from .departures import Departures
 from .handle import Handle
 from .interrupts import HeldBack, check_process, interrupted
 
@@ -46,6 +47,8 @@ class Member(Protocol):
     """Why the place is lost, or the job broken."""
     loads: int
     """How often the switch has been given its program; when it grows, the switch was restarted."""
+    left: frozenset[int]
+    """Ranks that have left in order."""
 
     on_heartbeat: Callable[[], object]
     """What to call now and then, on a thread of its own; it must not block."""
@@ -92,6 +95,7 @@ class Driving:
         self._in_flight: dict[int, Handle] = {}
         self._error: SwitchsumError | None = None
         self._loads = membership.loads
+        self._departures = Departures(driver.engine, membership.loads)
         self._closed = False
         self._is_open = True
         self._is_noted = driver.trace is not None or _log.isEnabledFor(logging.DEBUG)
@@ -281,6 +285,11 @@ class Driving:
             self._fail(error)
             return
         self._note_events(events)
+        if self._in_flight and (left := self._membership.left):
+            try:
+                self._departures.check(left, self._membership.loads, self._driver.clock())
+            except WorkerLost as error:
+                self._fail(error)
 
     def _note_restart(self) -> None:
         """Let the engine know that the switch has been given its program again."""

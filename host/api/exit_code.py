@@ -3,10 +3,9 @@
 The interpreter asks an exception that nobody has caught for its code.  So `sys.exit` raises one that notes who asks.
 `raise SystemExit(1)` is not seen, for that type cannot be changed.
 
-Could the others find out without it?  If Leave said how many collectives this rank has begun, a rank that waits for a
-later one would know that it waits in vain.  It would not know of a collective that this rank had begun when it failed:
-that one may end well, with a rank that leaves too early, or never.  So the controller and each worker would have a new
-rule, and this one would stay.
+Could the others find out without it?  They conclude from what the switch waits for that a rank has left too early
+(`departures`), but not across a tree's switches, and nothing of a failed rank whose last collective has ended: its job
+would end well, as far as they can tell.
 """
 
 from __future__ import annotations

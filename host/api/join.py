@@ -58,6 +58,11 @@ class Membership:
     The kernel closes that when the process ends, and answers for a process that is stopped, or whose Python is busy.
     """
 
+    left: frozenset[int] = frozenset()
+    """Ranks that have left in order, as far as heartbeats tell."""
+    links_down: frozenset[int] = frozenset()
+    """Of several links those that no member uses any more, as far as heartbeats tell."""
+
     def __init__(
         self,
         controller: str,
@@ -83,8 +88,6 @@ class Membership:
         """Why the membership is over or the job is broken, as far as heartbeats tell."""
         self.loads = 0
         """How often the switch has been given its program, once admitted: more means that it was restarted."""
-        self.links_down: frozenset[int] = frozenset()
-        """Of several links those that no member uses any more, as far as heartbeats tell."""
         self._dead_links: dict[int, str] = {}
         """Own ones, by number, and why."""
         self._client = MemberClient(controller, timeout_s=CALL_S, waits=True)
@@ -213,6 +216,7 @@ class Membership:
     def _note(self, reply: member_rpc.HeartbeatReply) -> None:
         self.links_down = frozenset(reply.down)  # of rails before `loads`: rounds are brought back over those left
         self.loads = max(self.loads, reply.loads)
+        self.left = frozenset(reply.left)
         for link in self._dead_links.keys() - self.links_down:
             self._send_down(link)  # a controller that was away has not heard of it
         self.on_heartbeat()
@@ -292,7 +296,7 @@ class Membership:
     def leave(self, *, failed: bool = False) -> None:
         """End the membership, as far as the controller can be told; with `failed` it finds out by silence.
 
-        Then it tells the others that this rank is lost: who has left has done its part, and they would go on waiting.
+        Then it tells the others that this rank is lost, whatever they wait for: who has left has done its part.
         """
         if self._stop.is_set():
             return

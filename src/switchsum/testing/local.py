@@ -107,6 +107,8 @@ class LocalMembership:
     """Set it to break the communicator."""
     loads = 0
     """Raise it when the switch has been restarted."""
+    left: frozenset[int] = frozenset()
+    """Set it when ranks have left."""
     on_heartbeat: Callable[[], object] = staticmethod(lambda: None)
     has_left = False
 
