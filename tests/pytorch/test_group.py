@@ -207,6 +207,24 @@ def test_reduce_scatter_in_all_its_forms(groups: list[Any], dtype: Any) -> None:
     assert not gloo_counts(groups)
 
 
+@pytest.mark.filterwarnings("ignore:.*over gloo")
+def test_the_default_device_is_not_where_values_go(groups: list[Any]) -> None:
+    # As after torch.set_default_device("cuda"), which a thread has for itself.
+    def call(group: Any) -> None:
+        apart, double = torch.ones(10)[::2], torch.ones(10, dtype=torch.float64)[::2]
+        gathered = [torch.zeros(5) for _ in range(RANKS)]
+        rows = torch.sparse_coo_tensor(torch.tensor([[1, 3]]), torch.ones(2, 2), (5, 2), check_invariants=True)
+        with torch.device("meta"):
+            group.allreduce([apart], options()).wait()
+            group.allgather([gathered], [apart]).wait()
+            group.allreduce([double], dist.AllreduceOptions()).wait()
+            group.allreduce([rows], options()).wait()
+        assert [one.unique().tolist() for one in (apart, double, *gathered)] == [[RANKS]] * (2 + RANKS)
+        assert rows.to_dense().sum(1).tolist() == [0.0, 2.0 * RANKS, 0.0, 2.0 * RANKS, 0.0]
+
+    on_all(groups, call)
+
+
 def test_reduce_leaves_the_others_as_they_are(groups: list[Any]) -> None:
     def call(group: Any) -> None:
         for dtype in (torch.float32, torch.int16):

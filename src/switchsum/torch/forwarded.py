@@ -48,7 +48,7 @@ def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
     plain = tensor.detach()
     if tensor.layout != torch.strided:
         return plain.to("cpu", copy=True)
-    return torch.empty(tensor.shape, dtype=tensor.dtype).copy_(plain)
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu").copy_(plain)
 
 
 def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:

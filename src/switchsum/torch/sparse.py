@@ -39,9 +39,9 @@ class SparseSum:
         self._part.lift(lambda: self._write(torch.from_numpy(total.indices)[None], values))
 
     def _write(self, indices: torch.Tensor, values: torch.Tensor) -> None:
-        rows = indices.to(self._tensor.device)
+        device, shape = self._tensor.device, self._tensor.shape
         whole = torch.sparse_coo_tensor(
-            rows, values.to(self._tensor.device), self._tensor.shape, is_coalesced=True, check_invariants=False
+            indices.to(device), values.to(device), shape, device=device, is_coalesced=True, check_invariants=False
         )
         with torch.no_grad():
             self._tensor.copy_(whole)  # a detached sparse tensor would be another one

@@ -52,7 +52,7 @@ class Cuda:
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """See `Device`."""
-        return torch.empty(shape, dtype=dtype, pin_memory=True)
+        return torch.empty(shape, dtype=dtype, device="cpu", pin_memory=True)
 
     def now(self) -> Mark:
         """See `Device`."""

@@ -117,7 +117,7 @@ def apart(tensor: torch.Tensor, shape: Sequence[int], dtype: torch.dtype, *, lik
     """Return ordinary memory for values of a tensor: pinned, where they come from a GPU or go to one."""
     device = staging.device_of(like)
     if device is None:
-        values = torch.empty(tuple(shape), dtype=dtype, pin_memory=like.device.type != "cpu")
+        values = torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=like.device.type != "cpu")
         return Staged(tensor=tensor, values=values)
     return Staged(tensor=tensor, values=device.pinned(tuple(shape), dtype), device=device, after=device.now())
 
