@@ -231,10 +231,27 @@ def off_by(lanes: str, workers: int, frame_lanes: int) -> str:
     return f"sum off by {errors('normal', 'float32', workers, frame_lanes)[lanes].relative:.1e}"
 
 
+NAMED: Final[dict[str, Callable[[Sequence[Array]], Array]]] = {
+    "int10": functools.partial(in_words, WORDS["Packed(3)"]),
+    "int8": functools.partial(in_blocks, "int8"),
+    "int16:32": functools.partial(in_blocks, "int16"),
+}
+"""Names of `switchsum.torch.compress` that are not lanes alone."""
+
+
+@functools.cache
+def compressed_off_by(name: str, workers: int) -> str:
+    """Say the same of a name of `switchsum.torch.compress`."""
+    arrays = draw("normal", workers, np.dtype(np.float32))
+    return f"sum off by {Error.of(NAMED[name](arrays), exact_sum(arrays)).relative:.1e}"
+
+
 def beside_speed(name: str, conditions: str) -> str:
     """Say it of a record, by its name and conditions, in brackets; nothing of lanes of 32 bits."""
-    lanes = re.search(r"(?:(\d+)-|\.)(int16|int8)$", name)
+    lanes = re.search(r"(?:(\d+)-|\.)(int16|int8|int10|int16:32)$", name)
     workers, frame = re.search(r"(\d+) worker", conditions), re.search(r"(\d+) lanes", conditions)
+    if lanes and workers and name.startswith("train.") and lanes[2] in NAMED:
+        return f" ({compressed_off_by(lanes[2], int(workers[1]))})"
     build = (lanes and lanes[1]) or (frame and frame[1])
     if lanes is None or workers is None or not build:
         return ""
