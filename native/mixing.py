@@ -23,6 +23,13 @@ def drawn_at(seed: Scalar, index: Scalar) -> Scalar:
 
 @inner
 @wrapping
+def turned_at(seed: Scalar, index: Scalar, turn: Scalar) -> Scalar:
+    """Return what is drawn there, further round by a `turn` of 32 bits: as even as before, but elsewhere."""
+    return np.uint32(drawn_at(seed, index) + np.uint32(turn))
+
+
+@inner
+@wrapping
 def mixed(word: Scalar) -> Scalar:
     """Mix the bits of a uint32 (the finaliser of MurmurHash3, which is in the public domain)."""
     word = np.uint32(word ^ (word >> np.uint32(16)))

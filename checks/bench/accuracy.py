@@ -60,6 +60,8 @@ WORDS: Final = {
 """Several values to a 32-bit word, 32 of them to a scale."""
 BLOCKS: Final = {"int8": 64, "int16": 32}
 """Lanes of `BlockScaled`, and how many values have a scale there."""
+SEED: Final = 7
+"""Of what compressors draw."""
 GRADIENTS: Final = "gpt"
 """Raw ones of a small model's sixth step (`checks.bench.gradients`): needs PyTorch, and is asked for by name."""
 
@@ -133,27 +135,35 @@ def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: 
     return result
 
 
+def agreed(arrays: Sequence[Array], block: int, blocks: int, shift: int) -> small_blocks.Scales:
+    """Return the scales that ranks agree on."""
+    tops = [small_blocks.magnitudes(one, block, blocks, shift) for one in arrays]
+    return small_blocks.scales_of(np.max(tops, axis=0), shift)
+
+
 def in_words(layout: packed.Layout, arrays: Sequence[Array]) -> Array:
     """Return the sum of float32 as `Packed` makes it; raises UsageError where words leave too few bits."""
-    ranks = len(arrays)
-    blocks = [layout.blocks_of(array) for array in arrays]
-    scales = packed.scales_of(np.max([packed.magnitudes(one) for one in blocks], axis=0))
-    steps = layout.steps(ranks)
-    digits = [packed.digits_of(one, scales, steps, rank) for rank, one in enumerate(blocks)]
-    total = layout.part(np.sum([layout.join(one) for one in digits], axis=0, dtype=np.int32))
-    found: Array = (total * (scales / np.float32(steps))).reshape(-1)[: len(arrays[0])]
+    ranks, size = len(arrays), len(arrays[0])
+    scales = agreed(arrays, layout.block, layout.blocks(size), small_blocks.FINE)
+    steps, found = layout.steps(ranks), np.empty(size, np.float32)
+    turns = [small_blocks.turn_of(rank, ranks) for rank in range(ranks)]
+    words = [layout.pack(one, scales, steps, SEED, turn) for one, turn in zip(arrays, turns, strict=True)]
+    layout.unpack(np.sum(words, axis=0, dtype=np.int32), small_blocks.units_of(scales, steps), found)
     return found
 
 
 def in_blocks(lanes: str, arrays: Sequence[Array], block: int = 0) -> Array:
     """Return the sum of float32 as `BlockScaled` makes it."""
     ranks, size, block = len(arrays), len(arrays[0]), block or BLOCKS[lanes]
-    tops = [small_blocks.magnitudes(one, block, -(-size // block), small_blocks.COARSE) for one in arrays]
-    scales = small_blocks.scales_of(np.max(tops, axis=0), small_blocks.COARSE)
+    scales = agreed(arrays, block, -(-size // block), small_blocks.COARSE)
     steps = definition.full_scale(ranks, VALUE_BITS[lanes])
-    parts = [block_scaled.quotients_of(one, block, scales, steps, 7, rank / ranks) for rank, one in enumerate(arrays)]
+    turns = [small_blocks.turn_of(rank, ranks) for rank in range(ranks)]
+    parts = [
+        block_scaled.quotients_of(one, block, scales, steps, SEED, turn)
+        for one, turn in zip(arrays, turns, strict=True)
+    ]
     found = np.empty(size, np.float32)
-    block_scaled.multiply(through_lanes("float32", lanes, parts), block, block_scaled.units_of(scales, 1), found)
+    block_scaled.multiply(through_lanes("float32", lanes, parts), block, small_blocks.units_of(scales, 1), found)
     return found
 
 

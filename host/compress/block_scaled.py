@@ -3,11 +3,6 @@
 Lanes of 8 and 16 bits share an exponent in each frame, of hundreds of values, and one large value among them leaves few
 steps for the others.  Here ranks agree on a scale for each small block first (`small_blocks`), and through the lanes
 goes each value over its scale: less than 1 either way, so that all frames have one exponent and lose nothing by it.
-
-A value is rounded to a step up or down at random, by numbers that all ranks draw alike and each shifts by its own share
-of the way round (after Suresh et al., Correlated Quantization, ICML 2022).  Each rank's value is right in the mean; and
-where some ranks round up others round down, so that the sum is off by little more than half of the variance that there
-is where each draws for itself.
 """
 
 from __future__ import annotations
@@ -20,12 +15,12 @@ import numpy as np
 
 from switchsum.native.floats import restore_floats, usual_floats
 from switchsum.native.kernels import kernel
-from switchsum.native.mixing import drawn_at
+from switchsum.native.mixing import turned_at
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.lanes import FRACTION_BITS, full_scale
 
 from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, flat, name_of
-from .small_blocks import Scales, agree, factors_of
+from .small_blocks import Scales, agree, factors_of, turn_of, units_of
 
 VALUE_BITS: Final = {"int8": 8, "int16": 16}
 """Of the lanes that have few steps."""
@@ -91,7 +86,7 @@ class BlockScaled(Compressor):
         return _UnderWay(
             mean=np.empty(values.size, np.float32),
             block=self._block,
-            quotients=quotients_of(values, self._block, scales, steps, seed, comm.rank / comm.world_size),
+            quotients=quotients_of(values, self._block, scales, steps, seed, turn_of(comm.rank, comm.world_size)),
             scales=scales,
             ranks=comm.world_size,
         )
@@ -103,44 +98,35 @@ class BlockScaled(Compressor):
         self._steps = Steps(state["steps"])
 
 
-def quotients_of(values: Floats, block: int, scales: Scales, steps: int, seed: int, share: float) -> Floats:
-    """Return values over their blocks' scales, rounded at random to whole numbers of ``1 / steps``.
-
-    `share` is how far round what is drawn is shifted, from 0 up to, but not, 1.
-    """
+def quotients_of(values: Floats, block: int, scales: Scales, steps: int, seed: int, turn: int) -> Floats:
+    """Return values over their blocks' scales, rounded at random to whole numbers of ``1 / steps``; see `turn_of`."""
     quotients = np.empty(values.size, np.float32)
-    factors = factors_of(float(steps << FRACTION_BITS), scales)
-    divide(values, block, factors, steps, seed, int(share * (1 << 32)), quotients)
+    divide(values, block, factors_of(float(steps << FRACTION_BITS), scales), steps, seed, turn, quotients)
     return quotients
 
 
-def units_of(scales: Scales, ranks: int) -> Floats:
-    """Return what a quotient of 1, of any rank, adds to the average."""
-    # That of the largest float32 is beyond them, and a sum of quotients a bit more than it was.
-    units: Floats = (np.minimum(scales, (1 - 2.0**-22) * 2.0**128) / ranks).astype(np.float32)
-    return units
-
-
 @kernel
-def divide(values: Floats, block: int, factors: Floats, steps: int, seed: int, shift: int, quotients: Floats) -> None:
+def divide(values: Floats, block: int, factors: Floats, steps: int, seed: int, turn: int, quotients: Floats) -> None:
     """Write each value times its block's factor, which gives ``2**-FRACTION_BITS`` of steps, as whole steps over all.
 
     Of 127 steps the lanes' own rounding leaves every one as it is; of thousands it may take a step off one in hundreds.
     """
     mode = usual_floats()
     whole, most = np.float32(steps), np.float32(_BELOW_ONE)
-    shift_word = np.uint32(shift)
     for index in range(len(factors)):
+        # Slices, so that the loop runs several values at a time.
         start, end = index * block, min((index + 1) * block, values.size)
-        factor = factors[index]
+        part, to, factor = values[start:end], quotients[start:end], factors[index]
         if factor == 0:  # the values may be no numbers
-            quotients[start:end] = 0
+            to[:] = 0
             continue
-        for i in range(start, end):
-            fixed = np.int32(np.rint(np.float32(values[i] * factor)))
-            drawn = np.uint32(np.uint32(drawn_at(seed, i) + shift_word) >> np.uint32(32 - FRACTION_BITS))
+        for i in range(part.size):
+            fixed = np.int32(np.rint(np.float32(part[i] * factor)))
+            drawn = np.uint32(turned_at(seed, start + i, turn) >> np.uint32(32 - FRACTION_BITS))
             rounded = np.int32(np.int32(fixed + np.int32(drawn)) >> np.int32(FRACTION_BITS))
-            quotients[i] = max(min(np.float32(np.float32(rounded) / whole), most), -most)
+            quotient = np.float32(np.float32(rounded) / whole)
+            quotient = quotient if quotient < most else most
+            to[i] = quotient if quotient > -most else -most
     restore_floats(mode)
 
 
@@ -150,7 +136,7 @@ def multiply(quotients: Floats, block: int, units: Floats, values: Floats) -> No
     mode = usual_floats()
     for index in range(len(units)):
         start, end = index * block, min((index + 1) * block, values.size)
-        unit = units[index]
-        for i in range(start, end):
-            values[i] = quotients[i] * unit
+        part, to, unit = quotients[start:end], values[start:end], units[index]
+        for i in range(part.size):
+            to[i] = part[i] * unit
     restore_floats(mode)

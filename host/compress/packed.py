@@ -8,29 +8,28 @@ values that share a frame.  The scales are agreed on first, an allreduce of 16 b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.floats import restore_floats, usual_floats
+from switchsum.native.kernels import kernel
+from switchsum.native.mixing import turned_at
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.lanes import GOLDEN, mixed
 
 from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, flat, name_of
+from .small_blocks import Scales, agree_finely, factors_of, turn_of, units_of
 
 Words = npt.NDArray[np.int32]
 
 WORD_BITS: Final = 32
 LEAST_STEPS: Final = 3
 """Fewer either way are refused: int8 lanes are, too."""
-CHUNK_VALUES: Final = 1 << 16
-"""So many are packed at a time: what is in between stays in the processor's cache, which takes a third of the time."""
-_INFINITY: Final = 0x7F80_0000
-"""Bits of float32's; those of NaN are greater."""
-_LEAST_SCALE: Final = 2.0**-110
-"""A block whose values are all smaller counts as zero, for what it is multiplied by must be finite."""
+_DRAWN_BITS: Final = 24
+"""As many as a float32 has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,55 +54,19 @@ class Layout:
             )
         return steps
 
-    def blocks_of(self, values: Floats) -> Floats:
-        """Return values as `[words // block, per_word, block]`, zeros behind them."""
-        whole = self.per_word * self.block
-        rows = -(-values.size // whole)
-        if rows * whole != values.size:
-            values = np.concatenate([values, np.zeros(rows * whole - values.size, np.float32)])
-        return values.reshape(rows, self.per_word, self.block)
+    def blocks(self, size: int) -> int:
+        """Return how many blocks fill the words of so many values, zeros behind them included."""
+        return -(-size // (self.per_word * self.block)) * self.per_word
 
-    def join(self, digits: npt.NDArray[np.int32]) -> Words:
-        """Return words of digits `[rows, per_word, block]`."""
-        words = digits[:, -1].copy()
-        for place in range(self.per_word - 2, -1, -1):
-            words *= np.int32(self.base)
-            words += digits[:, place]
-        return words.reshape(-1)
+    def pack(self, values: Floats, scales: Scales, steps: int, seed: int, turn: int) -> Words:
+        """Return the words of a row of values, each at most `steps` either way; see `turn_of`."""
+        words = np.empty(len(scales) // self.per_word * self.block, np.int32)
+        pack_words(values, self.block, factors_of(steps, scales), steps, self.base, seed, turn, words)
+        return words
 
-    def part(self, words: Words) -> Floats:
-        """Return the digits of words, or of sums of such, `[rows, per_word, block]`."""
-        rest = words.reshape(-1, self.block).astype(np.int64)
-        digits = np.empty((len(rest), self.per_word, self.block), np.float32)
-        half = self.base // 2
-        for place in range(self.per_word):
-            above = (rest + half) // self.base
-            digits[:, place] = rest - above * self.base
-            rest = above
-        return digits
-
-    def pack(self, blocks: Floats, scales: Floats, steps: int, seed: int) -> Words:
-        """Return the words of blocks."""
-        words = np.empty((len(blocks), self.block), np.int32)
-        for rows in self._chunks(len(blocks)):
-            first = rows.start * self.per_word * self.block
-            words[rows] = self.join(digits_of(blocks[rows], scales[rows], steps, seed, first)).reshape(-1, self.block)
-        return words.reshape(-1)
-
-    def unpack(self, words: Words, unit: Floats, values: Floats) -> None:
-        """Write what words, or sums of such, are worth to a row of values."""
-        whole = self.per_word * self.block
-        rows_of_words = words.reshape(-1, self.block)
-        for rows in self._chunks(len(rows_of_words)):
-            found = (self.part(rows_of_words[rows]) * unit[rows]).reshape(-1)
-            to = values[rows.start * whole : rows.stop * whole]
-            to[:] = found[: to.size]
-
-    def _chunks(self, rows: int) -> Iterator[slice]:
-        """Yield slices of rows, as many at a time as the cache takes."""
-        count = max(1, CHUNK_VALUES // (self.per_word * self.block))
-        for start in range(0, rows, count):
-            yield slice(start, min(rows, start + count))
+    def unpack(self, words: Words, units: Floats, values: Floats) -> None:
+        """Write what words, or sums of such, are worth to a row of values; `units` are a step's of each block."""
+        unpack_words(words, units, self.base, np.empty(self.block), values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +75,12 @@ class _UnderWay(Begun):
 
     layout: Layout
     words: Words
-    unit: Floats
-    """What a step of each block's average is worth, `[rows, per_word, 1]`."""
+    units: Floats
+    """What a step of each block's average is worth."""
 
     def finish(self) -> Floats:
         """Return the average."""
-        self.layout.unpack(self.words, self.unit, self.mean)
+        self.layout.unpack(self.words, self.units, self.mean)
         return self.mean
 
 
@@ -139,28 +102,27 @@ class Packed(Compressor):
 
     def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`."""
-        under_way = self._packed(comm, parts, values)
+        scales, under_way = self._packed(comm, parts, values)
         own = np.empty(values.size, np.float32)
-        self._layout.unpack(under_way.words, under_way.unit * np.float32(comm.world_size), own)
+        self._layout.unpack(under_way.words, units_of(scales, self._layout.steps(comm.world_size)), own)
         comm.allreduce(under_way.words)
         return Exchanged(own=own, mean=under_way.finish())
 
     def begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
         """Exchange a bucket: when this returns the scales are agreed on, and the values are under way."""
-        made = self._packed(comm, parts, flat(values))
-        handle = comm.allreduce_async(made.words)
-        return _UnderWay(mean=made.mean, handles=(handle,), layout=made.layout, words=made.words, unit=made.unit)
+        _, made = self._packed(comm, parts, flat(values))
+        return replace(made, handles=(comm.allreduce_async(made.words),))
 
-    def _packed(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> _UnderWay:
+    def _packed(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> tuple[Scales, _UnderWay]:
         """Agree on scales, and pack this rank's values."""
-        steps = self._layout.steps(comm.world_size)
-        blocks = self._layout.blocks_of(values)
-        scales = scales_of(comm.allreduce(magnitudes(blocks), "max"))
+        layout, ranks = self._layout, comm.world_size
+        steps = layout.steps(ranks)
+        scales = agree_finely(comm, values, layout.block, layout.blocks(values.size))
         step = self._steps.count(parts)
-        seed = np.random.default_rng([self._seed, comm.rank, step, *name_of(parts)]).integers(1 << 32)
-        words = self._layout.pack(blocks, scales, steps, int(seed))
-        unit = scales / np.float32(steps * comm.world_size)
-        return _UnderWay(mean=np.empty(values.size, np.float32), layout=self._layout, words=words, unit=unit)
+        seed = int(np.random.default_rng([self._seed, step, *name_of(parts)]).integers(1 << 32))
+        words = layout.pack(values, scales, steps, seed, turn_of(comm.rank, ranks))
+        mean, units = np.empty(values.size, np.float32), units_of(scales, steps * ranks)
+        return scales, _UnderWay(mean=mean, layout=layout, words=words, units=units)
 
     def _state(self) -> CompressorState:
         return {"steps": self._steps}
@@ -169,42 +131,53 @@ class Packed(Compressor):
         self._steps = Steps(state["steps"])
 
 
-def magnitudes(blocks: Floats) -> npt.NDArray[np.int16]:
-    """Return the largest magnitude in each block `[rows, per_word, block]`, rounded up to 8 bits, for a maximum of all.
+@kernel
+def pack_words(
+    values: Floats, block: int, factors: Floats, steps: int, base: int, seed: int, turn: int, words: Words
+) -> None:
+    """Write words whose digits are values times their blocks' factors, rounded up or down at random."""
+    mode = usual_floats()
+    most, times, unit = np.float32(steps), np.int32(base), np.float32(2.0**-_DRAWN_BITS)
+    per_word = len(factors) * block // max(1, words.size)
+    for index in range(len(factors)):
+        # Digits from the last one on, each after what is there was moved up.
+        group, place = index // per_word, per_word - 1 - index % per_word
+        index_of_block = group * per_word + place
+        to = words[group * block : (group + 1) * block]
+        for i in range(block):
+            to[i] = np.int32(to[i] * times) if index % per_word else np.int32(0)
+        start = min(index_of_block * block, values.size)
+        given, factor = values[start : min(start + block, values.size)], factors[index_of_block]
+        if factor == 0:  # the values may be no numbers
+            continue
+        for i in range(given.size):
+            drawn = np.int32(turned_at(seed, start + i, turn) >> np.uint32(WORD_BITS - _DRAWN_BITS))
+            placed = np.floor(np.float32(np.float32(given[i] * factor) + np.float32(np.float32(drawn) * unit)))
+            placed = placed if placed < most else most  # a scale itself, to which almost 1 was added
+            placed = placed if placed > -most else -most
+            to[i] = np.int32(to[i] + np.int32(placed))
+    restore_floats(mode)
 
-    That is the upper half of a float32, whose bits are in the order of the values; NaN counts as infinite.  The largest
-    finite ones, whose next is infinity, are rounded down, by 0.4 % at most.
+
+@kernel
+def unpack_words(words: Words, units: Floats, base: int, rest: npt.NDArray[np.float64], values: Floats) -> None:
+    """Write the digits of words, or of sums of such, each times its block's unit; `rest` has room for a block.
+
+    In float64, which has all bits of a word: half a unit is added before a division, which is off by less.
     """
-    largest = np.minimum(np.abs(blocks).view(np.int32).max(axis=2), _INFINITY)
-    halves = (largest.astype(np.int64) + 0xFFFF) >> 16
-    found: npt.NDArray[np.int16] = (halves - ((largest < _INFINITY) & (halves == _INFINITY >> 16))).astype(np.int16)
-    return found
-
-
-def scales_of(most: npt.NDArray[np.int16]) -> Floats:
-    """Return the scales `[rows, per_word, 1]` of all ranks' magnitudes: 0 for next to nothing, NaN for infinity."""
-    scales: Floats = (most.astype(np.int32) << 16).view(np.float32)[:, :, None]
-    scales[scales < _LEAST_SCALE] = 0
-    scales[np.isinf(scales)] = np.nan
-    return scales
-
-
-def digits_of(blocks: Floats, scales: Floats, steps: int, seed: int, first: int = 0) -> npt.NDArray[np.int32]:
-    """Return values as numbers of `scales / steps`, rounded up or down at random, at most `steps` either way.
-
-    `first` is how many values come before these, on which what is drawn depends.
-    """
-    has_scale = scales > 0  # which NaN is not
-    factor = np.float32(steps) / np.where(has_scale, scales, np.float32(np.inf))
-    placed = (blocks if has_scale.all() else np.where(has_scale, blocks, np.float32(0))) * factor
-    placed += _drawn(seed, first, placed.size).reshape(placed.shape)
-    np.floor(placed, out=placed)
-    np.clip(placed, -steps, steps, out=placed)  # a scale itself, to which almost 1 was added
-    return placed.astype(np.int32)
-
-
-def _drawn(seed: int, first: int, count: int) -> Floats:
-    """Return numbers of 0 up to, but not, 1 that depend on the seed and their index alone."""
-    with np.errstate(over="ignore"):
-        index = np.arange(first, first + count).astype(np.uint32) * np.uint32(GOLDEN) + np.uint32(seed)
-        return (mixed(index) >> np.uint32(8)).astype(np.float32) * np.float32(2.0**-24)
+    mode = usual_floats()
+    whole, inverse, half = np.float64(base), 1 / np.float64(base), np.float64(base // 2) + 0.5
+    block = rest.size
+    per_word = len(units) * block // max(1, words.size)
+    for index in range(len(units)):
+        if index % per_word == 0:
+            first = index // per_word * block
+            for i in range(block):
+                rest[i] = words[first + i]
+        start, unit = min(index * block, values.size), units[index]
+        to = values[start : min(start + block, values.size)]
+        for i in range(to.size):
+            above = np.floor((rest[i] + half) * inverse)
+            to[i] = np.float32(np.float32(rest[i] - above * whole) * unit)
+            rest[i] = above
+    restore_floats(mode)

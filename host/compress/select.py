@@ -102,7 +102,8 @@ class ThresholdTopK(Compressor):
             return exchange_at(comm, values, largest(values, k), keep=keep, lanes=self._lanes)
         thresholds = {self._thresholds.get(part.key) for part in parts}
         threshold = thresholds.pop() if len(thresholds) == 1 else None  # None: parts that were not together before
-        if (threshold is None or step % self._period == 0) and values.size:
+        # Zero is what there was where fewer than k values were not: of others it would let all through.
+        if (not threshold or step % self._period == 0) and values.size:
             threshold = float(np.abs(values[largest(values, k)]).min())
         threshold = threshold or 0.0
         indices = np.empty(values.size, np.int64)

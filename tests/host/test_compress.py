@@ -269,6 +269,18 @@ def test_dgc_is_the_papers(ranks: list[Communicator]) -> None:
             accumulated[rank][chosen] = 0
 
 
+def test_a_threshold_of_zero_is_not_kept(ranks: list[Communicator]) -> None:
+    made = [ThresholdTopK(0.1, period=64) for _ in range(RANKS)]
+    few = [np.zeros(1000, np.float32) for _ in range(RANKS)]
+    for array in few:
+        array[:30] = 1.0  # of the 100 that are wanted
+    for result in exchange(ranks, made, few):
+        assert np.count_nonzero(result.own) == 30
+    for _ in range(2):
+        for result in exchange(ranks, made, [array + np.float32(0.1) for array in gradients((1000,))]):
+            assert 50 <= np.count_nonzero(result.own) <= 200
+
+
 def test_bad_settings_and_dtypes_are_refused(ranks: list[Communicator]) -> None:
     makers: list[Callable[[], object]] = [
         lambda: TopK(0),

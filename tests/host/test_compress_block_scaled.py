@@ -13,7 +13,7 @@ from checks.bench import accuracy
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.compress import BlockScaled, ErrorFeedback, Part
 from switchsum.host.compress.block_scaled import quotients_of
-from switchsum.host.compress.small_blocks import COARSE, FINE, NO_NUMBER, magnitudes, scales_of
+from switchsum.host.compress.small_blocks import COARSE, FINE, NO_NUMBER, magnitudes, scales_of, turn_of
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, mixed
 from switchsum.testing.local import communicators
@@ -170,12 +170,12 @@ def test_scales_are_at_least_the_magnitudes(shift: int, above: float) -> None:
     np.testing.assert_equal(scales_of(tops, shift), [2.0**128, np.nan, np.nan])
 
 
-def reference(values: Array, scale: float, steps: int, seed: int, share: float) -> Array:
+def reference(values: Array, scale: float, steps: int, seed: int, turn: int) -> Array:
     """Return what one block's quotients are, in numpy."""
     factor = np.float32((steps << FRACTION_BITS) / scale)
     fixed = np.rint(values * factor).astype(np.int64)
     drawn = mixed(np.uint32(seed) + np.arange(len(values), dtype=np.uint32) * np.uint32(GOLDEN))
-    drawn = (drawn + np.uint32(int(share * 2**32))) >> np.uint32(32 - FRACTION_BITS)
+    drawn = (drawn + np.uint32(turn)) >> np.uint32(32 - FRACTION_BITS)
     whole = ((fixed + drawn) >> FRACTION_BITS).astype(np.float32)
     quotients: Array = np.clip(whole / np.float32(steps), -(1 - 2.0**-24), 1 - 2.0**-24).astype(np.float32)
     return quotients
@@ -185,8 +185,8 @@ def reference(values: Array, scale: float, steps: int, seed: int, share: float) 
 def test_quotients_have_the_bits_of_their_definition(steps: int) -> None:
     values = np.random.default_rng(steps).uniform(-3, 3, 1_001).astype(np.float32)
     values[:2] = 3, -3
-    found = quotients_of(values, 1_001, np.array([3.0]), steps, 0xFFFF_FF00, 0.75)
-    np.testing.assert_array_equal(found, reference(values, 3.0, steps, 0xFFFF_FF00, 0.75))
+    found = quotients_of(values, 1_001, np.array([3.0]), steps, 0xFFFF_FF00, 3 << 30)
+    np.testing.assert_array_equal(found, reference(values, 3.0, steps, 0xFFFF_FF00, 3 << 30))
 
 
 @pytest.mark.parametrize("ranks", [2, 16])
@@ -196,7 +196,7 @@ def test_each_rank_is_right_in_the_mean_and_ranks_make_up_for_one_another(ranks:
     scales, first, off = np.ones(2), np.zeros(size), np.zeros(size)
     for seed in range(turns):
         rounded = [
-            quotients_of(one, 64, scales, 127, 977 * seed, rank / ranks).astype(np.float64)
+            quotients_of(one, 64, scales, 127, 977 * seed, turn_of(rank, ranks)).astype(np.float64)
             for rank, one in enumerate(arrays)
         ]
         first += rounded[0]

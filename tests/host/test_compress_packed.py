@@ -11,13 +11,44 @@ import pytest
 
 from checks.bench import accuracy
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import Packed, Part, packed
-from switchsum.host.compress.packed import Layout, digits_of, magnitudes, scales_of
+from switchsum.host.compress import Packed, Part
+from switchsum.host.compress.packed import Layout
+from switchsum.host.compress.small_blocks import FINE, magnitudes, scales_of, units_of
 from switchsum.protocol.errors import UsageError
+from switchsum.protocol.lanes import GOLDEN, mixed
 
 from .checks import RANKS
 
 Array = npt.NDArray[Any]
+
+
+def blocks_of(layout: Layout, values: Array) -> Array:
+    """Return values as `[groups, per_word, block]`, zeros behind them."""
+    whole = layout.per_word * layout.block
+    padded = np.zeros(-(-values.size // whole) * whole, np.float32)
+    padded[: values.size] = values
+    return padded.reshape(-1, layout.per_word, layout.block)
+
+
+def digits_of(layout: Layout, values: Array, scales: Array, steps: int, seed: int, turn: int) -> Array:
+    """Return what is written to words, `[groups, per_word, block]`, in numpy."""
+    blocks = blocks_of(layout, values)
+    factors = (steps / scales).astype(np.float32).reshape(*blocks.shape[:2], 1)
+    drawn = mixed(np.uint32(seed) + np.arange(blocks.size, dtype=np.uint32) * np.uint32(GOLDEN)) + np.uint32(turn)
+    share = (drawn >> 8).astype(np.float32) * np.float32(2.0**-24)
+    placed = np.floor(blocks * factors + share.reshape(blocks.shape))
+    clipped: Array = np.clip(placed, -steps, steps).astype(np.int64)
+    return clipped
+
+
+def words_of(layout: Layout, digits: Array) -> Array:
+    """Return whole words of digits `[groups, per_word, block]`."""
+    total: Array = (digits * layout.base ** np.arange(layout.per_word)[:, None]).sum(axis=1)
+    return total.reshape(-1)
+
+
+def scales_for(layout: Layout, values: Array) -> Array:
+    return scales_of(magnitudes(values, layout.block, layout.blocks(values.size), FINE), FINE)
 
 
 @pytest.mark.parametrize("per_word", [2, 3, 4])
@@ -26,53 +57,50 @@ def test_no_digit_of_a_sum_runs_into_the_next(per_word: int, ranks: int) -> None
     layout = Layout(per_word=per_word, block=8)
     steps = layout.steps(ranks)
     random = np.random.default_rng([per_word, ranks])
-    digits = random.integers(-steps, steps + 1, (ranks, 40, per_word, 8)).astype(np.int32)
+    digits = random.integers(-steps, steps + 1, (ranks, 40, per_word, 8))
     digits[:, :4] = np.array([steps, -steps, 0, steps])[:, None, None]
     digits[:, 4:8] = np.where(np.arange(per_word) % 2, steps, -steps)[:, None]
     total = np.zeros(40 * 8, np.int64)
     for one in digits:
-        total += layout.join(one)
+        total += words_of(layout, one)
         assert np.abs(total).max() < 1 << 31  # nor does a sum on its way leave a lane
-    np.testing.assert_array_equal(layout.part(total.astype(np.int32)), digits.sum(axis=0))
+    found = np.empty(digits[0].size, np.float32)
+    layout.unpack(total.astype(np.int32), np.ones(40 * per_word, np.float32), found)
+    np.testing.assert_array_equal(found, digits.sum(axis=0).reshape(-1))
 
 
-def test_values_stay_where_they_are() -> None:
-    layout = Layout(per_word=3, block=32)
-    values = np.arange(1, 1001, dtype=np.float32)
-    blocks = layout.blocks_of(values)
-    np.testing.assert_array_equal(blocks.reshape(-1)[:1000], values)
-    assert not blocks.reshape(-1)[1000:].any()
-    np.testing.assert_array_equal(blocks[0, 1], values[32:64])
-
-
-def test_chunks_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = Layout(per_word=3, block=32)
-    blocks = layout.blocks_of(np.random.default_rng(2).standard_normal(5000).astype(np.float32))
-    scales, found = scales_of(magnitudes(blocks)), []
-    for size in (1, 500, 1 << 16):
-        monkeypatch.setattr(packed, "CHUNK_VALUES", size)
-        words, values = layout.pack(blocks, scales, 50, 7), np.empty(5000, np.float32)
-        layout.unpack(words, scales, values)
-        found.append((words.tobytes(), values.tobytes()))
-    assert len({*found}) == 1
-    np.testing.assert_array_equal(layout.part(layout.pack(blocks, scales, 50, 7)), digits_of(blocks, scales, 50, 7))
+@pytest.mark.parametrize("per_word", [2, 3, 4])
+@pytest.mark.parametrize("size", [1, 95, 96, 4_999])
+def test_words_have_the_bits_of_their_definition(per_word: int, size: int) -> None:
+    layout = Layout(per_word=per_word, block=32)
+    values = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    scales, steps, seed = scales_for(layout, values), layout.steps(3), 0xFFFF_FF00
+    has_scale = np.where(scales > 0, scales, 1)  # blocks behind the end have none
+    digits = digits_of(layout, values, has_scale, steps, seed, 3 << 30)
+    digits *= (scales > 0).reshape(-1, per_word, 1)
+    words = layout.pack(values, scales, steps, seed, 3 << 30)
+    np.testing.assert_array_equal(words, words_of(layout, digits))
+    units, found = np.float32(1) / np.arange(1, len(scales) + 1, dtype=np.float32), np.empty(size, np.float32)
+    layout.unpack(words, units, found)
+    expected = digits.astype(np.float32) * units.reshape(-1, per_word, 1)
+    np.testing.assert_array_equal(found, expected.reshape(-1)[:size])
 
 
 def test_rounding_is_right_in_the_mean_and_off_by_less_than_a_step() -> None:
-    blocks = np.random.default_rng(1).standard_normal((50, 3, 32)).astype(np.float32)
-    scales, total = scales_of(magnitudes(blocks)), np.zeros(blocks.shape)
-    assert (np.abs(blocks) <= scales).all()
-    assert (scales <= np.abs(blocks).max(axis=2, keepdims=True) * (1 + 2**-7)).all()
-    turns = 200
+    layout = Layout(per_word=3, block=32)
+    values = np.random.default_rng(1).standard_normal(4_800).astype(np.float32)
+    scales, total, turns = scales_for(layout, values), np.zeros(values.size), 200
+    step = np.repeat(scales / 50, 32)
     for seed in range(turns):
-        found = digits_of(blocks, scales, 50, seed) * (scales / 50)
-        assert (np.abs(found - blocks) < scales / 50 * 1.001).all()
+        found = np.empty(values.size, np.float32)
+        layout.unpack(layout.pack(values, scales, 50, seed, 5), units_of(scales, 50), found)
+        assert (np.abs(found - values) < step * 1.001).all()
         total += found
-    assert (np.abs(total / turns - blocks) < 6 * scales / 50 / 2 / turns**0.5).all()
+    assert (np.abs(total / turns - values) < 6 * step / 2 / turns**0.5).all()
 
 
-@pytest.mark.parametrize(("ranks", "most"), [(4, 0.007), (8, 0.015), (16, 0.03)])
-def test_sums_of_normal_values_are_within_three_percent_up_to_16_ranks(ranks: int, most: float) -> None:
+@pytest.mark.parametrize(("ranks", "most"), [(4, 0.005), (8, 0.01), (16, 0.021)])
+def test_sums_of_normal_values_are_within_two_percent_up_to_16_ranks(ranks: int, most: float) -> None:
     arrays = accuracy.draw("normal", ranks, np.dtype(np.float32), 16_384)
     layout = accuracy.WORDS["Packed(3)"]
     found = accuracy.Error.of(accuracy.in_words(layout, arrays), accuracy.exact_sum(arrays))
