@@ -165,3 +165,16 @@ def test_futures_know_the_devices_of_their_values(monkeypatch: pytest.MonkeyPatc
 def test_bytes_of_a_call() -> None:
     rows = torch.sparse_coo_tensor(torch.tensor([[1, 5]]), torch.ones(2, 3), (10, 3), check_invariants=True)
     assert bytes_of([torch.ones(2), [torch.ones(1, dtype=torch.int8)], rows, "x"]) == 8 + 1 + 24
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.filterwarnings("ignore:.*over gloo")
+def test_gloos_sums_of_sparse_tensors_come_back(groups: list[Any]) -> None:
+    def call(group: Any) -> list[float]:
+        indices = torch.tensor([[group.rank(), 4], [0, 1]])
+        own = torch.sparse_coo_tensor(indices, torch.ones(2), (5, 2), check_invariants=True)
+        group.allreduce([own], dist.AllreduceOptions()).wait()
+        found: list[float] = own.to_dense().sum(1).tolist()
+        return found
+
+    assert on_all(groups, call) == [[1.0, 1.0, 1.0, 0.0, RANKS]] * RANKS

@@ -75,8 +75,9 @@ def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequ
     results = [] if name == "send" else list(tensors_in(arguments[:1]))
 
     def finish() -> None:
-        for tensor in results:
-            tensor.detach().copy_(below[tensor])
+        with torch.no_grad():
+            for tensor in results:
+                tensor.copy_(below[tensor])  # a detached sparse tensor would be another one
 
     return _Behind(name, [work], results, finish)
 
