@@ -54,6 +54,7 @@ class LateDevice:
         lock = threading.RLock()
         self.stream, self._down, self._up = Stream(lock), Stream(lock), Stream(lock)
         self.ups = self.downs = 0
+        self.given: list[torch.Tensor] = []
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return memory that holds what nobody asked for."""
@@ -72,6 +73,10 @@ class LateDevice:
         """Copy up when the mark is waited for."""
         self.ups += 1
         return self._after(self._up, copies, after)
+
+    def give(self, tensor: torch.Tensor, marked: Mark) -> None:
+        """Note memory that is the caller's now."""
+        self.given.append(tensor)
 
     @staticmethod
     def _after(stream: Stream, copies: Callable[[], object], after: Mark) -> Mark:

@@ -6,7 +6,10 @@ and pinned memory are not tried.
 
 from __future__ import annotations
 
+import itertools
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +22,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torc
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  (it needs torch)
 
 from switchsum.torch import forwarded, staging, tensors, work  # noqa: E402
+from switchsum.torch.hooks import CompressedHook, NarrowLanes  # noqa: E402
 from switchsum.torch.operators import Reduction  # noqa: E402
 from switchsum.torch.profiling import bytes_of  # noqa: E402
 
@@ -178,3 +182,81 @@ def test_gloos_sums_of_sparse_tensors_come_back(groups: list[Any]) -> None:
         return found
 
     assert on_all(groups, call) == [[1.0, 1.0, 1.0, 0.0, RANKS]] * RANKS
+
+
+def test_hooks_results_go_up_behind_no_kernel_that_came_later(groups: list[Any], late: LateDevice) -> None:
+    def call(group: Any) -> list[float]:
+        buffer = torch.full((10,), group.rank() + 1.0)
+        bucket: Any = SimpleNamespace(buffer=lambda: buffer, parameters=lambda: [torch.zeros(10)], index=lambda: 0)
+        averaged: Any = CompressedHook(NarrowLanes("int32"), group)(None, bucket)
+        return list(averaged.wait().unique().tolist())
+
+    assert on_all(groups, call) == [[(RANKS + 1) / 2]] * RANKS
+    assert late.ups == RANKS
+
+
+def test_the_caller_is_given_the_memory_of_sparse_sums(groups: list[Any], late: LateDevice) -> None:
+    # Copies up have taken it, whose stream would have it again while the caller's still reads it.
+    tensors = [torch.sparse_coo_tensor([[1, 3]], torch.ones(2, 2), (5, 2), check_invariants=True) for _ in groups]
+    on_all(groups, lambda group: group.allreduce([tensors[group.rank()]], options()).wait())
+    assert all(own.to_dense().sum(1).tolist() == [0.0, 2.0 * RANKS, 0.0, 2.0 * RANKS, 0.0] for own in tensors)
+    taken = {part.data_ptr() for own in tensors for part in (own._indices(), own._values())}
+    assert {one.data_ptr() for one in late.given} == taken
+
+
+def test_what_is_only_marked_as_negative_comes_down_as_it_is(late: LateDevice) -> None:
+    # torch negates the copy's memory at once, and not when the copy has come.
+    values = torch.tensor([1.0 + 2.0j, 3.0 - 4.0j])
+    for marked in (values.conj(), values.conj().imag):
+        assert marked.is_conj() or marked.is_neg()
+        part = tensors.stage(marked)
+        assert part.source is not None
+        assert not any((part.source.is_conj(), part.source.is_neg()))
+        part.arrive()
+        assert torch.equal(part.values, marked)
+
+
+def test_calls_of_torch_cuda_order_copies_behind_the_callers_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    numbers = itertools.count()
+
+    class Event:
+        def __init__(self, blocking: bool) -> None:
+            assert blocking
+            self.name = f"event {next(numbers)}"
+
+        def synchronize(self) -> None:
+            said.append(f"the host waits for {self.name}")
+
+    class Stream:
+        def __init__(self, name: Any) -> None:
+            self.name = f"stream {next(numbers)}" if name == "cuda:0" else name
+
+        def record_event(self, event: Event) -> Event:
+            said.append(f"{self.name} records {event.name}")
+            return event
+
+        def wait_event(self, event: Event) -> None:
+            said.append(f"{self.name} waits for {event.name}")
+
+    @contextmanager
+    def on(stream: Stream) -> Iterator[None]:
+        said.append(f"on {stream.name}")
+        yield
+        said.append("back")
+
+    mine = Stream("mine")
+    fake = SimpleNamespace(Event=Event, Stream=Stream, stream=on, current_stream=lambda device: mine)
+    monkeypatch.setattr(torch, "cuda", fake)
+    device: Any = staging.Cuda("cuda:0")
+    after = device.now()
+    for copy in (device.down, device.up):
+        copy(lambda: said.append("copies"), after).synchronize()
+    device.give(SimpleNamespace(record_stream=lambda stream: said.append(f"kept for {stream.name}")), after)
+    assert said == [
+        *("mine records event 2",),
+        *("on stream 0", "stream 0 waits for event 2", "copies", "stream 0 records event 3", "back"),
+        *("the host waits for event 3",),
+        *("on stream 1", "stream 1 waits for event 2", "copies", "stream 1 records event 4", "back"),
+        *("the host waits for event 4", "kept for mine"),
+    ]

@@ -160,7 +160,8 @@ class CompressedHook:
         if buffer.layout != torch.strided or buffer.dtype not in FLOATS:
             buffer /= group.size()
             return group.allreduce([buffer]).get_future().then(lambda future: future.value()[0])
-        gradient: Floats = stage(buffer, torch.float32).array()
+        staged = stage(buffer, torch.float32)
+        gradient: Floats = staged.array()
         communicator, parts = group.connect(), self._parts(bucket)
         exact = gradient.copy() if self._measured.is_due(parts) else None
         counted: Any = Counted(communicator)
@@ -185,7 +186,7 @@ class CompressedHook:
             if travels is not None:
                 whole = np.zeros(len(travels), np.float32)
                 whole[travels], mean = mean, whole
-            buffer.copy_(torch.from_numpy(mean))
+            staged.lift(lambda: buffer.copy_(torch.from_numpy(mean)))
             if not noted:
                 noted.append(None)
                 self._measured.note(parts, counted.payload, mean, exact)

@@ -45,3 +45,5 @@ class SparseSum:
         )
         with torch.no_grad():
             self._tensor.copy_(whole)  # a detached sparse tensor would be another one
+            for part in (self._tensor._indices(), self._tensor._values()):
+                self._part.give(part)

@@ -10,8 +10,9 @@ no memory is given back too early.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -42,6 +43,21 @@ class Device(Protocol):
     def up(self, copies: Callable[[], object], after: Mark) -> Mark:
         """Have another stream do copies to the device after a mark; return the mark behind them."""
 
+    def give(self, tensor: torch.Tensor, marked: Mark) -> None:
+        """Keep memory that copies up have taken from being theirs again before the marked stream has done with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CudaMark:
+    """A point in a stream of a GPU."""
+
+    event: Any
+    stream: Any
+
+    def synchronize(self) -> None:
+        """See `Mark`."""
+        self.event.synchronize()
+
 
 class Cuda:
     """A GPU, by torch.cuda."""
@@ -56,7 +72,7 @@ class Cuda:
 
     def now(self) -> Mark:
         """See `Device`."""
-        return torch.cuda.current_stream(self._device).record_event(torch.cuda.Event(blocking=True))
+        return self._behind(torch.cuda.current_stream(self._device))
 
     def down(self, copies: Callable[[], object], after: Mark) -> Mark:
         """See `Device`."""
@@ -66,12 +82,21 @@ class Cuda:
         """See `Device`."""
         return self._on(self._up, copies, after)
 
-    @staticmethod
-    def _on(stream: torch.cuda.Stream, copies: Callable[[], object], after: Mark) -> Mark:
+    def give(self, tensor: torch.Tensor, marked: Mark) -> None:
+        """See `Device`."""
+        assert isinstance(marked, CudaMark)
+        tensor.record_stream(marked.stream)
+
+    def _on(self, stream: torch.cuda.Stream, copies: Callable[[], object], after: Mark) -> Mark:
+        assert isinstance(after, CudaMark)
         with torch.cuda.stream(stream):  # also what torch needs besides, to convert values say, is on this stream
-            stream.wait_event(after)
+            stream.wait_event(after.event)
             copies()
-            return stream.record_event(torch.cuda.Event(blocking=True))
+            return self._behind(stream)
+
+    @staticmethod
+    def _behind(stream: torch.cuda.Stream) -> Mark:
+        return CudaMark(stream.record_event(torch.cuda.Event(blocking=True)), stream)
 
 
 @cache

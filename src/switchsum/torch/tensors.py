@@ -41,6 +41,11 @@ class Staged:
         else:
             self.device.up(copies, self.after).synchronize()
 
+    def give(self, tensor: torch.Tensor) -> None:
+        """Give the caller a tensor whose memory copies up have taken."""
+        if self.device is not None and self.after is not None:
+            self.device.give(tensor, self.after)
+
     def arrive(self) -> None:
         """Wait until the values are here."""
         for mark in self.coming:
@@ -169,7 +174,9 @@ def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool 
         part = apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
         part.values.copy_(plain)
         return part
-    source = plain.reshape(-1)  # on the caller's stream, if it is a copy, and so before the mark
+    # A copy is on the caller's stream, and so before the mark.  What is only marked as conjugate or negative is made so
+    # here: else torch would do it to the copy in ordinary memory at once, and not when that has come.
+    source = plain.resolve_conj().resolve_neg().reshape(-1)
     part = apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
     assert part.after is not None
     count = _piece(part.values)
