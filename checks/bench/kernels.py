@@ -9,6 +9,7 @@ import numpy as np
 
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, record
+from switchsum.host.compress import block_scaled, packed, small_blocks
 from switchsum.host.engine import dtypes, kernels
 from switchsum.native.atomics import copy_bytes
 from switchsum.native.kernels import kernel
@@ -25,7 +26,10 @@ BLOCKS = 64
 SLOTS = 8
 REPEATS = 20_000
 RUNS = 25
-LIMITS = {"scan": 3.0, "pack": 4.0, "unpack": 4.0, "switch": 60.0}
+LIMITS = {
+    **{"scan": 3.0, "pack": 4.0, "unpack": 4.0, "switch": 60.0},
+    **{"int10-pack": 22.0, "int10-unpack": 30.0, "int8-magnitudes": 4.0, "int8-divide": 18.0, "int8-multiply": 5.0},
+}
 """How many times as long as the copy a kernel may take before `--small` fails: about three times what is usual."""
 
 
@@ -73,6 +77,31 @@ def loops() -> dict[str, Callable[[], object]]:
         "pack": lambda: _packs(pack, source, target, scale, REPEATS),
         "unpack": lambda: _unpacks(unpack, target, source, step, REPEATS),
         "switch": _switch(),
+        **_compressors(),
+    }
+
+
+def _compressors() -> dict[str, Callable[[], object]]:
+    """Return the loops of compressors, each over so many values at a call that the call is nothing beside them."""
+    given = np.tile(_FLOATS, 16)
+    layout, size, turns = packed.Layout(per_word=3, block=32), given.size, REPEATS // BLOCKS // 16
+    tops = small_blocks.magnitudes(given, 32, layout.blocks(size), small_blocks.FINE)
+    scales, steps = small_blocks.scales_of(tops, small_blocks.FINE), layout.steps(4)
+    factors, units = small_blocks.factors_of(steps, scales), small_blocks.units_of(scales, steps)
+    values, words, bits = np.zeros_like(given), layout.pack(given, scales, steps, 1, 0), given.view(np.uint32)
+    of_64 = np.full(size // 64, 127 << lanes.FRACTION_BITS, np.float32) / np.abs(given).max()
+
+    def repeated(loop: Callable[[], object]) -> Callable[[], object]:
+        return lambda: [loop() for _ in range(turns)] and None
+
+    return {
+        "int10-pack": repeated(
+            lambda: packed.pack_words(given, 32, factors, steps, layout.base, 1, 0, words),
+        ),
+        "int10-unpack": repeated(lambda: layout.unpack(words, units, values)),
+        "int8-magnitudes": repeated(lambda: small_blocks.find_tops(bits, 64, small_blocks.COARSE, tops)),
+        "int8-divide": repeated(lambda: block_scaled.divide(given, 64, of_64, 127, 1, 0, values)),
+        "int8-multiply": repeated(lambda: block_scaled.multiply(given, 64, of_64, values)),
     }
 
 
