@@ -21,6 +21,7 @@ from .calls import TOTAL, options
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from switchsum.torch import work as torch_work  # noqa: E402  (it needs torch)
 from switchsum.torch.completer import RELIEF_S, Completer  # noqa: E402  (it needs torch)
 from switchsum.torch.hooks import CompressedHook  # noqa: E402  (it needs torch)
 
@@ -144,6 +145,30 @@ def test_a_forked_child_stops_nothing_that_only_its_parent_has() -> None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         raise
+
+
+def test_a_future_comes_true_whose_works_turn_comes_while_it_is_made(
+    groups: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The work is locked then, as it is where a signal handler has interrupted a wait for it, which must hold up nobody.
+    asking: dict[int, Completer] = {}
+    make = torch_work.future_for
+
+    def late(tensors: Any) -> Any:
+        completer = asking.pop(threading.get_ident(), None)
+        assert completer is None or eventually(lambda: not (completer._works or completer._running))
+        return make(tensors)
+
+    monkeypatch.setattr(torch_work, "future_for", late)
+
+    def call(group: Any) -> float:
+        work = group.allreduce([torch.ones(500)], options())
+        asking[threading.get_ident()] = work.completer
+        future = work.get_future()
+        assert eventually(future.done)
+        return float(future.value()[0].sum())
+
+    assert on_all(groups, call) == [500.0 * RANKS] * RANKS
 
 
 def test_what_is_completed_has_its_results(groups: list[Any]) -> None:

@@ -83,7 +83,7 @@ class Completer:
             return not self.is_own_thread() and self._has_earlier(work, lambda one: one.is_asked)
 
     def tell_in_turn(self, work: SwitchWork) -> None:
-        """Tell a work's future, which was asked for when the work was done already."""
+        """Tell a work's future, which was asked for when its turn had come already."""
         with self._turn:
             if work not in self._works and work not in self._running.values():
                 self._works.append(work)
@@ -137,16 +137,17 @@ class Completer:
     def _run(self) -> None:
         _callbacks_of.completer = self
         while (work := self._take()) is not None:
-            work.complete(functools.partial(self._waits_for, work))
             while True:
+                work.complete(functools.partial(self._waits_for, work))
                 with self._turn:
                     if self._idle == 0 and work.has_future:
                         self._spawn()  # there must be one to go on if this work's callbacks do not come back
-                if work.is_done:  # else a signal handler waits for what comes after it
+                if work.is_done:  # else another thread has its lock, and may wait for what comes after it
                     work.is_chained.wait(RELIEF_S)
                     work.tell()
                 with self._turn:
-                    if work.is_told or not work.is_done:  # else its future was asked for just now
+                    # Else its future was asked for just now; where one is asked for later, `tell_in_turn` is called.
+                    if work.is_told or (self.is_stopped and not work.is_done):
                         del self._running[threading.current_thread()]
                         self._turn.notify_all()
                         break

@@ -221,15 +221,16 @@ class SwitchWork(dist.Work):
                         self._relief_at = time.monotonic() + RELIEF_S
                 self._ended = future_for(self._tensors)
                 # An exception that is set on a future is a mere value to C++; one that a callback raises is an error.
-                self._future = self._ended.then(self._outcome)
+                future = self._ended.then(self._outcome)
                 if self._told is not None:
                     # DDP waits for the future when the backward pass is over, in C++, and cannot go on after what a
                     # signal handler raises there: so this waits before it.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-                if self._done and completer is not None and completer.keeps_turn(self):
+                if completer is not None and (not self._done or completer.keeps_turn(self)):
                     completer.tell_in_turn(self)
                 elif self._done:
                     self.tell()  # nothing is chained to it yet
+                self._future = future
             return self._future
 
     def _end_backward(self) -> None:
