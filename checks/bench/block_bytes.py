@@ -11,28 +11,24 @@ packets as large as ours with nothing but Ethernet, IPv4 and UDP in front: the l
 from __future__ import annotations
 
 import argparse
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast
+from typing import Any, Final, cast
 from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
 
+from checks.bench.counting import WAIT_S, WINDOW, Counting, Model, on_all
 from switchsum.host.api import owners, sparse
 from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine, EngineConfig
 from switchsum.host.links.driver import Driver
 from switchsum.native.rows import LEAD_BYTES
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag, LaneFormat
+from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag
 from switchsum.switch.pipeline import EngineName
 from switchsum.testing import rig
 from switchsum.testing.embedded import Embedded
@@ -55,9 +51,15 @@ FRAMES: Final = (256, 2048)
 VALUES: Final = 2_500_000
 """10 MB of float32."""
 COUNTED_VALUES: Final = 1 << 19
-WINDOW: Final = 16
+NEAR: Final = 1.2
+"""Times OmniReduce's bytes."""
+ANSWERS, BLOCKS_OF_OTHERS, SUPPORTS = (
+    "answers to rounds in which the rank has nothing",
+    "blocks of other ranks and filled-up ends in its frames",
+    "who has which block",
+)
+"""What a rank sends beyond its own blocks."""
 _INDEX_BYTES: Final = 4
-_WAIT_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,24 @@ class Moved:
     down: int
     """To each rank."""
 
+    answers: int = field(default=0, compare=False)
+    """Bytes up of frames without values, for rounds in which that rank has nothing."""
+    supports: int = field(default=0, compare=False)
+    """Bytes up of frames with integers: which blocks there are, and who has which."""
+
     def over(self, other: Moved) -> str:
         """Return both as multiples of another's."""
         return f"{self.up / other.up:.2f} / {self.down / other.down:.2f}"
+
+    def is_near(self, other: Moved) -> bool:
+        """Whether both are at most 1.2 times another's, as the tables round them."""
+        return round(self.up / other.up, 2) <= NEAR and round(self.down / other.down, 2) <= NEAR
+
+    def reason(self, least: Moved) -> str:
+        """Return the largest part of what goes up beyond the least."""
+        blocks = self.up - least.up - self.answers - self.supports
+        parts = {ANSWERS: self.answers, SUPPORTS: self.supports, BLOCKS_OF_OTHERS: blocks}
+        return max(parts, key=lambda part: parts[part])
 
 
 def drawn(overlap: str, ranks: int, blocks: int, density: float, seed: int = 0) -> Owners:
@@ -103,98 +120,6 @@ def omnireduce(has: Owners, block: int, lanes: int) -> Moved:
     return Moved(up=bytes_of(int(has.sum(axis=1).max())), down=bytes_of(int(has.any(axis=0).sum())))
 
 
-@dataclass
-class Counting:
-    """A network that adds, and counts the frames that this would take."""
-
-    ranks: int
-    lanes: int
-    up: npt.NDArray[np.int64] = field(init=False)
-    down: int = 0
-    arrays: list[Array] = field(init=False)
-    operation: Operation | None = None
-
-    def __post_init__(self) -> None:
-        self.up = np.zeros(self.ranks, np.int64)
-        self.arrays = [np.zeros(0)] * self.ranks
-        self.sum: Array = np.zeros(0)
-        self.meeting = threading.Barrier(self.ranks, self._add, timeout=_WAIT_S)
-
-    def allreduce(self, rank: int, array: Array, operator: str, lanes: str) -> None:
-        """Combine the arrays of all ranks, in place; floats that are added travel in these lanes."""
-        self.arrays[rank] = array
-        self.operation = Operation.of(array, operator=operator, lanes=lanes)
-        self.meeting.wait()
-        array[...] = self.sum
-        self.meeting.wait()
-
-    def _add(self) -> None:
-        operation = self.operation
-        if self.arrays[0] is self.sum or operation is None:
-            return
-        flat = [array.reshape(-1) for array in self.arrays]
-        lane_format = operation.format
-        per_frame = self.lanes * LaneFormat.INT32.bits // lane_format.bits
-        starts = np.arange(0, flat[0].size, per_frame)
-        has = np.array([np.logical_or.reduceat(array != 0, starts) for array in flat], np.bool_) | operation.is_dense
-        rounds: npt.NDArray[np.bool_] = np.any(has, axis=0)
-        first = min(WINDOW, len(starts))
-        is_float = operation.code in (FLOAT32, FLOAT16, BFLOAT16)
-        # Floats agree on exponents first, in each column; integers' first blocks travel in any case.
-        headers = int(rounds.sum()) + first if is_float else int(rounds.sum() + (~rounds[:first]).sum())
-        payload = self.lanes * LANE_BYTES
-        self.up += headers * FRAME_BYTES + has.sum(axis=1) * (payload * lane_format.value_bits // lane_format.bits)
-        self.down += headers * FRAME_BYTES + int(rounds.sum()) * payload
-        combine = getattr(np, operation.wire_operator.function)
-        self.sum = combine.reduce(np.array(flat)).reshape(self.arrays[0].shape)
-        self.arrays = [self.sum] * self.ranks
-
-
-class _Done:
-    """What is under way on a network that counts: nothing."""
-
-    def wait(self) -> None:
-        """Return at once."""
-
-
-class Model:
-    """One rank on a network that counts: what `switchsum.host.api.sparse` needs of a communicator."""
-
-    def __init__(self, network: Counting, rank: int) -> None:
-        self.rank, self.world_size, self.lanes_per_frame = rank, network.ranks, network.lanes
-        self.supports = np.zeros(3, np.int64)
-        self._network = network
-
-    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
-        """Combine arrays in place."""
-        self._network.allreduce(self.rank, array, op, lanes)
-        return array
-
-    def allreduce_async(self, array: Array, op: str = "sum", *, lanes: str = "int32", **_options: object) -> Any:
-        """Combine arrays in place."""
-        self.allreduce(array, op, lanes=lanes)
-        return _Done()
-
-    def allreduce_sparse(
-        self,
-        indices: Array,
-        values: Array,
-        size: int,
-        op: str = "sum",
-        *,
-        lanes: str = "int32",
-        keep: int | None = None,
-    ) -> Any:
-        """Add sparse arrays."""
-        how = Options(operator=op, lanes=lanes)
-        return sparse.allreduce_sparse(
-            cast("Any", self), indices, values, size, how, background=False, keep=keep
-        ).result()
-
-    def _break(self, error: SwitchsumError) -> NoReturn:
-        raise error
-
-
 def modelled(has: Owners, block: int, lanes: int, values: int, *, ordered: bool = True) -> Moved:
     """Return what a sum would move; without ordering each rank sends the whole union, side by side."""
     network = Counting(len(has), lanes)
@@ -215,7 +140,13 @@ def modelled(has: Owners, block: int, lanes: int, values: int, *, ordered: bool 
     expected = np.repeat(has.sum(axis=0), block)[:values]
     for array in arrays:
         np.testing.assert_array_equal(array, expected)
-    return Moved(up=int(network.up.max()), down=network.down)
+    most = int(network.up.argmax())
+    return Moved(
+        up=int(network.up[most]),
+        down=network.down,
+        answers=int(network.answers[most]),
+        supports=int(network.supports[most]),
+    )
 
 
 class Ports:
@@ -257,7 +188,7 @@ def communicators(ports: Ports, ranks: int, lanes: int) -> list[Communicator]:
             own=own,
             window_slots=WINDOW,
             first_slot=rig.FIRST_SLOT,
-            timeout_s=_WAIT_S,
+            timeout_s=WAIT_S,
         )
         engine = Engine(config, transport.tx_frames, LEAD_BYTES)
         made.append(Communicator(Driver(engine, transport), LocalMembership(), rank=rank, world_size=ranks))
@@ -279,23 +210,43 @@ def counted(has: Owners, block: int, lanes: int, values: int, engine: EngineName
     return Moved(up=int(ports.received.max()), down=int(ports.sent.max()))
 
 
-def on_all(ranks: int, call: Callable[[int], object]) -> None:
-    """Call a function for each rank, in threads of their own."""
-    with ThreadPoolExecutor(ranks) as pool:
-        list(pool.map(call, range(ranks)))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """What one sum moves."""
+
+    ours: Moved
+    plain: Moved
+    """With the whole union sent by every rank."""
+    least: Moved
+    """By OmniReduce."""
+
+    def __str__(self) -> str:
+        """Return times OmniReduce's bytes: up / down, and, in brackets, up of the plain union."""
+        return f"{self.ours.over(self.least)} ({self.plain.up / self.least.up:.2f})"
 
 
-def cell(has: Owners, block: int, lanes: int, values: int) -> str:
-    """Return times OmniReduce's bytes: up / down, and, in brackets, up of the plain union."""
-    least = omnireduce(has, block, lanes)
-    plain = modelled(has, block, lanes, values, ordered=False)
-    return f"{modelled(has, block, lanes, values).over(least)} ({plain.up / least.up:.2f})"
+def cell(has: Owners, block: int, lanes: int, values: int) -> Cell:
+    """Model a sum."""
+    return Cell(
+        ours=modelled(has, block, lanes, values),
+        plain=modelled(has, block, lanes, values, ordered=False),
+        least=omnireduce(has, block, lanes),
+    )
 
 
-def row(block: int, density: float, overlap: str, lanes: int, *, values: int = VALUES) -> str:
-    """Return a row: a cell for each number of workers."""
-    cells = [cell(drawn(overlap, ranks, -(-values // block), density), block, lanes, values) for ranks in RANKS]
-    return f"| {block:,} | {density:.0%} | {overlap} | {' | '.join(cells)} |"
+def cells(block: int, density: float, overlap: str, lanes: int, *, values: int = VALUES) -> list[Cell]:
+    """Return a cell for each number of workers."""
+    return [cell(drawn(overlap, ranks, -(-values // block), density), block, lanes, values) for ranks in RANKS]
+
+
+def misses(lanes: int, made: Sequence[Cell]) -> Iterator[str]:
+    """Yield rows that say how many cells are not near, by what most of the rest is."""
+    far = [one for one in made if not one.ours.is_near(one.least)]
+    yield f"| within {NEAR:g} both ways | {lanes:,} | {len(made) - len(far)} of {len(made)} | |"
+    for reason in (ANSWERS, BLOCKS_OF_OTHERS, SUPPORTS):
+        own = [one.ours.up / one.least.up for one in far if one.ours.reason(one.least) == reason]
+        if own:
+            yield f"| above it most for {reason} | {lanes:,} | {len(own)} | {min(own):.2f} to {max(own):.2f} |"
 
 
 def counted_row(block: int, density: float, ranks: int, lanes: int, *, values: int = COUNTED_VALUES) -> str:
@@ -308,14 +259,24 @@ def counted_row(block: int, density: float, ranks: int, lanes: int, *, values: i
 
 def tables() -> Iterator[str]:
     """Return the lines for the page."""
+    summary: list[str] = []
     for lanes in FRAMES:
+        made: list[Cell] = []
         yield f"Frames of {lanes:,} lanes, 10 MB of float32: up / down (up of the plain union), times OmniReduce's"
         yield ""
         yield f"| block | density | overlap | {' | '.join(f'{ranks} workers' for ranks in RANKS)} |"
         yield f"|{'---|' * (3 + len(RANKS))}"
         for block, overlap, density in product(BLOCKS, OVERLAPS, DENSITIES):
-            yield row(block, density, overlap, lanes)
+            made += (row := cells(block, density, overlap, lanes))
+            yield f"| {block:,} | {density:.0%} | {overlap} | {' | '.join(map(str, row))} |"
+        summary += misses(lanes, made)
         yield ""
+    yield "Of these cells:"
+    yield ""
+    yield "| | lanes | cells | up, times OmniReduce's |"
+    yield "|---|---|---|---|"
+    yield from summary
+    yield ""
     yield "Kilobytes up / down, 2 MB of float32, blocks at random:"
     yield ""
     yield "| block | density | workers | lanes | OmniReduce | modelled | at the switch's ports |"
@@ -324,19 +285,23 @@ def tables() -> Iterator[str]:
         yield counted_row(block, density, ranks, FRAMES[0])
 
 
-def print_tables(lines: Iterable[str], begin: str, end: str, about: str | None) -> None:
-    """Print lines as they come; with --publish write them into the page, too, between two comments."""
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """Return what the command line may have."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--publish", action="store_true", help="write the tables to docs/results/sparse.md")
-    options = parser.parse_args()
+    return parser
+
+
+def print_tables(lines: Iterable[str], begin: str, end: str, *, publish: bool) -> None:
+    """Print lines as they come; to publish, write them into the page, too, between two comments."""
     printed: list[str] = []
     for line in lines:
         print(line, flush=True)
         printed.append(line)
-    if options.publish:
+    if publish:
         before, rest = PAGE.read_text().split(begin)
         PAGE.write_text("\n".join([f"{before}{begin}", "", *printed, "", end + rest.split(end)[1]]))
 
 
 if __name__ == "__main__":
-    print_tables(tables(), BEGIN, END, __doc__)
+    print_tables(tables(), BEGIN, END, publish=arguments(__doc__).parse_args().publish)

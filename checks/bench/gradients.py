@@ -93,8 +93,13 @@ class Trains(Protocol):
         ...
 
 
-def accumulators(training: Trains, density: float) -> Iterator[tuple[list[Floats], list[Floats]]]:
-    """Yield each step's gradients, and what `ErrorFeedback(TopK(density))` chooses from in it, until the next step."""
+def accumulators(
+    training: Trains, density: float, *, keep: bool = False
+) -> Iterator[tuple[list[Floats], list[Floats]]]:
+    """Yield each step's gradients, and what `ErrorFeedback(TopK(density))` chooses from in it, until the next step.
+
+    To keep is to leave all but as many averages, the largest, for later, as `TopK(density, kept=density)` does.
+    """
     seen: list[Floats] = []
     while True:
         own = training.gradients()
@@ -103,10 +108,17 @@ def accumulators(training: Trains, density: float) -> Iterator[tuple[list[Floats
             np.add(array, gradient, out=array)
         yield own, seen
         mean = np.zeros_like(own[0])
-        for array in seen:
-            chosen = largest(array, count_of(density, array.size))
+        k = count_of(density, mean.size)
+        choices = [largest(array, k) for array in seen]
+        for array, chosen in zip(seen, choices, strict=True):
             mean[chosen] += array[chosen] / np.float32(len(seen))
-            array[chosen] = 0
+        is_sent = np.ones(mean.size, np.bool_)
+        if keep:
+            is_sent[:] = False
+            is_sent[largest(mean, k)] = True
+            mean[~is_sent] = 0
+        for array, chosen in zip(seen, choices, strict=True):
+            array[chosen[is_sent[chosen]]] = 0
         training.step(mean)
 
 
@@ -170,9 +182,9 @@ def union_over_k(arrays: Sequence[Floats], k: int) -> float:
     return float(np.count_nonzero(chosen)) / k
 
 
-def unions(training: Trains, density: float, steps: Sequence[int]) -> Iterator[str]:
+def unions(training: Trains, density: float, steps: Sequence[int], *, keep: bool = False) -> Iterator[str]:
     """Yield lines of a table: raw gradients, and what top-k with error feedback chooses from, in some steps."""
-    for step, (own, seen) in enumerate(accumulators(training, density), 1):
+    for step, (own, seen) in enumerate(accumulators(training, density, keep=keep), 1):
         if step in steps:
             workers, k = len(own), count_of(density, own[0].size)
             random = own[0].size / k * (1 - (1 - density) ** workers)
@@ -194,6 +206,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where accumulators are kept (build/gradients)")
     parser.add_argument("--raw", action="store_true", help="keep raw gradients of the sixth step, in build/gradients")
     parser.add_argument("--union", type=float, metavar="DENSITY", help="print what is in the union of the largest")
+    parser.add_argument("--keep", action="store_true", help="there: of a training that keeps as many averages")
     options = parser.parse_args()
     workers, values, steps = options.workers, options.values, options.steps
     if options.raw:
@@ -204,7 +217,8 @@ def main() -> None:
         sys.stdout.write(
             "| step | workers | raw gradients | with error feedback | at random |\n|---|---|---|---|---|\n"
         )
-        for line in unions(Training(workers, values), options.union, steps or (RAW_STEPS, STEPS, 2 * STEPS)):
+        training, steps = Training(workers, values), steps or (RAW_STEPS, STEPS, 2 * STEPS)
+        for line in unions(training, options.union, steps, keep=options.keep):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from checks.bench import gradients
-from checks.bench.block_bytes import Counting, Model, on_all
+from checks.bench.counting import Counting, Model, on_all
 from checks.bench.gradients import Floats, accumulators, record, union_over_k
 from checks.bench.sparse import merge
 from checks.bench.sparse_page import comparisons, table
@@ -106,6 +106,19 @@ def test_accumulators_are_what_error_feedback_hands_to_top_k() -> None:
         means.append(found[0] / np.float32(workers))  # that network adds
         lost = [one.lost("gradient").copy() for one in feedback]
     np.testing.assert_allclose(training.means, means, rtol=1e-5, atol=1e-7)
+
+
+def test_what_is_not_among_the_largest_averages_stays_in_accumulators() -> None:
+    training = Played(3, 200)
+    steps = accumulators(training, 0.05, keep=True)
+    before = [array.copy() for array in next(steps)[1]]
+    own, after = next(steps)
+    averages = training.means[0]
+    assert np.count_nonzero(averages) == 10
+    for array, gradient, rest in zip(before, own, after, strict=True):
+        sent = array - (rest - gradient)
+        np.testing.assert_allclose(sent[averages == 0], 0, atol=1e-6)
+        assert 0 < np.count_nonzero(np.abs(sent) > 1e-6) < 10
 
 
 def test_accumulators_are_kept_once_of_the_steps_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
