@@ -94,7 +94,7 @@ def _beside_peers(case: str, by_way: dict[str, Row]) -> Iterator[str]:
     selection = by_way[f"{case}: choosing, for all"]["seconds"]
     peers = [by_way[f"{case}: {peer}"] for peer in PEERS]
     fastest, smallest = min(row["seconds"] for row in peers), min(row["up"] for row in peers)
-    for name, own in (("switchsum", selection), (_KEPT, selection), (_BLOCK_TOP_K, 0.0)):
+    for name, own in (("switchsum", selection), (_KEPT, selection), (_GLOBAL_TOP_K, 0.0), (_BLOCK_TOP_K, 0.0)):
         row = by_way[f"{case}: {name}"]
         taken, least = row["seconds"] + own, fastest + selection
         yield (
@@ -105,6 +105,7 @@ def _beside_peers(case: str, by_way: dict[str, Row]) -> Iterator[str]:
 
 _GLOO, _GLOO_SAME_RUN = "gloo", "accumulated: gloo, dense"
 _KEPT = "switchsum, as many sums kept"
+_GLOBAL_TOP_K = "switchsum, global top-k"
 _BLOCK_TOP_K = "switchsum, global block top-k"
 _SKIPPING = ("switchsum, int32, sum, which skips zeros", "switchsum, int32, max, which skips nothing")
 

@@ -29,7 +29,7 @@ from checks.bench.gloo_peers import GlooPeers
 from checks.bench.peers import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
 from checks.bench.sparse_page import GROUPS
 from switchsum.host.api.sparse import SparseSum, largest
-from switchsum.host.compress import BlockTopK
+from switchsum.host.compress import BlockTopK, GlobalTopK
 
 PORT = 29_601
 RUNS = ((0.5, 7), (6.0, 3), (float("inf"), 1))
@@ -133,8 +133,9 @@ class Bench:
             k = round(self.values * density)
             yield Way(f"accumulated {density:.1%}: choosing, for all", partial(largest, gradient, k))
             yield from self._sparse(f"accumulated {density:.1%}", gradient, largest(gradient, k))
-            exchange = partial(BlockTopK(density).exchange, self.comm, "gradient", gradient)
-            yield Way(f"accumulated {density:.1%}: switchsum, global block top-k", exchange)
+            for name, compressor in (("global top-k", GlobalTopK(density)), ("global block top-k", BlockTopK(density))):
+                exchange = partial(compressor.exchange, self.comm, "gradient", gradient)
+                yield Way(f"accumulated {density:.1%}: switchsum, {name}", exchange)
 
     def _sparse(self, name: str, gradient: Array, chosen: npt.NDArray[np.int64]) -> Iterator[Way]:
         comm, peers, size = self.comm, self.peers, self.values

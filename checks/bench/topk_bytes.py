@@ -19,7 +19,7 @@ import numpy as np
 from checks.bench.block_bytes import FRAMES, RANKS, Moved, arguments, print_tables
 from checks.bench.counting import Counting, Model, on_all
 from checks.bench.gradients import STEPS, Floats, path, union_over_k
-from switchsum.host.compress import BlockTopK, TopK
+from switchsum.host.compress import BlockTopK, GlobalTopK, TopK
 from switchsum.host.compress.base import Compressor, count_of
 
 ACCUMULATED_BEGIN = "<!-- accumulators' bytes: python -m checks.bench.topk_bytes --accumulators FOLDER --publish -->"
@@ -33,6 +33,7 @@ _PAIR_BYTES: Final = 8
 WAYS: Final[dict[str, Callable[[float], Compressor]]] = {
     "`TopK`: the whole union": TopK,
     "`TopK(kept=)`: as many sums": lambda density: TopK(density, kept=density),
+    "`GlobalTopK`: k values of all ranks": GlobalTopK,
     "`BlockTopK`, blocks of 256": BlockTopK,
     "`BlockTopK`, blocks of 32": lambda density: BlockTopK(density, block=32),
 }
@@ -116,7 +117,7 @@ def tables() -> Iterator[str]:
 
 def accumulated(kept: Callable[[int, int], Floats], workers: Sequence[int], lanes: int) -> Iterator[str]:
     """Return the lines of accumulators; `kept` returns one, by the number of workers and the rank."""
-    ways = list(WAYS)[:3]
+    ways = list(WAYS)[:4]
     yield f"| density | workers | union over k | at random | {' | '.join(ways)} |"
     yield f"|{'---|' * (4 + len(ways))}"
     for density, ranks in product(ACCUMULATED_DENSITIES, workers):

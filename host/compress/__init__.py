@@ -5,6 +5,7 @@ from __future__ import annotations
 from .base import Communicates, Compressor, CompressorState, Exchanged, Part
 from .block_scaled import BlockScaled
 from .feedback import DeepGradientCompression, ErrorFeedback
+from .global_topk import GlobalTopK
 from .packed import Packed
 from .powersgd import PowerSgd
 from .quantise import Qsgd, ScaledSign, TernGrad
@@ -19,6 +20,7 @@ __all__ = [
     "DeepGradientCompression",
     "ErrorFeedback",
     "Exchanged",
+    "GlobalTopK",
     "Packed",
     "Part",
     "PowerSgd",

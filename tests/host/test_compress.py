@@ -19,6 +19,7 @@ from switchsum.host.compress import (
     DeepGradientCompression,
     ErrorFeedback,
     Exchanged,
+    GlobalTopK,
     Packed,
     PowerSgd,
     Qsgd,
@@ -38,6 +39,7 @@ Array = npt.NDArray[Any]
 MAKERS: dict[str, Callable[[], Compressor]] = {
     "top-k": lambda: TopK(0.1),
     "global top-k": lambda: TopK(0.1, kept=0.05),
+    "k of all ranks": lambda: GlobalTopK(0.1),
     "ok-topk": lambda: ThresholdTopK(0.1, period=4, kept=0.1),
     "threshold": lambda: ThresholdTopK(0.1, period=4),
     "random-k": lambda: RandomK(0.1),

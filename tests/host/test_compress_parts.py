@@ -17,6 +17,7 @@ from switchsum.host.compress import (
     DeepGradientCompression,
     ErrorFeedback,
     Exchanged,
+    GlobalTopK,
     Part,
     PowerSgd,
     Qsgd,
@@ -99,6 +100,7 @@ LATER = ["cad", "b"]
 
 MAKERS: dict[str, Callable[[], Compressor]] = {
     "feedback of top-k": lambda: ErrorFeedback(TopK(0.2)),
+    "feedback of k of all ranks": lambda: ErrorFeedback(GlobalTopK(0.2)),
     "feedback of thresholds": lambda: ErrorFeedback(ThresholdTopK(0.2, period=8)),
     "feedback of powersgd": lambda: ErrorFeedback(PowerSgd(1)),
     "feedback of random-k": lambda: ErrorFeedback(RandomK(0.3)),

@@ -13,6 +13,7 @@ from switchsum.host.compress import (
     Compressor,
     DeepGradientCompression,
     ErrorFeedback,
+    GlobalTopK,
     PowerSgd,
     Qsgd,
     RandomK,
@@ -26,6 +27,7 @@ SIZE = 3_000
 DTYPES = ("i1", "u2", "i4", "i8", "u8", "f4", "f8")
 COMPRESSORS: tuple[Compressor, ...] = (
     ErrorFeedback(TopK(0.05)),
+    GlobalTopK(0.05),
     ThresholdTopK(0.05),
     RandomK(0.1),
     BlockTopK(0.1),
