@@ -23,6 +23,8 @@ ROUNDS: Final = 3
 """So often each backend trains, in turn: what else shares the machine's cores changes from minute to minute."""
 STEPS: Final = 7
 """That count, of each way in a round."""
+PATIENCE_S: Final = 600.0
+"""A job that has not ended by then hangs: the others' figures are not to wait for it."""
 
 Steps = dict[str, dict[str, list[float]]]
 """Milliseconds, by task and way."""
@@ -82,8 +84,13 @@ def trained(backend: str, rate: str, asked: Measured) -> tuple[Steps, int]:
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "steps.json")
         worker = [sys.executable, "-m", "checks.bench.convergence_worker", backend, str(asked.steps), str(path)]
-        done = subprocess.run(BACKENDS[backend](rate, [*worker, *asked.tasks]), check=False)
-        return (json.loads(path.read_text()) if path.exists() else {}), done.returncode
+        job = subprocess.Popen(BACKENDS[backend](rate, [*worker, *asked.tasks]))
+        try:
+            code = job.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            job.terminate()
+            code = job.wait() or 1
+        return (json.loads(path.read_text()) if path.exists() else {}), code
 
 
 def add(together: Steps, taken: Steps) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,12 @@ def test_rounds_that_fail_are_told_and_what_came_before_is_kept(
     assert kept["ms"]["dense"]["median"] == 6.0
     assert kept["ms"]["dense"]["steps"] == 3
     assert {"machine", "commit", "date", "load"} <= kept.keys()
+
+
+def test_a_job_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(convergence_times, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(convergence_times, "BACKENDS", {"gloo": lambda *_: ["sleep", "1000"]})
+    assert convergence_times.trained("gloo", "1gbit", Measured(tasks=("gpt",))) == ({}, -signal.SIGTERM)
 
 
 def test_the_page_has_what_was_trained() -> None:
