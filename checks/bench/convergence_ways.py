@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.bench.accuracy import around_a_ring
-from switchsum.host.compress import Compressor, ErrorFeedback, PowerSgd, RandomK, ScaledSign
+from switchsum.host.compress import Compressor, ErrorFeedback, GlobalTopK, PowerSgd, RandomK, ScaledSign
 from switchsum.protocol.errors import UsageError
 
 Floats = npt.NDArray[np.float32]
@@ -181,6 +181,7 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
         "gloo, PowerSGD 4": Way(make=_power, attach=_attach_power, is_ring=True, bucket_mb=25),
         "dense": _dense(),
         **{name: _by_name(name) for name in NAMES},
+        "ErrorFeedback(GlobalTopK(0.01))": _by_object(lambda: ErrorFeedback(GlobalTopK(0.01))),
         "ErrorFeedback(ScaledSign())": _by_object(lambda: ErrorFeedback(ScaledSign())),
         "RandomK(0.05)": _by_object(partial(RandomK, 0.05)),
     }
