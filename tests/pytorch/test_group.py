@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchsum.protocol.errors import SumOverflow
+from switchsum.protocol.errors import SumOverflow, UsageError
 
 from .calls import OP, TOTAL, gloo_counts, options
 from .conftest import RANKS, make_groups, on_all
@@ -223,6 +223,32 @@ def test_the_default_device_is_not_where_values_go(groups: list[Any]) -> None:
         assert rows.to_dense().sum(1).tolist() == [0.0, 2.0 * RANKS, 0.0, 2.0 * RANKS, 0.0]
 
     on_all(groups, call)
+
+
+@pytest.mark.filterwarnings("ignore:.*over gloo")
+def test_results_are_not_written_to_values_that_share_memory(groups: list[Any]) -> None:
+    def call(group: Any) -> list[float]:
+        shared, whole = torch.ones(1, 3).expand(RANKS, 3), torch.ones(RANKS, 3)
+        rank, before = group.rank(), group.begun_so_far()[0]
+        refused: list[Any] = [
+            lambda: group.allreduce([shared], options()),
+            lambda: group.allreduce_coalesced([whole, shared], options()),
+            lambda: group.allreduce([torch.ones(1, 3, dtype=torch.float64).expand(RANKS, 3)], dist.AllreduceOptions()),
+            lambda: group.reduce([shared], options(rootRank=rank)),
+            lambda: group.broadcast([shared], options(rootRank=(rank + 1) % RANKS)),
+            lambda: group.reduce_scatter([shared], [[whole] * RANKS], options()),
+            lambda: group.reduce_scatter_single(shared, torch.ones(RANKS * RANKS, 3), options()),
+            lambda: group.allgather([[shared] * RANKS], [whole]),
+            lambda: group.all_gather_single(shared, torch.ones(1, 3)),
+        ]
+        for begin in refused:
+            with pytest.raises(UsageError, match=r"share memory, as those of expand.*\[3, 3\].*\.clone\(\)"):
+                begin()
+        assert group.begun_so_far()[0] == before
+        group.broadcast([shared if rank == 1 else whole], options(rootRank=1)).wait()  # it is read
+        return list(whole.unique().tolist())
+
+    assert on_all(groups, call) == [[1.0]] * RANKS
 
 
 def test_reduce_leaves_the_others_as_they_are(groups: list[Any]) -> None:

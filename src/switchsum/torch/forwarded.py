@@ -15,7 +15,7 @@ from torch.distributed import distributed_c10d as c10d
 from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import GLOOS, Detours
 from switchsum.torch.graphs import kept_out_of_graphs
-from switchsum.torch.tensors import is_away, is_usable
+from switchsum.torch.tensors import check_written, is_away, is_usable
 from switchsum.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -63,6 +63,8 @@ def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequ
     What is only moved, and of a dtype that gloo does not know, goes as bytes.  What a call writes to is its first
     argument; nothing, of a `send`.
     """
+    results = [] if name == "send" else list(tensors_in(arguments[:1]))
+    check_written(*results)
     below: dict[torch.Tensor, torch.Tensor] = {one: _copy_of(one) for one in tensors_in(arguments)}
 
     def lowered(value: Any) -> Any:
@@ -72,7 +74,6 @@ def _by_way_of_memory(name: str, call: Callable[..., dist.Work], arguments: Sequ
         return [lowered(one) for one in value] if isinstance(value, list | tuple) else value
 
     work = call(*map(lowered, arguments))
-    results = [] if name == "send" else list(tensors_in(arguments[:1]))
 
     def finish() -> None:
         with torch.no_grad():

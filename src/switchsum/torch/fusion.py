@@ -12,7 +12,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.handle import Handle
 from switchsum.torch.lanes import WIDEST, lanes_for
 from switchsum.torch.operators import Reduction
-from switchsum.torch.tensors import Staged, hand_out, join
+from switchsum.torch.tensors import Staged, check_written, hand_out, join
 
 SMALL_BYTES: Final = 16 * 1024
 """Tensors up to this size are fused: larger ones have enough frames of their own."""
@@ -45,6 +45,7 @@ class Single:
 
 def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> list[Fused | Single]:
     """Bring tensors to where they are reduced, small ones of one dtype side by side, in an order that ranks share."""
+    check_written(*tensors)
     small: dict[tuple[torch.dtype, Reduction], list[torch.Tensor]] = {}
     parts: list[Fused | Single] = []
     for tensor, reduction in zip(tensors, reductions, strict=True):

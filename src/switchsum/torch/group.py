@@ -33,11 +33,11 @@ from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lanes import asked_for, lanes_for
-from switchsum.torch.operators import Reduction, choose
+from switchsum.torch.operators import Reduction, choose, deliver
 from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.signals import calm
 from switchsum.torch.staging import begin_later
-from switchsum.torch.tensors import Staged, apart, hand_out, join, room, same_size, stage
+from switchsum.torch.tensors import Staged, apart, check_written, hand_out, join, room, same_size, stage
 from switchsum.torch.work import SwitchWork
 
 BACKEND: Final = "switchsum"
@@ -250,13 +250,14 @@ class SwitchGroup(Forwarded):
         reductions = None if self._is_alone else self._choose("reduce", tensors, opts)
         if reductions is None:
             return self._over_gloo("reduce", tensors, opts)
+        check_written(*tensors[: opts.rootRank == self.rank()])
         reduction, communicator = reductions[0], self.connect()
         part, operator = reduction.stage(tensors[0]), reduction.operator
         lanes = lanes_for(part.plain(), operator, communicator, self.lanes)
         handles = self._started(
             [part], lambda to: [to.reduce_async(part.array(), opts.rootRank, operator, lanes=lanes)]
         )
-        return self.begun(handles, tensors, lambda: _deliver([(reduction, part)] * (opts.rootRank == self.rank())))
+        return self.begun(handles, tensors, lambda: deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
     @calm
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
@@ -266,6 +267,7 @@ class SwitchGroup(Forwarded):
         sizes, wanted = [tensor.numel() for tensor in shares], [tensor.numel() for tensor in outputs]
         if len(sizes) != self.size() or wanted != sizes[self.rank() :][:1]:
             raise ValueError(f"reduce_scatter of {sizes} values over {self.size()} ranks: {wanted}")
+        check_written(*outputs)
         reductions = None if self._is_alone else self._choose("reduce_scatter", shares[:1], opts)
         if reductions is None:
             return self._over_gloo("reduce_scatter", list(outputs), [list(group) for group in inputs], opts)
@@ -313,7 +315,7 @@ class SwitchGroup(Forwarded):
                 handles.append(to.reduce_scatter_async(values, operator, out=out, lanes=lanes))
             return handles
 
-        return self.begun(self._started(staged, start), outputs, lambda: _deliver(parts))
+        return self.begun(self._started(staged, start), outputs, lambda: deliver(parts))
 
     def _started(self, parts: Sequence[Staged], start: Callable[[Communicator], list[Handle]]) -> list[Handle]:
         """Begin collectives; those of a GPU's values on a thread that waits until these have come down."""
@@ -361,6 +363,7 @@ class SwitchGroup(Forwarded):
         return self._allgather([list(one) for one in zip(*outputs, strict=True)], list(inputs))
 
     def _allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> dist.Work:
+        check_written(*(tensor for gathered in outputs for tensor in gathered))
         rooms = [apart(own, (self.size(), own.numel()), own.dtype, like=own) for own in inputs]
         handles = self._started_gathers([stage(own) for own in inputs], rooms)
 
@@ -438,11 +441,6 @@ class SwitchGroup(Forwarded):
 
 def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _deliver(parts: Iterable[tuple[Reduction, Staged]]) -> None:
-    for reduction, part in parts:
-        reduction.deliver(part)
 
 
 def _deliver_as_is(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -86,6 +87,12 @@ def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
     if op in _BITWISE and dtype in _INTEGERS:
         return Reduction(operator=_BITWISE[op])
     return f"({op.name}) of {str(dtype).removeprefix('torch.')}"
+
+
+def deliver(parts: Iterable[tuple[Reduction, Staged]]) -> None:
+    """Write results to tensors."""
+    for reduction, part in parts:
+        reduction.deliver(part)
 
 
 def _kind(op: Any) -> Any:

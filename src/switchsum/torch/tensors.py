@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from switchsum.protocol.errors import UsageError
 from switchsum.torch import staging
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
@@ -132,8 +133,21 @@ def _piece(values: torch.Tensor) -> int:
     return PIECE_BYTES // values.element_size()
 
 
+def check_written(*tensors: torch.Tensor) -> None:
+    """Refuse, before anything is begun, to write results to where several values share memory; raises UsageError."""
+    for one in tensors:
+        if one.layout != torch.strided or one.numel() == 0:
+            continue
+        if any(step == 0 and size > 1 for size, step in zip(one.shape, one.stride(), strict=True)):
+            raise UsageError(
+                f"results cannot be written to a tensor whose values share memory, as those of expand() do (shape "
+                f"{list(one.shape)}, strides {list(one.stride())}): call .clone() first"
+            )
+
+
 def room(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
     """Return room for a result of a tensor's shape: what the tensor holds is not looked at."""
+    check_written(tensor)
     plain = tensor.detach()
     if is_usable(plain, dtype) and not copy:
         return Staged(tensor=tensor, values=tensor)
