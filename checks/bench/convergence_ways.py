@@ -182,6 +182,7 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
         "dense": _dense(),
         **{name: _by_name(name) for name in NAMES},
         "ErrorFeedback(GlobalTopK(0.01))": _by_object(lambda: ErrorFeedback(GlobalTopK(0.01))),
+        "ErrorFeedback(GlobalTopK(0.02))": _by_object(lambda: ErrorFeedback(GlobalTopK(0.02))),
         "ErrorFeedback(ScaledSign())": _by_object(lambda: ErrorFeedback(ScaledSign())),
         "RandomK(0.05)": _by_object(partial(RandomK, 0.05)),
     }
