@@ -210,6 +210,7 @@ COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
     "BlockTopK": lambda: compress.BlockTopK(0.5, block=32),
     "DeepGradientCompression": lambda: compress.DeepGradientCompression(0.1),
     "ErrorFeedback": lambda: compress.ErrorFeedback(compress.TopK(0.1)),
+    "GlobalTopK": lambda: compress.ErrorFeedback(compress.GlobalTopK(0.1)),
     "Packed": compress.Packed,
     "PowerSgd": lambda: compress.ErrorFeedback(compress.PowerSgd(2)),
     "Qsgd": compress.Qsgd,
