@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -120,6 +121,13 @@ def _images(seed: int, ranks: int) -> Training:
     return Training(model=model, optimizer=torch.optim.SGD(model.parameters(), 0.02, momentum=0.9), loss=loss)
 
 
+@cache
+def _numbered(vocabulary: int) -> tuple[Any, int]:
+    """Return the manual's words as numbers; once, for that takes longer than some steps."""
+    found: tuple[Any, int] = example("text").words(vocabulary)
+    return found
+
+
 def _words(seed: int, ranks: int) -> Training:
     import torch
     from torch import nn
@@ -127,7 +135,7 @@ def _words(seed: int, ranks: int) -> Training:
 
     text = example("text")
     vocabulary, width, context = 2000, 64, 4
-    numbers, count = text.words(vocabulary)
+    numbers, count = _numbered(vocabulary)
     torch.manual_seed(seed)
     model = nn.Sequential(
         nn.Embedding(count, width), nn.Flatten(), nn.Linear(context * width, width), nn.Tanh(), nn.Linear(width, count)

@@ -19,9 +19,9 @@ from switchsum.launch.options import MTU
 
 RATES: Final[Mapping[str, str]] = MappingProxyType({"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s"})
 """Of links, as for tc, and as people read them."""
-ROUNDS: Final = 2
+ROUNDS: Final = 3
 """So often each backend trains, in turn: what else shares the machine's cores changes from minute to minute."""
-STEPS: Final = 8
+STEPS: Final = 6
 """That count, of each way in a round."""
 PATIENCE_S: Final = 600.0
 """A job that has not ended by then hangs: the others' figures are not to wait for it."""
