@@ -177,15 +177,22 @@ def measured(results: Results) -> Iterator[str]:
         yield "Steps were not measured yet (`--times`)."
 
 
+def tables(results: Results) -> str:
+    """Return what the page has between its marks."""
+    parts = ["\n".join(measured(results)), *("\n".join(table(results, task)) for task in _tasks(results))]
+    return "\n\n".join(["", *parts, ""])
+
+
+def _tasks(results: Results) -> list[str]:
+    return [task for task in TASKS if any(name.startswith(f"{task}/{BASE}/") for name in results.trained)]
+
+
 def publish(results: Results) -> None:
     """Write tables and plots."""
-    tasks = [task for task in TASKS if any(name.startswith(f"{task}/{BASE}/") for name in results.trained)]
-    text = PAGE.read_text()
-    before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
-    parts = ["\n".join(measured(results)), *("\n".join(table(results, task)) for task in tasks)]
-    PAGE.write_text("\n\n".join([text[:before], *parts, text[after:]]))
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(f"{before}{BEGIN}{tables(results)}{END}{rest.split(END)[1]}")
     if importlib.util.find_spec("matplotlib"):
-        plot(results.trained, tasks)
+        plot(results.trained, _tasks(results))
     else:
         say("without matplotlib the plots stay as they are; measured times are not in them")
 
