@@ -20,11 +20,11 @@ from switchsum.protocol.errors import SwitchsumError, UsageError, WorkerLost
 from ..engine.events import Failed, Outcome
 from ..engine.operation import Operation
 from ..links.driver import Driver
-from .departures import Departures
 from .handle import Handle
 from .interrupts import HeldBack, check_process, interrupted
 
 if TYPE_CHECKING:
+    from .departures import Departures
     from .sparse import LastStep
     from .steps import StepQueue
 
@@ -95,7 +95,8 @@ class Driving:
         self._in_flight: dict[int, Handle] = {}
         self._error: SwitchsumError | None = None
         self._loads = membership.loads
-        self._departures = Departures(driver.engine, membership.loads)
+        self._first_loads = membership.loads
+        self._departures: Departures | None = None
         self._closed = False
         self._is_open = True
         self._is_noted = driver.trace is not None or _log.isEnabledFor(logging.DEBUG)
@@ -286,10 +287,18 @@ class Driving:
             return
         self._note_events(events)
         if self._in_flight and (left := self._membership.left):
-            try:
-                self._departures.check(left, self._membership.loads, self._driver.clock())
-            except WorkerLost as error:
-                self._fail(error)
+            self._note_departures(left)
+
+    def _note_departures(self, left: frozenset[int]) -> None:
+        """Give up if this rank waits for one of those that have left."""
+        if self._departures is None:
+            from .departures import Departures  # noqa: PLC0415 - most jobs end before anybody has to know
+
+            self._departures = Departures(self._driver.engine, self._first_loads)
+        try:
+            self._departures.check(left, self._membership.loads, self._driver.clock())
+        except WorkerLost as error:
+            self._fail(error)
 
     def _note_restart(self) -> None:
         """Let the engine know that the switch has been given its program again."""
