@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.bench.accuracy import around_a_ring
-from switchsum.host.compress import Compressor, ErrorFeedback, GlobalTopK, PowerSgd, RandomK, ScaledSign
+from switchsum.host.compress import Compressor, ErrorFeedback, PowerSgd, RandomK, ScaledSign
 from switchsum.protocol.errors import UsageError
 
 Floats = npt.NDArray[np.float32]
@@ -170,7 +170,8 @@ def _attach_power(model: Any) -> object:
 
 NAMES: Final = (
     *("int16", "int16:32", "int10", "int8", "blocks:32", "qsgd", "terngrad"),
-    *("topk:0.01", "topk:0.01+int16", "topk:0.01+keep", "oktopk:0.01", "blocktopk:0.05", "dgc:0.01", "powersgd:4"),
+    *("topk:0.01", "topk:0.01+int16", "topk:0.01+keep", "oktopk:0.01", "globaltopk:0.01", "globaltopk:0.02"),
+    *("blocktopk:0.05", "dgc:0.01", "powersgd:4"),
 )
 """Of `switchsum.torch.compress`: every method there is."""
 WAYS: Final[Mapping[str, Way]] = MappingProxyType(
@@ -181,8 +182,6 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
         "gloo, PowerSGD 4": Way(make=_power, attach=_attach_power, is_ring=True, bucket_mb=25),
         "dense": _dense(),
         **{name: _by_name(name) for name in NAMES},
-        "ErrorFeedback(GlobalTopK(0.01))": _by_object(lambda: ErrorFeedback(GlobalTopK(0.01))),
-        "ErrorFeedback(GlobalTopK(0.02))": _by_object(lambda: ErrorFeedback(GlobalTopK(0.02))),
         "ErrorFeedback(ScaledSign())": _by_object(lambda: ErrorFeedback(ScaledSign())),
         "RandomK(0.05)": _by_object(partial(RandomK, 0.05)),
     }

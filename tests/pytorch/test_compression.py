@@ -35,6 +35,7 @@ def test_small_blocks_have_scales_of_their_own(how: str, lanes: str, block: int)
     [
         ("topk:0.01+int16", compressors.TopK, {"_density": 0.01, "_lanes": "int16", "_kept": None}),
         ("TopK:0.02 + keep", compressors.TopK, {"_density": 0.02, "_lanes": "int32", "_kept": 0.02}),
+        ("globaltopk:0.02+int16", compressors.GlobalTopK, {"_density": 0.02, "_lanes": "int16"}),
         ("oktopk:0.01+int8", compressors.ThresholdTopK, {"_density": 0.01, "_lanes": "int8", "_kept": 0.01}),
         ("blocktopk:0.05+int32", compressors.BlockTopK, {"_density": 0.05, "_lanes": "int32"}),
         ("powersgd:4", compressors.PowerSgd, {"_rank": 4}),

@@ -15,6 +15,7 @@ from switchsum.host.compress import (
     BlockTopK,
     DeepGradientCompression,
     ErrorFeedback,
+    GlobalTopK,
     Packed,
     PowerSgd,
     Qsgd,
@@ -101,6 +102,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             make=lambda asked: ErrorFeedback(ThresholdTopK(asked.number, kept=asked.number, lanes=asked.lanes)),
             number=SHARE,
             example="oktopk:0.01",
+        ),
+        "globaltopk": Method(
+            make=lambda asked: ErrorFeedback(GlobalTopK(asked.number, lanes=asked.lanes)),
+            number=SHARE,
+            example="globaltopk:0.02",
         ),
         "blocktopk": Method(
             make=lambda asked: ErrorFeedback(BlockTopK(asked.number, lanes=asked.lanes)),

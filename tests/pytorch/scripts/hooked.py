@@ -268,6 +268,7 @@ def check_names() -> None:
         "topk:0.1+int16",
         "topk:0.1+int16+keep",
         "oktopk:0.1",
+        "globaltopk:0.1",
         "blocktopk:0.5+int8",
         "dgc:0.1+int16",
     ):
