@@ -106,7 +106,7 @@ class CollectiveTimeout(RemoteError, TimeoutError):
 
 
 class WorkerLost(RemoteError):
-    """A member died or stopped answering; `rank` is its rank."""
+    """A member died, stopped answering, or left while this rank waits for it; `rank` is its rank."""
 
     def __init__(self, message: str, rank: int) -> None:
         super().__init__(message)

@@ -9,13 +9,14 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
 from checks.bench.convergence_results import RANKS, RESULTS, Results, say
+from checks.bench.jobs import over_bridge, over_switch
 from checks.bench.records import Samples, provenance
-from switchsum.launch.options import MTU
 
 RATES: Final[Mapping[str, str]] = MappingProxyType({"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s"})
 """Of links, as for tc, and as people read them."""
@@ -40,20 +41,8 @@ class Measured:
     steps: int = STEPS
 
 
-def on_switch(rate: str, worker: Sequence[str]) -> list[str]:
-    """Return the command that trains on this backend, with the options of a user who gives none."""
-    run = [sys.executable, "-m", "switchsum", "run", "-n", str(RANKS), "--timeout", "60"]
-    return [*run, "--links", "veth", "--rate", rate, "--", *worker]
-
-
-def on_gloo(rate: str, worker: Sequence[str]) -> list[str]:
-    """Return the command that trains on gloo, over a bridge of the kernel and links of the same kind."""
-    star = [sys.executable, "-m", "checks.bench.star", "gloo", str(RANKS), rate, str(MTU)]
-    return ["unshare", "--net", "--", *star, *worker]
-
-
 BACKENDS: Final[Mapping[str, Callable[[str, Sequence[str]], list[str]]]] = MappingProxyType(
-    {"switchsum": on_switch, "gloo": on_gloo}
+    {"switchsum": partial(over_switch, RANKS), "gloo": partial(over_bridge, RANKS)}
 )
 
 

@@ -6,13 +6,14 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from checks.bench.allreduce_worker import Run
 from checks.bench.turns import play
+from switchsum.launch.options import MTU
 
 LINE_MTU = {128: 1500, 256: 1500, 2048: 9000}
 """MTU of the links on which a lane build is measured, and everybody beside it."""
@@ -64,10 +65,20 @@ def command(job: Job, path: Path) -> list[str]:
     if job.peer.startswith("switchsum"):
         return [*_launch(job), "--", *ranks]
     if job.rate is not None or job.peer == "gloo":
-        apart = ["unshare", "--net", "--"] if job.rate is not None else []
-        star = [sys.executable, "-m", "checks.bench.star", job.peer, str(job.workers), job.rate or UNLIMITED]
-        return [*apart, *star, str(job.mtu), *ranks]
+        return over_bridge(job.workers, job.rate or UNLIMITED, ranks, peer=job.peer, mtu=job.mtu)
     return ["mpirun", "--oversubscribe", *_as_root(), "-n", str(job.workers), *ranks]
+
+
+def over_switch(workers: int, rate: str, rank: Sequence[str], *, mtu: int = MTU) -> list[str]:
+    """Return the command of a job of ours with links of a rate, or without any, and else a user's defaults."""
+    links = [] if rate == UNLIMITED else ["--links", "veth", "--rate", rate, "--mtu", str(mtu)]
+    return [sys.executable, "-m", "switchsum", "run", "-n", str(workers), "--timeout", "60", *links, "--", *rank]
+
+
+def over_bridge(workers: int, rate: str, rank: Sequence[str], *, peer: str = "gloo", mtu: int = MTU) -> list[str]:
+    """Return the command of a peer's job over a bridge of the kernel and links of the same kind, or the loopback."""
+    apart = [] if rate == UNLIMITED else ["unshare", "--net", "--"]
+    return [*apart, sys.executable, "-m", "checks.bench.star", peer, str(workers), rate, str(mtu), *rank]
 
 
 def measure(jobs: Mapping[str, Job]) -> dict[tuple[str, int], list[Run]]:

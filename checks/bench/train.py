@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from checks.bench.choice import Choice
-from checks.bench.jobs import UNLIMITED
+from checks.bench.jobs import UNLIMITED, over_bridge, over_switch
 from checks.bench.records import Record, Samples, beside, record
-from switchsum.launch.options import MTU
+from switchsum.launch.options import MTU, rate_bits
 from switchsum.protocol.builds import largest_build
 
 WAYS: Final = ("plain", "bf16", "after", "alone", "int16")
@@ -37,7 +37,6 @@ WAITS_FOR_LINKS = "layers-small"
 """The example that shows what fewer bytes save: a step of it has next to nothing else to do."""
 FEWER_BYTES = ("int10", "int8", "int16:32")
 """Further names of `switchsum.torch.compress` that it trains with."""
-BITS: Final = {"200mbit": 200e6, "1gbit": 1e9}
 
 Result = dict[str, Any]
 Results = dict[str, Result]
@@ -65,20 +64,6 @@ class Setup:
 SETUPS: Final = (Setup(examples=EXAMPLES), Setup(mtu=9000), Setup(workers=8), Setup(workers=8, mtu=9000))
 
 
-def on_switch(setup: Setup, rate: str, path: Path) -> list[str]:
-    """Return the command that trains on this backend."""
-    links = [] if rate == UNLIMITED else ["--links", "veth", "--rate", rate, "--mtu", str(setup.mtu)]
-    run = [sys.executable, "-m", "switchsum", "run", "-n", str(setup.workers)]
-    return [*run, "--timeout", "60", *links, "--", *worker("switchsum", setup, path)]
-
-
-def on_gloo(setup: Setup, rate: str, path: Path) -> list[str]:
-    """Return the command that trains on gloo, over a bridge of the kernel or the loopback."""
-    bridge = [sys.executable, "-m", "checks.bench.star", "gloo", str(setup.workers), rate, str(setup.mtu)]
-    namespace = [] if rate == UNLIMITED else ["unshare", "--net", "--"]
-    return [*namespace, *bridge, *worker("gloo", setup, path)]
-
-
 def worker(backend: str, setup: Setup, path: Path) -> list[str]:
     """Return the command of a rank."""
     examples = list(setup.examples)
@@ -94,8 +79,9 @@ def measure(setup: Setup, rate: str) -> tuple[Results, Results]:
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "results")
         for _ in range(ROUNDS):
-            for command, results in ((on_switch, ours), (on_gloo, theirs)):
-                subprocess.run(command(setup, rate, path), check=True)
+            for backend, over, results in (("switchsum", over_switch, ours), ("gloo", over_bridge, theirs)):
+                rank = worker(backend, setup, path)
+                subprocess.run(over(setup.workers, rate, rank, mtu=setup.mtu), check=True)
                 results.append(json.loads(path.read_text()))
     return together(ours), together(theirs)
 
@@ -137,14 +123,14 @@ def records_of(setup: Setup, rate: str, ours: Results, theirs: Results) -> list[
 
 
 def bound(result: Result, rate: str) -> str:
-    """Say what works for the larger part of a step: the fuller direction of a rank's link, or the machine's processors.
+    """Say for how much of a step a rank's link, in its fuller direction, and the machine's processors work.
 
-    What works all the time cannot be hidden behind anything else; so more of a step than 80 % or 90 % of it bounds it.
+    What comes first bounds it the more, the nearer it is to all of the step.
     """
     shares = {"processors": result[BUSY]}
-    if rate in BITS:
+    if rate != UNLIMITED:
         seconds = sum(result["steps"]) / len(result["steps"]) / 1e3
-        shares["link"] = max(result["bytes"], result["bytes down"]) * 8 / BITS[rate] / seconds
+        shares["link"] = max(result["bytes"], result["bytes down"]) * 8 / rate_bits(rate) / seconds
     return ", ".join(f"{name} {share:.0%}" for name, share in sorted(shares.items(), key=lambda item: -item[1]))
 
 
@@ -161,7 +147,7 @@ def run(choice: Choice) -> list[Record]:
     return [
         item
         for rate in rates
-        for setup in (SETUPS if rate in BITS else SETUPS[:1])
+        for setup in (SETUPS[:1] if rate == UNLIMITED else SETUPS)
         if setup.workers in (choice.workers or (setup.workers,)) and setup.lanes in (choice.lanes or (setup.lanes,))
         for item in records_of(setup, rate, *measure(setup, rate))
     ]

@@ -86,7 +86,7 @@ def hook_of(way: str) -> Hook | None:
     return compressed(compressor_of(way))
 
 
-def sent_bytes() -> tuple[int, int]:
+def interface_bytes() -> tuple[int, int]:
     """Return what this rank's interface has sent and received so far; on loopback all ranks', divided among them."""
     name = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     for line in Path("/proc/self/net/dev").read_text().splitlines():
@@ -164,7 +164,7 @@ def main() -> None:
     backend, steps, path, *examples = sys.argv[1:]
     sys.path.insert(0, str(EXAMPLES))
     dist.init_process_group(backend)
-    count = sent_bytes if backend == "gloo" else switch_bytes
+    count = interface_bytes if backend == "gloo" else switch_bytes
     results = {}
     for example in examples:
         name, _, wanted = example.partition(":")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from checks.bench.jobs import UNLIMITED
-from checks.bench.train import BUSY, FEWER_BYTES, SETUPS, WAYS, Setup, bound, on_gloo, on_switch, records_of
+from checks.bench.jobs import UNLIMITED, over_bridge, over_switch
+from checks.bench.train import BUSY, FEWER_BYTES, SETUPS, WAYS, Setup, bound, records_of
 
 
 def result(ms: float, *, up: float = 1e6, down: float = 1e6, busy: float = 0.5) -> dict[str, Any]:
@@ -36,9 +35,9 @@ def test_the_fuller_direction_of_a_link_counts_and_what_works_most_comes_first()
 
 
 def test_both_sides_train_on_the_same_network() -> None:
-    setup = Setup(workers=8, mtu=9000)
-    ours, theirs = on_switch(setup, "1gbit", Path("results")), on_gloo(setup, "1gbit", Path("results"))
+    ours, theirs = over_switch(8, "1gbit", ["rank"], mtu=9000), over_bridge(8, "1gbit", ["rank"], mtu=9000)
     assert ours[ours.index("-n") + 1] == theirs[theirs.index("gloo") + 1] == "8"
     assert ours[ours.index("--mtu") + 1] == "9000"
     assert theirs[theirs.index("gloo") + 1 :][1:3] == ["1gbit", "9000"]
-    assert "--links" not in on_switch(setup, UNLIMITED, Path("results"))
+    assert ours[-1] == theirs[-1] == "rank"
+    assert "--links" not in over_switch(8, UNLIMITED, ["rank"])
