@@ -21,6 +21,12 @@ FOLDERS = (
     "mininet",
 )
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
+ONE_IDEA = {
+    "host/api/calls.py": "the calls that users make: their docstrings are the reference",
+    "host/api/sparse.py": "one collective, step by step",
+}
+"""Modules that may have up to `MOST_LINES_OF_ONE_IDEA`, and the one idea that each is."""
+MOST_LINES_OF_ONE_IDEA = 700
 
 
 def modules() -> list[Path]:
@@ -31,7 +37,7 @@ def sizes() -> Iterator[tuple[str, int, int]]:
     """Yield what is measured, how large it is and how large it may be: lines, and parameters under a name with ()."""
     for path in modules():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
-        yield name, text.count("\n"), MOST_LINES_OF_A_MODULE
+        yield name, text.count("\n"), MOST_LINES_OF_ONE_IDEA if name in ONE_IDEA else MOST_LINES_OF_A_MODULE
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{name}:{node.name}", (node.end_lineno or 0) - node.lineno + 1, MOST_LINES_OF_A_FUNCTION
@@ -47,3 +53,8 @@ def test_modules_and_functions_are_small() -> None:
     assert len(modules()) > 300
     too_large = [(name, size) for name, size, most in sizes() if size > most]
     assert too_large == []
+
+
+def test_only_modules_that_need_it_may_be_larger() -> None:
+    large = {name for name, size, _ in sizes() if name in ONE_IDEA and size > MOST_LINES_OF_A_MODULE}
+    assert large == ONE_IDEA.keys()

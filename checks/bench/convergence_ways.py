@@ -44,7 +44,7 @@ class RingRank:
         self.moved = 0.0
         """Bytes that it has sent, and has received."""
 
-    def allreduce(self, array: Any, op: str = "sum", *, lanes: str = "int32") -> Any:
+    def allreduce(self, array: Any, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Any:
         """Add arrays, in place."""
         self.moved += 2 * (self.world_size - 1) / self.world_size * array.nbytes * (1 + TCP_HEADERS)
         self._ring.given[self.rank] = array

@@ -92,7 +92,7 @@ class Model:
         self.supports = np.zeros(3, np.int64)
         self._network = network
 
-    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
+    def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Array:
         """Combine arrays in place."""
         self._network.allreduce(self.rank, array, op, lanes)
         return array
@@ -111,12 +111,16 @@ class Model:
         *,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> Any:
         """Add sparse arrays."""
-        how = Options(operator=op, lanes=lanes)
+        how = Options(operator=op, lanes=lanes, label=label)
         return sparse.allreduce_sparse(
             cast("Any", self), indices, values, size, how, background=False, keep=keep
         ).result()
+
+    def _unite(self, bits: Array, call: str) -> None:
+        self.allreduce(bits, "or")
 
     def _break(self, error: SwitchsumError) -> NoReturn:
         raise error

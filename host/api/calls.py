@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -51,9 +51,31 @@ class CollectiveCalls(Driving):
             return prepare()
         except BaseException:
             self._note_early(None)
-            with suppress(SwitchsumError):
-                self._start(collectives.refused(self), background=True)
+            self._refuse()
             raise
+
+    @contextmanager
+    def checked(self) -> Iterator[None]:
+        """Let the other ranks hear of it when arguments are refused before any collective was called.
+
+        For libraries whose calls check arguments of their own: what is raised within takes the place of one collective,
+        so that the others' call ends with OperationMismatch at once, and not with a time-out.
+
+        Example:
+            >>> with comm.checked():
+            ...     if gradient.dtype != np.float32:
+            ...         raise UsageError(f"this takes float32, not {gradient.dtype}")
+
+        """
+        try:
+            yield
+        except BaseException:
+            self._refuse()
+            raise
+
+    def _refuse(self) -> None:
+        with suppress(SwitchsumError):
+            self._start(collectives.refused(self), background=True)
 
     def allreduce(
         self,
@@ -64,6 +86,7 @@ class CollectiveCalls(Driving):
         narrow: bool = False,
         saturate: bool = False,
         block: int | str | None = None,
+        label: str = "",
     ) -> Array:
         """Combine `array` over all ranks, element by element, in place, and return it; all ranks get the same bits.
 
@@ -90,33 +113,45 @@ class CollectiveCalls(Driving):
         sum's error, and the NaN that a NaN or an infinity makes, are then those of the blocks in the same frame;
         SumOverflow counts frames.
 
+        `label` names the call in errors. Ranks must agree in it, so that it can hold whatever else they must agree in.
+
         Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError for what cannot be reduced at all,
         OperationMismatch on every rank if they called something different from each other (one whose call was refused
         raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
         """
         try:  # what `breaks_if_interrupted` does, sooner
             if block is not None:
-                how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+                how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
                 return self._in_blocks(array, block, how)
-            self._run(self._allreduce(array, op, lanes, narrow, saturate))
+            self._run(self._allreduce(array, op, lanes, narrow, saturate, label))
             return array
         except BaseException as error:
             self._broken_off(error)
             raise
 
-    def _allreduce(self, array: npt.NDArray[Any], op: str, lanes: str, narrow: bool, saturate: bool) -> Handle:
+    def _allreduce(
+        self, array: npt.NDArray[Any], op: str, lanes: str, narrow: bool, saturate: bool, label: str
+    ) -> Handle:
         """Prepare an allreduce in place, unless there was one like it; raises UsageError or UnsupportedDtype."""
         is_plain = type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
-        known = self._known.get((array.dtype, array.shape, str(op), str(lanes))) if is_plain else None
-        if known is not None:
-            return Handle(self, known, array, saturates=saturate)
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        key: Hashable = None
+        if is_plain:
+            key = array.dtype, array.shape, str(op), str(lanes), bool(narrow), bool(saturate), str(label)
+            known = self._known.get(key)
+            if known is not None:
+                return Handle(self, known, array, saturates=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         handle = self._checked(lambda: collectives.allreduce(array, how, self))
         if is_plain and not (narrow and array.dtype == np.float64):
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
-            self._known[array.dtype, array.shape, op, lanes] = handle._operation
+            self._known[key] = handle._operation
         return handle
+
+    def _unite(self, bits: npt.NDArray[np.uint64], call: str) -> None:
+        """Combine bits of all ranks, as the first step of a call that errors describe so."""
+        kind = "supports"  # with an allreduce of such bits that a caller asks for this has nothing to do
+        self._run(collectives.allreduce(bits, Options(operator="or"), self, kind=kind, words=call))
 
     @breaks_between_steps
     def _in_blocks(self, array: Array, block: int | str, how: Options) -> Array:
@@ -139,6 +174,7 @@ class CollectiveCalls(Driving):
         *,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> SparseSum:
         """Add sparse arrays of `size` rows; return the rows that some rank has, with their sums.
 
@@ -155,7 +191,9 @@ class CollectiveCalls(Driving):
         be added, or `keep` negative; SumOverflow on every rank, before anything is added, if on any of them the values
         of a repeated index alone do not fit; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
         """
-        steps = self._sparse(indices, values, size, Options(operator=op, lanes=lanes), keep, background=False)
+        steps = self._sparse(
+            indices, values, size, Options(operator=op, lanes=lanes, label=label), keep, background=False
+        )
         return steps().result()  # type: ignore[no-any-return]
 
     @breaks_if_interrupted
@@ -168,13 +206,14 @@ class CollectiveCalls(Driving):
         *,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> Handle:
         """Begin an `allreduce_sparse`; what is wrong with its arguments `wait` raises.
 
         It has several steps, which a thread takes: collectives that are begun after it wait with their first step for
         its last one to begin.
         """
-        how = Options(operator=op, lanes=lanes)
+        how = Options(operator=op, lanes=lanes, label=label)
         return self._begin_steps(self._sparse(indices, values, size, how, keep, background=True))
 
     def _sparse(
@@ -202,6 +241,7 @@ class CollectiveCalls(Driving):
         density: float | None = None,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> Array:
         """Add, over all ranks, each rank's `k` values of largest magnitude, in place, and return the array.
 
@@ -212,7 +252,7 @@ class CollectiveCalls(Driving):
         Raises what `allreduce_sparse` does, and UsageError on every rank if on any of them k is negative, or the
         density no share.
         """
-        steps = self._topk(array, k, density, Options(operator=op, lanes=lanes), keep, background=False)
+        steps = self._topk(array, k, density, Options(operator=op, lanes=lanes, label=label), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
     @breaks_if_interrupted
@@ -225,9 +265,10 @@ class CollectiveCalls(Driving):
         density: float | None = None,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> Handle:
         """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
-        how = Options(operator=op, lanes=lanes)
+        how = Options(operator=op, lanes=lanes, label=label)
         return self._begin_steps(self._topk(array, k, density, how, keep, background=True))
 
     def _topk(
@@ -256,9 +297,10 @@ class CollectiveCalls(Driving):
         lanes: str = "int32",
         narrow: bool = False,
         saturate: bool = False,
+        label: str = "",
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         self._run(self._reduce(array, root, how))
         return array
 
@@ -272,39 +314,40 @@ class CollectiveCalls(Driving):
         lanes: str = "int32",
         narrow: bool = False,
         saturate: bool = False,
+        label: str = "",
     ) -> Array:
         """Combine `array` as `allreduce` does, and return this rank's part of the result; `array` stays as it is.
 
         The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
         `out` if given, which must have the part's shape and the array's dtype.
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         result: Array = self._run(self._reduce_scatter(array, how, out))
         return result
 
     @breaks_if_interrupted
-    def broadcast(self, array: Array, root: int = 0) -> Array:
+    def broadcast(self, array: Array, root: int = 0, *, label: str = "") -> Array:
         """Fill `array` on every rank with the bits that it has on `root`, and return it.
 
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self._run(self._broadcast(array, root))
+        self._run(self._broadcast(array, root, label))
         return array
 
     @breaks_if_interrupted
-    def allgather(self, array: Array, *, out: Array | None = None) -> Array:
+    def allgather(self, array: Array, *, out: Array | None = None, label: str = "") -> Array:
         """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self._run(self._allgather(array, out))
+        result: Array = self._run(self._allgather(array, out, label))
         return result
 
     @breaks_if_interrupted
-    def barrier(self) -> None:
+    def barrier(self, *, label: str = "") -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
-        self._run(collectives.barrier(self))
+        self._run(collectives.barrier(self, label))
 
     @breaks_if_interrupted
     def allreduce_async(
@@ -316,6 +359,7 @@ class CollectiveCalls(Driving):
         narrow: bool = False,
         saturate: bool = False,
         block: int | str | None = None,
+        label: str = "",
         background: bool = True,
     ) -> Handle:
         """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
@@ -328,9 +372,9 @@ class CollectiveCalls(Driving):
         Those that are in flight share the switch's slots, and what was begun first is served first.
         """
         if block is not None:
-            how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+            how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
             return self._begin_steps(self._blocks(array, block, how, background=True))
-        return self._start(self._allreduce(array, op, lanes, narrow, saturate), background)
+        return self._start(self._allreduce(array, op, lanes, narrow, saturate, label), background)
 
     @breaks_if_interrupted
     def reduce_async(
@@ -342,10 +386,11 @@ class CollectiveCalls(Driving):
         lanes: str = "int32",
         narrow: bool = False,
         saturate: bool = False,
+        label: str = "",
         background: bool = True,
     ) -> Handle:
         """Begin a `reduce`."""
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         return self._start(self._reduce(array, root, how), background)
 
     @breaks_if_interrupted
@@ -358,28 +403,36 @@ class CollectiveCalls(Driving):
         lanes: str = "int32",
         narrow: bool = False,
         saturate: bool = False,
+        label: str = "",
         background: bool = True,
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate)
+        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         return self._start(self._reduce_scatter(array, how, out), background)
 
     @breaks_if_interrupted
-    def broadcast_async(self, array: npt.NDArray[Any], root: int = 0, *, background: bool = True) -> Handle:
+    def broadcast_async(
+        self, array: npt.NDArray[Any], root: int = 0, *, label: str = "", background: bool = True
+    ) -> Handle:
         """Begin a `broadcast`."""
-        return self._start(self._broadcast(array, root), background)
+        return self._start(self._broadcast(array, root, label), background)
 
     @breaks_if_interrupted
     def allgather_async(
-        self, array: npt.NDArray[Any], *, out: npt.NDArray[Any] | None = None, background: bool = True
+        self,
+        array: npt.NDArray[Any],
+        *,
+        out: npt.NDArray[Any] | None = None,
+        label: str = "",
+        background: bool = True,
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._start(self._allgather(array, out), background)
+        return self._start(self._allgather(array, out, label), background)
 
     @breaks_if_interrupted
-    def barrier_async(self, *, background: bool = True) -> Handle:
+    def barrier_async(self, *, label: str = "", background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""
-        return self._start(collectives.barrier(self), background)
+        return self._start(collectives.barrier(self, label), background)
 
     def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
         def prepare() -> Handle:
@@ -397,18 +450,18 @@ class CollectiveCalls(Driving):
 
         return self._checked(prepare)
 
-    def _broadcast(self, array: npt.NDArray[Any], root: int) -> Handle:
+    def _broadcast(self, array: npt.NDArray[Any], root: int, label: str) -> Handle:
         def prepare() -> Handle:
             from . import parts  # noqa: PLC0415
 
-            return parts.broadcast(array, root, self)
+            return parts.broadcast(array, root, self, label=label)
 
         return self._checked(prepare)
 
-    def _allgather(self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Handle:
+    def _allgather(self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None, label: str) -> Handle:
         def prepare() -> Handle:
             from . import parts  # noqa: PLC0415
 
-            return parts.allgather(array, self, out=out)
+            return parts.allgather(array, self, out=out, label=label)
 
         return self._checked(prepare)

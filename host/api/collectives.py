@@ -37,11 +37,18 @@ class Options:
     """Sums of float64 may go through float32."""
     saturate: bool = False
     """The nearest value will do where an integer sum does not fit."""
+    label: str = ""
+    """What the caller calls it."""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Names of those that are on."""
+        return ("narrow",) * self.narrow + ("saturate",) * self.saturate
 
 
-def barrier(comm: CollectiveCalls) -> Handle:
+def barrier(comm: CollectiveCalls, label: str = "") -> Handle:
     """Prepare a barrier."""
-    return Handle(comm, comm._prepare(Operation(kind="barrier")))
+    return Handle(comm, comm._prepare(Operation(kind="barrier", label=label)))
 
 
 def refused(comm: CollectiveCalls) -> Handle:
@@ -49,7 +56,7 @@ def refused(comm: CollectiveCalls) -> Handle:
     return Handle(comm, comm._prepare(Operation(kind="a call that was refused")))
 
 
-def allreduce(array: Array, how: Options, comm: CollectiveCalls) -> Handle:
+def allreduce(array: Array, how: Options, comm: CollectiveCalls, *, kind: str = "allreduce", words: str = "") -> Handle:
     """Prepare an allreduce in place; raises UsageError or UnsupportedDtype.
 
     Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round.
@@ -60,8 +67,7 @@ def allreduce(array: Array, how: Options, comm: CollectiveCalls) -> Handle:
     check_written("allreduce", array)
     values = native_values(array, how)
     exact = is_exact(array, how.operator, how.lanes, comm)
-    kind = "exact allreduce" if exact else "allreduce"
-    return reduction(kind, how, values, array, comm, lambda: returned(values, array), exact=exact)
+    return reduction(kind, how, values, array, comm, lambda: returned(values, array), exact=exact, words=words)
 
 
 def is_exact(array: Array, operator: str, lanes: str, comm: CollectiveCalls) -> bool:
@@ -76,6 +82,8 @@ def check_array(name: str, array: Array) -> None:
         raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
     if array.dtype.hasobject:
         raise UnsupportedDtype(f"{name} of Python objects: their addresses mean nothing elsewhere")
+    if array.dtype.itemsize == 0:
+        raise UsageError(f"{name} of {array.dtype.str}, whose elements have no bytes")
 
 
 def _foreign(value: object) -> str:
@@ -119,6 +127,7 @@ def reduction(
     exact: bool = False,
     part: int = 0,
     root: int = 0,
+    words: str = "",
 ) -> Handle:
     """Prepare a reduction of which each rank gets its part, of so many values, the first one `root`; 0: all get all."""
     if values.dtype.kind in "iu" and how.operator == "sum":
@@ -131,6 +140,9 @@ def reduction(
         size=values.size,
         shape=array.shape,
         dtype_name=array.dtype.name,
+        options=how.switches,
+        label=how.label,
+        words=words,
         exact=exact,
         part=part,
         root=root,

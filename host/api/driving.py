@@ -334,6 +334,7 @@ class Driving:
 
     def _break(self, error: SwitchsumError) -> NoReturn:
         """Break the communicator, and raise why."""
+        error = self._membership.explain(error)
         with self._entered():
             self._fail(error)
         self._check()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import UsageError
 
-from ..engine.operation import Operation
+from ..engine.operation import Operation, described
 from .collectives import Options, check_array, check_written, is_integer, native_values, reduction, returned
 from .handle import Handle
 
@@ -58,7 +58,7 @@ def reduce_scatter(array: Array, how: Options, comm: CollectiveCalls, *, out: Ar
     return reduction("reduce_scatter", how, values, array, comm, finish, part=values.size // comm.world_size)
 
 
-def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
+def broadcast(array: Array, root: int, comm: CollectiveCalls, *, label: str = "") -> Handle:
     """Prepare a broadcast in place, bit by bit; raises UsageError or UnsupportedDtype."""
     check_root(root, comm)
     if comm.rank == root:
@@ -70,11 +70,11 @@ def broadcast(array: Array, root: int, comm: CollectiveCalls) -> Handle:
         # Not the array's own memory, which ranks of one machine may share.
         octets = np.zeros(array.nbytes, _BYTE)
         finish = lambda: _restored(octets, array)  # noqa: E731
-    bits = _bits(f"broadcast from rank {root}", octets, array, part=array.nbytes, root=root)
+    bits = _bits(f"broadcast from rank {root}", octets, array, label, root=root)
     return Handle(comm, comm._prepare(bits), octets, finish)
 
 
-def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) -> Handle:
+def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None, label: str = "") -> Handle:
     """Prepare the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
     check_array("allgather", array)
     shape = (comm.world_size, *array.shape)
@@ -86,7 +86,7 @@ def allgather(array: Array, comm: CollectiveCalls, *, out: Array | None = None) 
     def finish() -> Array:
         return _restored(octets, result)
 
-    return Handle(comm, comm._prepare(_bits("allgather", octets, array, part=array.nbytes)), octets, finish)
+    return Handle(comm, comm._prepare(_bits("allgather", octets, array, label)), octets, finish)
 
 
 def check_root(root: int, comm: CollectiveCalls) -> None:
@@ -121,7 +121,15 @@ def _restored(octets: Array, array: Array) -> Array:
     return array
 
 
-def _bits(kind: str, octets: Array, array: Array, *, part: int, root: int = 0) -> Operation:
-    """Return an operation in which each rank gives its part to all others, so many bytes; the first one is `root`'s."""
-    dtype = array.dtype.name + array.dtype.byteorder.replace("=", "").replace("|", "")
-    return Operation.of(octets, kind, shape=array.shape, dtype_name=dtype, part=part, root=root, gathers=True)
+def _bits(kind: str, octets: Array, array: Array, label: str, *, root: int = 0) -> Operation:
+    """Return an operation in which each rank gives such an array's bytes to all others; the first ones are `root`'s."""
+    return Operation.of(
+        octets,
+        kind,
+        shape=array.shape,
+        dtype_name=described(array.dtype),
+        label=label,
+        part=array.nbytes,
+        root=root,
+        gathers=True,
+    )

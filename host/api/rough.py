@@ -28,20 +28,22 @@ class Adds(Protocol):
     rank: int
     world_size: int
 
-    def allreduce(self, array: Array, op: str = "sum") -> Array:
+    def allreduce(self, array: Array, op: str = "sum", *, label: str = "") -> Array:
         """Combine arrays in place."""
         ...
 
 
-def rough_sums(comm: Adds, values: Array) -> npt.NDArray[np.float32]:
+def rough_sums(comm: Adds, values: Array, *, label: str = "") -> npt.NDArray[np.float32]:
     """Return the sums of an array's values over all ranks, flat; each value is rounded up or down at random.
+
+    `label` is that of `Communicator.allreduce`.
 
     A block in which some rank has an infinity or a NaN comes out all NaN.
     """
     size = values.size
     blocks = np.zeros((-(-size // BLOCK), BLOCK), np.float32)
     blocks.reshape(-1)[:size] = values.reshape(-1)
-    scales = comm.allreduce(np.abs(blocks).max(axis=1), "max")[:, None]
+    scales = comm.allreduce(np.abs(blocks).max(axis=1), "max", label=label)[:, None]
     kind = np.dtype(np.int8) if comm.world_size <= np.iinfo(np.int8).max // 3 else np.dtype(np.int16)
     steps = np.float32(np.iinfo(kind).max // comm.world_size)
     seed = np.uint32(zlib.crc32(blocks.data, comm.rank))

@@ -142,8 +142,12 @@ def allreduce_sparse(
     *,
     keep: int | None = None,
     fault: str = "",
+    call: str = "",
 ) -> LastStep:
-    """See `CollectiveCalls.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it."""
+    """See `CollectiveCalls.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it.
+
+    `call` describes the call of which this one is a part: ranks must agree in it.
+    """
     size = max(size, 0)
     words = np.zeros(bitmap.words_for(size), np.uint64)
     indices, values = _native(indices), _native(values)
@@ -151,9 +155,9 @@ def allreduce_sparse(
     if not fault:
         indices, values, overflow = _sorted(indices, values)
         bitmap.set_bits(words, indices)
-    same = f"{how.operator} {how.lanes} {values.dtype.name} {values.shape[1:]} of {size} rows, {keep} kept"
+    called = call or _called("allreduce_sparse", how, values.dtype, ("rows", *values.shape[1:]), size=size, keep=keep)
     own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
-    union = unite(comm, words, size, same, fault, overflow=overflow, counts=counts)
+    union = unite(comm, words, size, called, fault, overflow=overflow, counts=counts)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
     order = _order_of_rows(comm, own, union, compacted, counts, how) if keep is None else None
@@ -207,7 +211,8 @@ def allreduce_topk(
     flat = _native(array.view(np.ndarray).reshape(-1))
     fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
     chosen = largest(flat, 0 if fault else k)
-    step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, keep=keep, fault=fault)
+    call = _called("allreduce_topk", how, array.dtype, array.shape, keep=keep)
+    step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, keep=keep, fault=fault, call=call)
 
     def finish() -> Array:
         total: SparseSum = step.finish()
@@ -234,7 +239,8 @@ def allreduce_blocks(comm: CollectiveCalls, array: Array, block: int | str, how:
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
-    union = unite(comm, words, blocks, f"{operation.text} {whole.size} in blocks of {block}", fault, counts=counts)
+    called = _called("allreduce", how, array.dtype, array.shape, block=block)
+    union = unite(comm, words, blocks, called, fault, counts=counts)
     per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     own_bits = size * operation.format.value_bits
     if block != "auto" and size < per_frame and owners.pays(counts, len(union), own_bits):
@@ -300,7 +306,7 @@ def unite(
     comm: CollectiveCalls,
     words: Words,
     bits: int,
-    same: str,
+    called: str,
     fault: str,
     *,
     overflow: bool = False,
@@ -309,22 +315,22 @@ def unite(
     """Return the rows that are in any rank's bitmap, in order; `counts` get to hold all ranks' numbers.
 
     A rank that cannot go on takes part until here, so that the others hear of it: raises UsageError if there is a fault
-    on any, SumOverflow if the values of one rank alone do not fit, OperationMismatch if the ranks' texts `same` differ.
+    on any, SumOverflow if the values of one rank alone do not fit, OperationMismatch if `called` differs.
     """
     own = bitmap.count(words)
     first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)
     sizes = np.cumsum([len(first), len(counts)])
-    first = np.concatenate([first, counts, _facts(same, fault, overflow)])
-    comm.allreduce(first, "or")
+    first = np.concatenate([first, counts, _facts(called, fault, overflow)])
+    comm._unite(first, called)
     first, counts[:], facts = np.split(first, sizes)
     if fault:
         raise UsageError(fault)
     if facts[0] & _FAULT:
         raise UsageError("another rank gave what cannot be added; its own error says what")
     if facts[1] & facts[2]:
-        comm._break(OperationMismatch(f"another rank issued another sparse operation than this one's {same}"))
+        comm._break(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
     if facts[0] & _OVERFLOW:
-        raise SumOverflow(f"values of a repeated index add up to what {same.split()[2]} does not hold, on some rank")
+        raise SumOverflow(f"on some rank values of a repeated index do not fit their dtype in {called}")
     if bits <= MAX_BITS_IN_ONE_STEP:
         words = first
     else:
@@ -341,15 +347,24 @@ def unite(
     return np.arange(bits) if len(union) >= DENSE_FROM * bits else union
 
 
-def _facts(same: str, fault: str, overflow: bool) -> Words:
+def _facts(called: str, fault: str, overflow: bool) -> Words:
     """Return what ranks tell each other beside their bitmaps.
 
     The digest of what they must agree in travels with its complement: unless all are the same, united digests and
     united complements have bits in common.  A rank with a fault has nothing to agree in.
     """
-    digest = int.from_bytes(hashlib.blake2b(same.encode(), digest_size=8).digest())
+    digest = int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
     both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
     return np.array([_FAULT * bool(fault) | _OVERFLOW * overflow, *both], np.uint64)
+
+
+def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, ...], **facts: object) -> str:
+    """Describe a call: what all ranks must agree in, and what errors say that a rank has issued."""
+    lanes = () if how.lanes == "int32" else (f"{how.lanes} lanes",)
+    options = ", ".join(map(str, (how.operator, *lanes, *how.switches)))
+    given = "".join(f", {name}={value!r}" for name, value in facts.items() if value is not None)
+    label = f"{how.label}: " if how.label else ""
+    return f"{label}{call} ({options}) of {dtype.name}[{', '.join(map(str, shape))}]{given}"
 
 
 def _packed(words: Words) -> Words:

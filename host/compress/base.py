@@ -31,7 +31,7 @@ class Communicates(Protocol):
     world_size: int
     """Number of ranks."""
 
-    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32") -> Reduced:
+    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Reduced:
         """Combine arrays in place."""
         ...
 
@@ -44,6 +44,7 @@ class Communicates(Protocol):
         *,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> SparseSum:
         """Add sparse arrays."""
         ...

@@ -75,7 +75,7 @@ _NO_RECORD: Final = memoryview(b"")
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """One collective; two members' are the same if kind, operator, dtype, lanes and shape are.
+    """One collective; two members' are the same if `text`, whose digest is in every frame, is.
 
     It says nothing of an array but what all arrays have in common that it can be begun on: what comes back again and
     again, a loss or a norm of one value, takes less time to add than to describe, and is prepared once.
@@ -94,7 +94,13 @@ class Operation:
     shape: tuple[int, ...] = ()
     """Of the caller's array."""
     dtype_name: str = ""
-    """Likewise."""
+    """Likewise: see `described`."""
+    options: tuple[str, ...] = ()
+    """Names of the caller's options that are on: "narrow", "saturate"."""
+    label: str = ""
+    """What the caller calls it, and whatever else members must agree in; errors call the operation so."""
+    words: str = ""
+    """What errors call it where members need not agree in that."""
     exact: bool = False
     """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
     part: int = 0
@@ -209,13 +215,33 @@ class Operation:
     @property
     def text(self) -> str:
         """What all members must agree in."""
-        return f"{self.kind} {self.operator} {self.lanes} {self.dtype_name} {self.shape}"
+        facts = self.kind, self.operator, self.lanes, self.dtype_name, self.shape, *self.options, self.label
+        return " ".join(map(str, facts))
 
     def __str__(self) -> str:
+        lanes = () if self.lanes == "int32" else (f"{self.lanes} lanes",)
+        if called := self.words or self.label:
+            return ", ".join([called, *lanes])
         if self.dtype is None:
             return self.kind
-        lanes = "" if self.lanes == "int32" else f", {self.lanes} lanes"
-        return f"{self.kind} ({self.operator}{lanes}) of {self.dtype_name}{list(self.shape)}"
+        how = "" if self.gathers else f" ({', '.join([self.operator, *lanes, *self.options])})"
+        return f"{self.kind}{how} of {self.dtype_name}{list(self.shape)}"
+
+
+def described(dtype: np.dtype[Any]) -> str:
+    """Describe a dtype: two with the same description have the same bits for the same value.
+
+    >>> described(np.dtype([("a", "<i2"), ("b", ">f8", (3,))]))
+    '{a: int16 at 0, b: float64>[3] at 2, 26 bytes}'
+    """
+    if dtype.names is not None:
+        fields = [(name, *dtype.fields[name][:2]) for name in dtype.names]  # type: ignore[index]
+        parts = [f"{name}: {described(part)} at {offset}" for name, part, offset in fields]
+        return f"{{{', '.join([*parts, f'{dtype.itemsize} bytes'])}}}"
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        return f"{described(base)}{list(shape)}"
+    return dtype.name + dtype.byteorder.replace("=", "").replace("|", "")
 
 
 def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:

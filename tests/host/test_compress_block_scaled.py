@@ -145,7 +145,7 @@ def test_values_far_below_the_largest_are_right_in_the_mean() -> None:
     class Alone:
         rank, world_size = 0, 1
 
-        def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32") -> Array:
+        def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Array:
             return array
 
     values = np.full(8_192, 1e-3, np.float32)

@@ -53,7 +53,7 @@ class Counting:
         self.values = 0
         self.bytes = 0
 
-    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32") -> Reduced:
+    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Reduced:
         """Combine arrays in place."""
         self.values += array.size
         self.bytes += array.nbytes
@@ -76,6 +76,7 @@ class Counting:
         *,
         lanes: str = "int32",
         keep: int | None = None,
+        label: str = "",
     ) -> SparseSum:
         """Add sparse arrays."""
         whole = np.zeros(size, np.float32)
