@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from switchsum.native import tls
 from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
@@ -107,7 +108,7 @@ class SwitchConnection:
         if str(error) != self._trouble:
             self._trouble = str(error)
             if isinstance(error, P4RuntimeError) and error.code is Code.UNAVAILABLE:
-                reason = error.message.rpartition(": ")[2]  # before it gRPC names the address and its own layers
+                reason = tls.in_words(error.message)
                 log.warning("switch %s does not answer (%s): it is tried again until it does", self.address, reason)
             else:
                 log.warning("switch %s: %s", self.address, error)

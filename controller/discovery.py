@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.native import tls
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
@@ -79,7 +80,7 @@ def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False
                 stack.callback(switch.close)
                 state = _open_way(switch)
             except P4RuntimeError as error:
-                reason = error.message.rpartition(": ")[2] if error.code is Code.UNAVAILABLE else error.message
+                reason = tls.in_words(error.message) if error.code is Code.UNAVAILABLE else error.message
                 faults.append(f"{name} at {one['p4runtime']}: {reason}")
             else:
                 switches[name] = switch

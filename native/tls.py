@@ -28,6 +28,7 @@ P4RUNTIME: Final = "p4runtime"
 NAME: Final = "switchsum"
 """What certificates are made out to."""
 FILES: Final = ("ca.pem", "cert.pem", "key.pem")
+_HOLDS: Final = dict.fromkeys(FILES[:2], "whole certificate (PEM)") | {FILES[2]: "whole key (PEM, without a password)"}
 _given: dict[str, tuple[bytes, bytes, bytes]] = {}
 """Authority, certificate and key by address, where this process was given them."""
 
@@ -48,6 +49,16 @@ def open_channel(address: str, kind: str, options: Sequence[tuple[str, Any]] = (
     return grpc.secure_channel(address, credentials, options=[*options, ("grpc.ssl_target_name_override", NAME)])
 
 
+def in_words(details: str) -> str:
+    """Return why gRPC reaches no server: its last layer, and that certificates may be at fault."""
+    reason = details.removesuffix(": OK").rpartition(": ")[2]
+    if "handshake failed" in details:
+        return f"{reason}: one side does not believe the other's certificate; {VARIABLE}, docs/security.md"
+    if reason == "Socket closed":
+        return f"{reason}: one side may use TLS and the other not, or not believe its certificate; docs/security.md"
+    return reason
+
+
 def give(address: str, files: tuple[bytes, bytes, bytes]) -> None:
     """Use an authority, a certificate and its key towards an address, whatever SWITCHSUM_TLS says."""
     _given[address] = files
@@ -65,4 +76,23 @@ def read_files(address: str, kind: str) -> tuple[bytes, bytes, bytes] | None:
         authority, certificate, key = (folder.joinpath(name).read_bytes() for name in FILES)
     except OSError as error:
         raise UsageError(f"{VARIABLE} is {directory}: {error.filename}: {error.strerror}") from error
+    _check(directory, folder)
     return authority, certificate, key
+
+
+def _check(directory: str, folder: Path) -> None:
+    """Raise UsageError for files that hold no certificate or key: gRPC ends the process for some of them."""
+    import ssl  # noqa: PLC0415  (a fiftieth of a second that few processes need)
+
+    authority, certificate, key = (folder / name for name in FILES)
+    context, looked_at = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), authority
+    try:
+        context.load_verify_locations(authority)
+        looked_at = certificate
+        context.load_verify_locations(certificate)
+        looked_at = key
+        context.load_cert_chain(certificate, key, password="")  # a key with a password is refused, not asked for
+    except (OSError, ValueError) as error:  # ssl's own errors are OSErrors
+        is_other = getattr(error, "reason", None) == "KEY_VALUES_MISMATCH"
+        wrong = f"is not the key of {certificate.name}" if is_other else f"holds no {_HOLDS[looked_at.name]}"
+        raise UsageError(f"{VARIABLE} is {directory}: {looked_at} {wrong}") from error

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from . import errors
 
 Message = TypeVar("Message")
+MOST_SHOWN: Final = 80
+"""Characters of a value that an error shows."""
 _hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # else Python compiles the names of types each time
 
 
@@ -29,9 +32,9 @@ def _fields(message: Any) -> dict[str, Any]:
 
 
 def decode(kind: type[Message], data: bytes) -> Message:
-    """Read a message; unknown fields, missing fields and wrong types raise ValueError."""
+    """Read a message; unknown or missing fields, wrong types and what is no finite number or text raise ValueError."""
     try:
-        return _from_json(kind, json.loads(data))
+        return _from_json(kind, json.loads(data, parse_constant=_no_number))
     except (TypeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a {kind.__name__}: {error}") from error
 
@@ -41,7 +44,7 @@ def _from_json(kind: type[Message], values: Any) -> Message:
         raise ValueError(f"not a {kind.__name__}: {type(values).__name__}")
     hints = _hints(kind)
     if unknown := values.keys() - hints.keys():
-        raise ValueError(f"{kind.__name__} has no field {sorted(unknown)[0]!r}")
+        raise ValueError(f"{kind.__name__} has no field {_shown(sorted(unknown)[0])}")
     return kind(**{name: _value(f"{kind.__name__}.{name}", hints[name], value) for name, value in values.items()})
 
 
@@ -54,10 +57,38 @@ def _value(name: str, hint: Any, value: Any) -> Any:
         return _from_json(hint, value)
     allowed = get_args(hint) or (hint,)
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if type(value) not in allowed:
-        raise ValueError(f"{name} is not {' or '.join(kind.__name__ for kind in allowed)}: {value!r}")
+        value = _as_float(name, value)
+    elif type(value) not in allowed:
+        raise ValueError(f"{name} is not {' or '.join(kind.__name__ for kind in allowed)}: {_shown(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} is beyond what a float holds")
+    if isinstance(value, str) and not value.isascii():
+        _check_text(name, value)
     return value
+
+
+def _as_float(name: str, value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is beyond what a float holds") from None
+
+
+def _check_text(name: str, value: str) -> None:
+    """Refuse halves of characters: JSON can write them, and no log, page or file takes them."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} is no text: {_shown(value)}") from None
+
+
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value) if isinstance(value, str) and not value.isprintable() else repr(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def details_of(error: errors.SwitchsumError) -> str:

@@ -337,6 +337,27 @@ def test_hellos_are_handed_on_with_their_port(switch: AnySwitch) -> None:
     connected.close()
 
 
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [
+        (
+            "Tls handshake failed (TSI_PROTOCOL_FAILURE): SSL_ERROR_SSL: error:1a000064:ECDSA routines:"
+            "OPENSSL_internal:BAD_SIGNATURE: certificate signature failure: OK",
+            "(certificate signature failure: one side does not believe the other's certificate; SWITCHSUM_TLS",
+        ),
+        ("Socket closed", "(Socket closed: one side may use TLS and the other not"),
+    ],
+)
+def test_a_certificate_that_is_not_believed_is_named(
+    caplog: pytest.LogCaptureFixture, details: str, words: str
+) -> None:
+    text = f"failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: {details}"
+    SwitchConnection("127.0.0.1:9", lambda: pytest.fail("nobody is to connect")).note(
+        P4RuntimeError("StreamChannel", Code.UNAVAILABLE, text)
+    )
+    assert words in caplog.text
+
+
 def test_a_switch_that_is_not_there_is_named_once_and_in_plain_words(caplog: pytest.LogCaptureFixture) -> None:
     link = SwitchConnection("127.0.0.1:9", lambda: pytest.fail("nobody is to connect"))
     text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:9: Connection refused"

@@ -58,11 +58,23 @@ def test_a_message_survives(message: object) -> None:
         b'{"job": "a", "rank": true, "world_size": 1}',
         b'{"job": "a", "rank": 0, "world_size": 1, "colour": "red"}',
         b"[" * 100_000,
+        b'{"job": "a", "rank": 0, "world_size": 1, "rates": [NaN]}',
+        b'{"job": "a", "rank": 0, "world_size": 1, "rates": [1e400]}',
+        b'{"job": "a", "rank": 0, "world_size": 1, "rates": [1' + b"0" * 400 + b"]}",
+        b'{"job": "a", "rank": ' + b"9" * 5000 + b', "world_size": 1}',
+        b'{"job": "\\ud800", "rank": 0, "world_size": 1}',
     ],
 )
 def test_what_is_no_message_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- the text depends on what is wrong
         rpc_codec.decode(member_rpc.JoinRequest, data)
+
+
+def test_a_refusal_of_a_message_is_short_and_can_be_sent() -> None:
+    for wrong in ({"rank": "x" * 10**6}, {"rank": "\ud800"}, {"\ud800": 1}, {"x" * 10**6: 1}, {"job": "\ud800" * 5000}):
+        with pytest.raises(ValueError, match="JoinRequest") as caught:
+            rpc_codec.decode(member_rpc.JoinRequest, json.dumps({"job": "a", "world_size": 1, **wrong}).encode())
+        assert len(str(caught.value).encode()) < 200
 
 
 def test_every_method_has_messages_that_can_be_decoded() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import stat
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +137,43 @@ def test_missing_files_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     with pytest.raises(SwitchsumError, match=r"ca\.pem"):
         tls.open_channel(LOOPBACK, tls.HOSTS)
     tls.open_channel("unix:/nowhere", tls.HOSTS).close()
+
+
+BROKEN = {
+    "empty": lambda data: b"",
+    "no PEM": lambda data: b"junk\n",
+    "zeros": lambda data: bytes(40),
+    "half": lambda data: data[: len(data) // 2],
+    "nothing inside": lambda data: b"".join(data.splitlines(keepends=True)[:: len(data.splitlines()) - 1]),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("name", tls.FILES)
+def test_a_file_without_a_whole_certificate_is_named(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, fault: str
+) -> None:
+    """gRPC would end the process with SIGABRT for an empty certificate or key."""
+    shutil.copytree(certificates / "controller", tmp_path / "broken")
+    monkeypatch.setenv(tls.VARIABLE, str(tmp_path / "broken"))
+    for kind in (tls.HOSTS, tls.P4RUNTIME):
+        file = tmp_path / "broken" / kind / name
+        file.write_bytes(BROKEN[fault](file.read_bytes()))
+        with pytest.raises(UsageError, match=rf"{name} holds no whole (certificate|key) \(PEM") as caught:
+            tls.open_channel(LOOPBACK, kind)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(UsageError, match=name):
+            serving.add_port(grpc.server(ThreadPoolExecutor(1)), LOOPBACK, kind)
+
+
+def test_a_key_of_another_certificate_is_named(
+    certificates: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shutil.copytree(certificates / "controller", tmp_path / "broken")
+    shutil.copy(certificates / "worker" / tls.HOSTS / "key.pem", tmp_path / "broken" / tls.HOSTS)
+    monkeypatch.setenv(tls.VARIABLE, str(tmp_path / "broken"))
+    with pytest.raises(UsageError, match=r"key\.pem is not the key of cert\.pem"):
+        tls.open_channel(LOOPBACK, tls.HOSTS)
 
 
 def test_an_address_that_others_can_reach_is_warned_of(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from switchsum.view.facts import look_at
 from switchsum.web import app
 from switchsum.web.looks import Looks
 from switchsum.web.picture import Painter
-from switchsum.web.server import WebServer
+from switchsum.web.requests import TimedRequests
+from switchsum.web.server import MOST_CONNECTIONS, WebServer
 
 from ..timing import eventually, patience
 from .made_up import HOSTILE, Large, MadeUp
@@ -218,6 +219,80 @@ def test_nothing_can_be_changed_so_that_no_token_is_asked_for(server: WebServer)
             client.request(method, path, body=b"{}")
             assert client.getresponse().status == 405
             client.close()
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/openmetrics-text; version=x",
+        "application/openmetrics-text; version=\u00e9",
+        "application/openmetrics-text;version=1.0.0;escaping=;",
+        "text/plain; version=1.0.0; escaping=\u0080",
+        "text/plain;version=",
+        "application/openmetrics-text;version=9.9.9," * 100,
+    ],
+)
+def test_a_scraper_that_asks_for_what_is_no_format_gets_one(server: WebServer, accept: str) -> None:
+    client = http.client.HTTPConnection(*place(server), timeout=patience(20))
+    client.request("GET", "/metrics", headers={"Accept": accept.encode("latin-1")})
+    answer = client.getresponse()
+    assert answer.status == 200
+    assert b"switchsum_slots_free" in answer.read()
+    client.close()
+
+
+@pytest.mark.parametrize("slot", ["9" * 5000, "9" * 10, "", "-1", "1.5", "%d9%a1", "%00"])
+def test_what_is_no_number_of_a_slot_is_refused(server: WebServer, slot: str) -> None:
+    client = http.client.HTTPConnection(*place(server), timeout=patience(20))
+    client.request("GET", f"/packets?job=a&slot={slot}")
+    assert client.getresponse().status == 400
+    client.close()
+
+
+def half_sent(server: WebServer, text: bytes) -> socket.socket:
+    link = socket.create_connection(place(server), timeout=patience(20))
+    link.sendall(text)
+    return link
+
+
+def status(server: WebServer) -> int:
+    client = http.client.HTTPConnection(*place(server), timeout=patience(20))
+    try:
+        client.request("GET", "/metrics")
+        return client.getresponse().status
+    except ConnectionError:  # its connection was one too many, for the kernel
+        return 0
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"GET /metrics HTTP/1.1\r\nX",
+        b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nx",
+        b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nGET /met",
+    ],
+)
+def test_requests_that_never_come_in_whole_give_their_places_back(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
+    monkeypatch.setattr(TimedRequests, "request_s", 1.0)
+    with ExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS):
+            stack.enter_context(half_sent(server, text))
+        assert eventually(lambda: status(server) == 200)
+
+
+def test_a_page_that_was_asked_for_in_time_stays_open(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TimedRequests, "request_s", 0.5)
+    page, slow = Page(server), half_sent(server, b"GET /metrics HT")
+    assert eventually(lambda: not slow.recv(1))  # it came later, and is over
+    assert page.picture()["jobs"]
+    assert page.picture()["jobs"]
+    page.link.close()
+    slow.close()
 
 
 def test_a_picture_of_a_thousand_slots_and_64_workers_is_cheap() -> None:

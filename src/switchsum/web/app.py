@@ -23,6 +23,8 @@ from switchsum.web.slot_packets import SlotPackets
 
 MOST_STREAMS: Final = 100
 """Pages that are open at a time; further ones are told to come again."""
+MOST_DIGITS: Final = 9
+"""Of a slot's number in a query."""
 SEND_S: Final = 20.0
 """A browser that takes nothing for so long is given up."""
 STATIC: Final = Path(__file__).with_name("static")
@@ -56,7 +58,7 @@ def application(looks: Looks, slots: SlotPackets, own_host: str = "", *, most_st
 
     async def packets(request: Request) -> Response:
         job, slot = request.query_params.get("job", ""), request.query_params.get("slot", "")
-        if not (slot.isascii() and slot.isdigit()):
+        if not (slot.isascii() and slot.isdigit() and len(slot) <= MOST_DIGITS):
             return PlainTextResponse("which slot? /packets?job=NAME&slot=NUMBER\n", 400)
         try:
             return Response(await slots.look(job, int(slot)), media_type="application/json")

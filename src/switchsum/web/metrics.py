@@ -63,7 +63,11 @@ def exposition(overview: Overview, accept: str) -> tuple[bytes, str]:
     """Return the metrics in the format that a scraper accepts, and that format's media type."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Metrics(overview))
-    encoder, kind = choose_encoder(accept)
+    try:
+        encoder, kind = choose_encoder(accept)
+        kind.encode("latin-1")  # it repeats parts of what was asked for, and becomes a header
+    except (ValueError, TypeError):  # what is asked for is no version, or has characters that no header has
+        encoder, kind = choose_encoder("")
     return encoder(registry), kind
 
 

@@ -67,6 +67,7 @@ class WebServer:
 
             from switchsum.web.app import application  # noqa: PLC0415
             from switchsum.web.looks import Looks  # noqa: PLC0415
+            from switchsum.web.requests import TimedRequests  # noqa: PLC0415
         except ImportError as error:
             raise UsageError(f"--web needs {error.name}: pip install 'switchsum[web]'") from error
         bound = listen(at)
@@ -76,6 +77,7 @@ class WebServer:
         self._looks = Looks(source)
         config = uvicorn.Config(
             application(self._looks, SlotPackets(source), host.strip("[]")),
+            http=TimedRequests,
             lifespan="off",
             ws="none",
             loop="asyncio",
