@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import reprlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,18 @@ DEFAULT_MBIT: Final = 1000.0
 """Capacity of a link of a named shape that says none."""
 MOST_MBIT: Final = 1e9
 """More than any link has: a slip of the pen, with which linear programs come to no end."""
+MOST_BYTES: Final = 1 << 20
+"""Of a file: twenty times as much as ten thousand links take."""
+MOST_VALUES: Final = 200_000
+"""Names, numbers, lists and mappings of a file, those counted again that an alias repeats."""
+MOST_NUMBER: Final = 1 << 1000
+"""A whole number beyond it is none that Python makes a float of."""
+MOST_REASON: Final = 400
+"""Characters of what the reader of YAML says."""
+MOST_CHARACTERS: Final = 100
+"""Of a name."""
+MOST_PROBLEMS: Final = 50
+"""Lines of an error; how many more there are is said."""
 _TOP: Final = {"switches", "hosts", "links", "jobs", "mbit"}
 _LINK: Final = {"between", "mbit", "reserved"}
 
@@ -76,14 +89,24 @@ def load(path: Path) -> Network:
     """Read a topology from a YAML file; raises TopologyError with everything that is wrong, a line for each."""
     network, found = parse(read_text(path))
     if found:
-        raise TopologyError(f"{path}: " + "\n".join(found))
+        raise TopologyError(f"{path}: " + "\n".join(in_short(found)))
     return network
+
+
+def in_short(found: Sequence[str]) -> list[str]:
+    """Return the first of many problems, and how many more there are."""
+    more = len(found) - MOST_PROBLEMS
+    return [*found[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])]
 
 
 def read_text(path: Path) -> str:
     """Read a file; raises TopologyError."""
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise TopologyError(f"{path} has more than {MOST_BYTES:,} bytes, which no topology needs")
+        return data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise TopologyError(f"{path} cannot be read: {reason}") from error
@@ -96,7 +119,7 @@ def parse(text: str) -> tuple[Network, list[str]]:
     if not isinstance(top, dict):
         found.append("the file is no mapping with switches, hosts and links")
         top = {}
-    found += [f"unknown key {key!r}: a topology has {', '.join(sorted(_TOP))}" for key in top if key not in _TOP]
+    found += [f"unknown key {_shown(key)}: a topology has {', '.join(sorted(_TOP))}" for key in top if key not in _TOP]
     switches = tuple(_names(top.get("switches"), "switches", found))
     hosts, addresses = _hosts(top.get("hosts"), found)
     cables = tuple(_cables(top.get("links"), top.get("mbit"), found))
@@ -224,11 +247,43 @@ def _some(names: Iterable[str], most: int = 4) -> str:
 
 def _load_yaml(text: str, found: list[str]) -> Any:
     try:
-        found.extend(_doubled(yaml.compose(text, Loader=yaml.SafeLoader)))
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        found.append(f"the file is no YAML: {' '.join(str(error).split())}")
+        loader = yaml.SafeLoader(text)
+        try:
+            root = loader.get_single_node()
+            _count(root, {})
+            found.extend(_doubled(root))
+            return loader.construct_document(root) if root is not None else None
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        found.append(f"the file is no YAML: {reason[:MOST_REASON]}")
         return {}
+
+
+def _count(node: Any, counted: dict[int, int]) -> int:
+    """Return of how many values a node is, with those that aliases repeat; raises ValueError for too many.
+
+    Eight lines of lists of nine aliases each are 43 million values.
+    """
+    if not isinstance(node, yaml.CollectionNode):
+        return 1
+    if id(node) not in counted:
+        counted[id(node)] = MOST_VALUES  # what it has inside itself has no end
+        inside = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
+        counted[id(node)] = 1 + sum(_count(part, counted) for part in inside)
+    if counted[id(node)] > MOST_VALUES:
+        raise ValueError(f"with what its aliases repeat it has more than {MOST_VALUES:,} values")
+    return counted[id(node)]
+
+
+def _shown(value: Any) -> str:
+    """Write a value as an error names it: its beginning."""
+    try:
+        text = repr(value) if isinstance(value, str) and len(value) <= MOST_CHARACTERS else reprlib.repr(value)
+    except ValueError:  # a number of thousands of digits, which Python does not write
+        return "a number of thousands of digits"
+    return text
 
 
 def _doubled(root: Any) -> Iterator[str]:
@@ -240,30 +295,31 @@ def _doubled(root: Any) -> Iterator[str]:
         seen.add(id(node))
         is_mapping = isinstance(node, yaml.MappingNode)
         waiting += [part for pair in node.value for part in pair] if is_mapping else node.value
-        keys = Counter(str(key.value) for key, _ in node.value) if is_mapping else Counter[str]()
+        keys = Counter(str(key.value)[:MOST_CHARACTERS] for key, _ in node.value) if is_mapping else Counter[str]()
         yield from (f"{key}: it stands there {count} times" for key, count in keys.items() if count > 1)
 
 
 def _names(value: Any, what: str, found: list[str]) -> Iterator[str]:
     """Yield the names of a list or of a mapping's keys."""
     if value is not None and not isinstance(value, list | dict):
-        found.append(f"{what}: a list of names, not {value!r}")
+        found.append(f"{what}: a list of names, not {_shown(value)}")
         return
     for name in value or ():
-        if isinstance(name, str) and name and name.isprintable() and "," not in name:
+        if _is_name(name):
             yield name
         else:
-            found.append(f"{what}: {name!r} is no name (a text without commas; quote numbers, yes and no)")
+            what_is = f"at most {MOST_CHARACTERS} characters" if _is_long(name) else "a text without commas"
+            found.append(f"{what}: {_shown(name)} is no name ({what_is}; quote numbers, yes and no)")
 
 
 def _hosts(value: Any, found: list[str]) -> tuple[tuple[str, ...], dict[str, str]]:
     names = tuple(_names(value, "hosts", found))
     addresses = {}
     for name in names if isinstance(value, dict) else ():
-        if isinstance(value[name], str):
+        if isinstance(value[name], str) and len(value[name]) <= MOST_CHARACTERS:
             addresses[name] = value[name]
         elif value[name] is not None:
-            found.append(f"{name}: {value[name]!r} is no IP address")
+            found.append(f"{name}: {_shown(value[name])} is no IP address")
     return names, addresses
 
 
@@ -273,11 +329,11 @@ def _cables(value: Any, common: Any, found: list[str]) -> Iterator[Cable]:
         return
     for number, link in enumerate(value or (), 1):
         ends = link.get("between") if isinstance(link, dict) else None
-        if not (isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) for end in ends)):
+        if not (isinstance(ends, list) and len(ends) == 2 and all(_is_name(end) for end in ends)):
             found.append(f"link {number}: it is no {{between: [NODE, NODE], mbit: CAPACITY}}")
             continue
         name = f"link {ends[0]} to {ends[1]}"
-        found += [f"{name}: unknown key {key!r}" for key in link if key not in _LINK]
+        found += [f"{name}: unknown key {_shown(key)}" for key in link if key not in _LINK]
         mbit, reserved = link.get("mbit", common), link.get("reserved", 0)
         if not (_is_number(mbit) and _is_number(reserved)):
             found.append(f"{name}: its capacity (mbit) and what is reserved of it are numbers of Mbit/s")
@@ -291,8 +347,19 @@ def _jobs(value: Any, found: list[str]) -> dict[str, tuple[str, ...]]:
     if not isinstance(value, dict):
         found.append("jobs: a mapping of names to lists of hosts")
         return {}
-    return {str(name): tuple(_names(members, f"job {name}", found)) for name, members in value.items()}
+    named = {name if isinstance(name, str) else _shown(name): members for name, members in value.items()}
+    return {name: tuple(_names(named[name], f"job {name}", found)) for name in _names(named, "jobs", found)}
+
+
+def _is_name(value: Any) -> bool:
+    is_text = isinstance(value, str) and value != "" and not _is_long(value)
+    return is_text and value.isprintable() and "," not in value
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, str) and len(value) > MOST_CHARACTERS
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) < MOST_NUMBER
+    return is_whole or isinstance(value, float)

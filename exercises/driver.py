@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
+import os
+import signal
+import sys
+import threading
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Final, Protocol
+from types import FrameType, ModuleType
+from typing import Any, Final, NoReturn, Protocol
 
 from . import Exercise
 from .frames import Answers, Frame, Kind, port_of
 
 Lanes = tuple[int, ...]
 PYTHON: Final = "switch.py"
+LONGEST_S: Final = 10.0
+"""How long a learner's code may take for one call; all of ours take milliseconds."""
+MORE_S: Final = 1.0
+"""How much longer if it catches everything."""
 
 
 class Wrong(Exception):
     """What is wrong with a learner's code, in a sentence."""
+
+
+class _TooLong(BaseException):
+    """Goes through what a learner's code catches."""
 
 
 class Processor(Protocol):
@@ -45,7 +60,9 @@ class Attempt:
     def guard(self, run: Callable[[], Any], what: str) -> Any:
         """Run code of the learner's; what it raises becomes a sentence that names the line."""
         try:
-            return run()
+            # A program in P4 has no loops; BMv2 may be slow.
+            with time_limit(self.file, what) if isinstance(self.module, ModuleType) else nullcontext():
+                return run()
         except Wrong:
             raise
         except NotImplementedError as error:
@@ -94,13 +111,55 @@ class Bench:
         return results
 
 
+@contextmanager
+def time_limit(file: str, what: str) -> Iterator[None]:
+    """Raise Wrong, which names the line, if a learner's code has not returned after LONGEST_S.
+
+    Code that catches that as well, or that is inside one endless call of C's, ends with the process.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        lines = [line for inside, line in traceback.walk_stack(frame) if Path(inside.f_code.co_filename).name == file]
+        where = f": it is in line {lines[0]} of {file}" if lines else ""
+        sentence = f"{what} has not returned after {LONGEST_S:g} s{where}"
+        if ended:
+            sys.stderr.write(f"switchsum: {sentence}\n")
+            os._exit(1)
+        ended.append(sentence)
+        raise _TooLong
+
+    ended: list[str] = []
+    handler = signal.signal(signal.SIGALRM, end)
+    before_s, began_s = signal.setitimer(signal.ITIMER_REAL, LONGEST_S, MORE_S)[0], time.monotonic()
+    output = sys.__stderr__
+    if output is not None:
+        faulthandler.dump_traceback_later(LONGEST_S + 3 * MORE_S, exit=True, file=output)
+    try:
+        yield
+    except _TooLong:
+        pass
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        left_s = max(before_s - (time.monotonic() - began_s), 0.001) if before_s else 0.0
+        signal.setitimer(signal.ITIMER_REAL, left_s)
+        signal.signal(signal.SIGALRM, handler)
+    if ended:
+        raise Wrong(ended[0])
+
+
 def load(path: Path) -> ModuleType:
     """Run a learner's file as a module; what it raises becomes a sentence."""
     module = ModuleType(path.stem)
     module.__file__ = str(path)
     try:
         text = path.read_text(encoding="utf-8")
-        exec(compile(text, str(path), "exec"), module.__dict__)
+        with time_limit(path.name, path.name):
+            exec(compile(text, str(path), "exec"), module.__dict__)
+    except Wrong:
+        raise
     except (OSError, UnicodeDecodeError) as error:
         raise Wrong(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except SyntaxError as error:

@@ -18,9 +18,14 @@ def is_number(text: str, most: int) -> bool:
 def check_form(address: str) -> None:
     """Raise UsageError if a text is no address of a gRPC server.  gRPC itself takes port numbers modulo 65536."""
     host, _, port = address.rpartition(":")
-    if address.startswith("unix:") and address != "unix:":
+    if address.startswith("unix:") and address != "unix:" and address.isprintable():
         return
-    if not host or not is_number(port, LAST_PORT) or (":" in host and not host.startswith("[")):
+    if (
+        not host
+        or not address.isprintable()
+        or not is_number(port, LAST_PORT)
+        or (":" in host and not host.startswith("["))
+    ):
         raise UsageError(
             f"an address is host:port, [IPv6]:port or unix:path, its port 0 to {LAST_PORT}, not {address!r}"
         )

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import logging
 import os
-from typing import Any, Final
+import sys
+from contextlib import suppress
+from typing import Any, Final, TextIO
 
 from switchsum.protocol.errors import UsageError
 
 VARIABLE: Final = "SWITCHSUM_DEBUG"
 LEVELS: Final = {"warning": logging.WARNING, "info": logging.INFO, "debug": logging.DEBUG}
+_NOTHING: Final = logging.CRITICAL + 1
 _FORMAT: Final = "%(asctime)s.%(msecs)03d %(levelname)s {who} %(name)s: %(message)s"
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 
@@ -35,7 +38,7 @@ def log_as(role: str, *, rank: int | None = None, job: str = "") -> None:
     if level not in LEVELS or len(paths) > 1:
         raise UsageError(f"{VARIABLE} is {' or '.join(LEVELS)}[,json][,PATH], not {os.environ[VARIABLE]!r}")
     try:
-        handler: logging.Handler = logging.FileHandler(paths[0]) if paths else logging.StreamHandler()
+        handler = _Lines(open(paths[0], "a") if paths else sys.stderr, own=bool(paths))  # noqa: SIM115
     except OSError as error:
         raise UsageError(f"{VARIABLE}: cannot write {paths[0]}: {error.strerror}") from error
     who = {"role": role} | ({} if rank is None else {"job": job, "rank": rank})
@@ -51,6 +54,32 @@ def log_as(role: str, *, rank: int | None = None, job: str = "") -> None:
     ours.addHandler(handler)
     ours.setLevel(LEVELS[level])
     ours.propagate = False  # the program's own logging would write each line again
+
+
+class _Lines(logging.StreamHandler[TextIO]):
+    """Writes lines until they cannot be written, as on a disk that is full: says so once, and the job goes on."""
+
+    def __init__(self, stream: TextIO, *, own: bool) -> None:
+        super().__init__(stream)
+        self._own = own
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Write no more lines after an error of the file."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)  # a mistake of ours
+            return
+        self.setLevel(_NOTHING)
+        if self._own:
+            with suppress(OSError):
+                sys.stderr.write(f"switchsum: {VARIABLE}: {error.strerror}: this process logs no more\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        super().close()
+        if self._own:
+            with suppress(OSError):  # the rest cannot be written either
+                self.stream.close()
 
 
 class JsonLines(logging.Formatter):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from contextlib import suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
@@ -113,7 +115,12 @@ class Trace:
 
     def write(self) -> None:
         """Write the events to a file named after this process; a directory that is gone is no error."""
+        path = Path(self._directory, f"{os.getpid()}.json")
         try:
-            Path(self._directory, f"{os.getpid()}.json").write_text(json.dumps(self.events()))
-        except OSError:
+            path.write_text(json.dumps(self.events()))
+        except FileNotFoundError:
             return
+        except OSError as error:
+            sys.stderr.write(f"switchsum: {self._name} is not in the profile: {error.strerror}\n")
+            with suppress(OSError):
+                path.unlink()  # it is there in part

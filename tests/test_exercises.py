@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from switchsum.exercises.p4 import Compiled, attempt_of, compile_program
 from switchsum.protocol.errors import UsageError
 from switchsum.testing.exercises import Bmv2Loader
 
+from .timing import patience
+
 P4C = pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH")
 IN_P4 = [exercise for exercise in EXERCISES if exercise.has_p4]
 SKELETONS = {
@@ -26,7 +29,7 @@ SKELETONS = {
     "one_slot": "every rank has contributed, and no result left",
     "loss": "round 3 of slot 0: a result left after 1 of 3 contributions",
     "blocks": "rank 0 said with block 0 that block 1 follows; at this rank block 2 is the next that is not zero",
-    "floats": "and -30 would do: 30 bits of every value are lost",
+    "floats": "and -30 would do, or -29: 30 bits of every value are lost",
     "tree": "round 1: all ranks of the leaf have contributed, and nothing went up",
 }
 P4_SKELETONS = {**SKELETONS, "forwarder": "the program never applies table SwitchIngress.stations"}
@@ -86,6 +89,47 @@ def judged(name: str, text: str, folder: Path) -> str:
     except driver.Wrong as wrong:
         return str(wrong)
     return ""
+
+
+ENDLESS = {
+    "loop": "while True: pass",
+    "what catches errors": "while True:\n            try: [0 for _ in iter(int, 1)]\n            except Exception: pass",
+    "sleep": "import time; time.sleep(1e6)",
+    "call": "return forever()",
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+def test_an_answer_that_never_returns_is_ended_and_its_line_named(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "LONGEST_S", 0.5)
+    monkeypatch.setattr(driver, "MORE_S", patience(10))
+    text = "forever = lambda: [0 for _ in iter(int, 1)]\nclass Switch:\n    def __init__(self, workers): pass\n"
+    text += f"    def process(self, port, frame):\n        {ENDLESS[kind]}\n"
+    said = judged("one_slot", text, tmp_path)
+    assert "Switch.process has not returned after 0.5 s" in said
+    assert ("it is in line 1 of" if kind == "call" else "it is in line") in said
+    assert signal.getitimer(signal.ITIMER_REAL)[0] > 0  # pytest's own
+    assert "has not returned" in judged("one_slot", "while True: pass", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("while True:\n    try:\n        pass\n    except:\n        pass", "switch.py has not returned after 0.5 s"),
+        ("import itertools\nsum(itertools.repeat(0))", "line 2 in <module>"),  # C code that looks at no signal
+    ],
+)
+def test_an_answer_that_cannot_be_interrupted_ends_with_the_process(body: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "switch.py").write_text(body)
+    code = (
+        "from pathlib import Path; from switchsum.exercises import driver; driver.LONGEST_S, driver.MORE_S = 0.5, 0.2"
+    )
+    command = [sys.executable, "-c", f"{code}; driver.load(Path('switch.py'))"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(30), check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)

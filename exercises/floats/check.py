@@ -47,7 +47,8 @@ def exponents(attempt: Attempt) -> None:
                     f"{what} is {got}: the sum of {workers} such ranks overflows a lane; {right} has room for it"
                 )
             if got > right + 1:
-                raise Wrong(f"{what} is {got}, and {right} would do: {got - right} bits of every value are lost")
+                lost = f"{got - right} bits of every value are lost"
+                raise Wrong(f"{what} is {got}, and {right} would do, or {right + 1}: {lost}")
     got = integer(attempt.call("exponent_of", (0.0,) * 4, WORKERS), "exponent_of zeros")
     if got > least((SMALLEST,) * 4, 1):
         raise Wrong(f"exponent_of zeros is {got}: a rank with zeros must not raise the exponent of the others")

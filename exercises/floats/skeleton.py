@@ -10,7 +10,7 @@ ZEROS = (0,) * LANES
 
 
 def exponent_of(values: tuple[float, ...], workers: int) -> int:
-    """Return the smallest exponent with which the sum of as many ranks fits; LOWEST_EXPONENT for zeros."""
+    """Return the smallest exponent with which the sum of as many ranks fits, or one more; LOWEST_EXPONENT for zeros."""
     # TODO: workers times the greatest lane must be at most LARGEST.
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,7 @@ pytest.importorskip("scipy")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.controller.topology import Cable, from_mininet, parse
+from switchsum.controller.topology import MOST_BYTES, Cable, TopologyError, from_mininet, load, parse
 
 GOOD = """
 switches: [s1, s2]
@@ -127,3 +128,52 @@ def test_a_mininet_object_is_read() -> None:
     assert network.hosts == ("h1", "h2")
     assert network.addresses["h2"] == "10.0.0.2"
     assert [cable.mbit for cable in network.cables] == [10, 1000]
+
+
+BOMB = "x0: &x0 [a, b, c, d, e, f, g, h, i]\n" + "".join(
+    f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 9)}]\n" for level in range(1, 12)
+)
+PLAIN = "switches: [s1]\nhosts: [h1, h2]\nlinks: [{between: [h1, s1]}, {between: [h2, s1]}]\njobs: {a: [h1, h2]}\n"
+LONG = "h" * 100_000
+HOSTILE = {
+    **{f"a bomb at {key}": BOMB + f"{key}: *x11\n" for key in ("switches", "hosts", "links", "jobs", "mbit", "other")},
+    "merged mappings": "x0: &x0 {<<: {a: 1}}\n"
+    + "".join(f"x{n}: &x{n} {{<<: [{', '.join([f'*x{n - 1}'] * 9)}]}}\n" for n in range(1, 12)),
+    "a list in itself": "switches: &a [*a]\n",
+    "a mapping in itself": "&a {switches: *a, hosts: *a, links: *a}\n",
+    "deep": "[" * 100_000,
+    "a name used often": f"x: &x {LONG}\nswitches: [{', '.join(['*x'] * 2000)}]\n"
+    f"links: [{', '.join(['{between: [*x, *x]}'] * 2000)}]\njobs: {{*x : [{', '.join(['*x'] * 2000)}]}}\n",
+    "an address": f"hosts: {{h1: {LONG}}}\n",
+    "keys": "".join(f"k{n}{LONG[:200]}: 1\n" for n in range(2000)),
+    "a number": PLAIN + "mbit: 1" + "0" * 5000,
+    "a number in base 16": PLAIN + "mbit: 0x" + "f" * 10_000,
+    "a name that is a number": "hosts: [0x" + "f" * 10_000 + "]\n",
+    "escapes": 'switches: ["\\e[31mX"]\nhosts: ["h\\a", "\\ud800", "\\0"]\n"\\e[31m": 1\n',
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_files_are_refused_in_short_and_in_bounded_time(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text(HOSTILE[kind])
+    with pytest.raises(TopologyError) as caught:
+        load(file)
+    text = str(caught.value)
+    assert len(text) < 60_000
+    assert text.replace("\n", "").isprintable()
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text(PLAIN + "#" * MOST_BYTES)
+    with pytest.raises(TopologyError, match="more than 1,048,576 bytes"):
+        load(file)
+    with pytest.raises(TopologyError, match="more than 1,048,576 bytes"):
+        load(Path("/dev/zero"))
+
+
+def test_aliases_are_good_where_they_are_few(tmp_path: Path) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text(PLAIN.replace("jobs: {a: [h1, h2]}", "jobs: {a: &a [h1, h2], b: *a}\nmbit: 50"))
+    assert load(file).jobs == {"a": ("h1", "h2"), "b": ("h1", "h2")}

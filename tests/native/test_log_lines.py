@@ -42,6 +42,17 @@ def test_lines_of_json_name_rank_job_and_time(tmp_path: Path, monkeypatch: pytes
     assert second["time"] >= first["time"] > 1e9
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_is_full_is_said_once_and_the_job_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, "info,/dev/full")
+    log_as("worker", rank=0, job="a")
+    for number in range(3):
+        logging.getLogger("switchsum.test").info("line %d", number)
+    assert capfd.readouterr().err == (f"switchsum: {VARIABLE}: No space left on device: this process logs no more\n")
+
+
 def test_text_has_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"debug,{tmp_path}/log")
     log_as("worker", rank=0, job="100%d")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from switchsum.native.trace import NO_SPANS, Span, Trace, is_traced, note
 from switchsum.native.trace_files import PROFILE_VARIABLE, merge
+from switchsum.protocol.errors import LocalError
 
 
 def written(trace: Trace, directory: Path) -> list[dict[str, Any]]:
@@ -62,3 +64,17 @@ def test_several_processes_are_one_trace(tmp_path: Path) -> None:
     assert merge(tmp_path, tmp_path / "trace") == 2
     events = json.loads((tmp_path / "trace").read_text())["traceEvents"]
     assert [(event["pid"], event["ts"]) for event in events] == [(1, 200.0), (2, 0.0)]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_disk_that_is_full_costs_the_profile_and_no_more(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"{os.getpid()}.json").symlink_to("/dev/full")
+    Trace("rank 0", tmp_path).write()
+    assert capfd.readouterr().err == "switchsum: rank 0 is not in the profile: No space left on device\n"
+    assert not list(tmp_path.iterdir())
+    Trace("rank 1", tmp_path / "gone").write()
+    (tmp_path / "1.json").write_text('[{"ts": 1')
+    Trace("rank 2", tmp_path).write()
+    assert merge(tmp_path, tmp_path / "profile") == 3
+    with pytest.raises(LocalError, match="/dev/full cannot be written: No space left on device"):
+        merge(tmp_path, Path("/dev/full"))

@@ -42,7 +42,7 @@ def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption
     if as_json:
         print_json(found)
     elif found:
-        typer.echo("\n".join(found))
+        typer.echo("\n".join(topology.in_short(found)))
     else:
         typer.echo(
             f"{source}: {len(network.switches)} switches, {len(network.hosts)} hosts, {len(network.cables)} links, "
