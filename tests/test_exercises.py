@@ -93,7 +93,7 @@ def judged(name: str, text: str, folder: Path) -> str:
 
 ENDLESS = {
     "loop": "while True: pass",
-    "what catches errors": "while True:\n            try: [0 for _ in iter(int, 1)]\n            except Exception: pass",
+    "what catches errors": "while True:\n            try: forever()\n            except Exception: pass",
     "sleep": "import time; time.sleep(1e6)",
     "call": "return forever()",
 }
