@@ -115,11 +115,20 @@ def private_of_others(tree: ast.Module, module: str, every: set[str]) -> set[str
     product (`every`: all private names that are bound anywhere) does.
     """
     own = bound_here(tree)
+    theirs = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if not alias.name.startswith("switchsum")
+    }
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.level or (node.module or "").startswith("switchsum")):
             found |= {alias.name for alias in node.names if is_private(alias.name)}
         elif isinstance(node, ast.Attribute) and is_private(node.attr) and node.attr not in own:
+            if isinstance(node.value, ast.Name) and node.value.id in theirs:
+                continue  # os._exit
             found |= {node.attr} & every - FOREIGN
     return found
 

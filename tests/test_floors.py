@@ -263,6 +263,7 @@ STILL_TAKEN: dict[str, set[str]] = {
         "_step",
         "_steps",
         "_turn",
+        "_unite",
         "_wait",
     },
     "host/links": {
@@ -338,4 +339,4 @@ def test_a_circle_is_seen() -> None:
     ],
 )
 def test_private_names_of_others_are_seen(source: str, found: set[str]) -> None:
-    assert private_of_others(ast.parse(source), "switchsum.native.cache", {"_lock", "_run"}) == found
+    assert private_of_others(ast.parse(source), "switchsum.native.cache", {"_lock", "_run", "_exit"}) == found
