@@ -32,6 +32,8 @@ _HALF_BIAS_GAP: Final = 112
 HALF_TO_SINGLE: Final = 2.0**_HALF_BIAS_GAP
 """A float16's bits, moved to where float32 has its own, are too small by this factor."""
 _HALF_INFINITY: Final = 0x7C00
+_INFINITY: Final = (0, 0x7F80_0000, _HALF_INFINITY, 0x7F80)
+"""By dtype; one less is the largest finite value."""
 _HALF_SMALLEST_NORMAL: Final = 0x3880_0000
 """2**-14 as float32."""
 _HALF_TOO_LARGE: Final = 0x477F_F000
@@ -42,6 +44,14 @@ _NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0)
 """Quiet NaN by dtype."""
 _ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8, 4)
 """Size of a value by dtype."""
+_LAST_EXPONENT: Final = (0, NOT_FINITE - 1, NOT_FINITE - 1 - _HALF_BIAS_GAP, NOT_FINITE - 1)
+"""Of a block whose values may be the largest finite ones, by dtype."""
+
+
+@inner
+def can_round_to_infinity(dtype: int, exponent: int) -> bool:
+    """Tell whether a step more than a block's largest value may be infinite."""
+    return exponent >= _LAST_EXPONENT[dtype]
 
 
 @inner
@@ -208,4 +218,18 @@ def fill_nan(dtype: int, target: int, count: int) -> int:
         words_at(target, count)[:] = _NAN[dtype]
     else:
         halves_at(target, count)[:] = _NAN[dtype]
+    return 0
+
+
+@Outlined
+def limit(dtype: int, target: int, count: int) -> int:
+    """Make infinities of a block of floats the largest finite values."""
+    if dtype == FLOAT32:
+        words = words_at(target, count)
+        for i in range(count):
+            words[i] -= np.uint32(words[i] & np.uint32(0x7FFF_FFFF) == _INFINITY[FLOAT32])
+    else:
+        halves = halves_at(target, count)
+        for i in range(count):
+            halves[i] -= np.uint16(halves[i] & np.uint16(0x7FFF) == _INFINITY[dtype])
     return 0

@@ -31,6 +31,7 @@ from .contribution import (
 from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32, slot_of
 from .integers import parts_of
+from .kernels import can_round_to_infinity
 from .recovery import (
     note_answer,
     note_held,
@@ -333,7 +334,15 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
         call(core.unpack, dtype, lanes, count, target, step)
     else:
         call(core.unpack_narrow, dtype, lanes, count, target, step)
+    if can_round_to_infinity(dtype, slot.exponent) and _is_average(core, operation):
+        call(core.limit, dtype, target, count)
     return False
+
+
+@inner
+def _is_average(core: Core, operation: OperationRecord) -> bool:
+    """Tell whether no result is larger than the largest value of all workers: an average, or one worker's sum."""
+    return operation.share * core.workers < 2.0
 
 
 @inner

@@ -115,7 +115,7 @@ class Count(IntEnum):
 BLOCK_KERNELS: Final = {
     name: Native(f"{__package__}.{module}", name)
     for module, names in (
-        ("kernels", ("scan", "pack", "unpack", "fill_nan")),
+        ("kernels", ("scan", "pack", "unpack", "fill_nan", "limit")),
         ("narrow", ("pack_narrow", "unpack_narrow")),
         ("exact", ("pack_exact", "unpack_exact")),
         ("integers", ("pack_integers", "pack_part", "unpack_integers", "unpack_part")),
@@ -141,6 +141,7 @@ class Core(Record):
     unpack_integers: Int64
     unpack_part: Int64
     fill_nan: Int64
+    limit: Int64
     # The membership and the link; constant.
     job: Int64
     epoch: Int64

@@ -16,6 +16,7 @@ from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import OPERATIONS, Count
 from switchsum.native.natives import PLAIN
 from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import (
     UsageError,
 )
@@ -149,6 +150,34 @@ def test_averages(dtype: np.dtype[Any]) -> None:
     outputs = [array.copy() for array in arrays]
     cluster.allreduce(outputs, "average")
     check_sums(arrays, outputs, cluster.config.lanes_per_frame, "average")
+
+
+@pytest.mark.parametrize("lanes", ["int32", "int16", "int8"])
+@pytest.mark.parametrize("dtype", DTYPES[:3], ids=str)
+def test_averages_of_the_largest_values_are_finite(dtype: np.dtype[Any], lanes: str) -> None:
+    facts = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+    largest = float(facts.max)
+    for workers in (1, 2, 3, 7):
+        cluster = Cluster(ClusterConfig(workers=workers))
+        shares = np.random.default_rng(workers).uniform(0.99, 1, 400)
+        values = (largest * np.append([1, 1, -1, -1], shares)).astype(dtype)
+        arrays = [values.copy() for _ in range(workers)]
+        cluster.allreduce(arrays, "average", lanes)
+        found = arrays[0].astype(np.float64)
+        assert np.abs(found).max() <= largest
+        bits = {"int32": 32, "int16": 16, "int8": 8}[lanes]
+        step = definition.step(definition.block_exponent(values.astype(np.float32)), workers, bits)
+        tolerance = step + float(facts.eps) * largest
+        np.testing.assert_allclose(found, values.astype(np.float64), rtol=0, atol=tolerance)
+
+
+def test_sums_beyond_the_largest_values_are_infinite() -> None:
+    for dtype in DTYPES[:3]:
+        largest = ml_dtypes.finfo(dtype).max  # type: ignore[no-untyped-call]
+        for lanes in ("int32", "int16", "int8"):
+            arrays = [np.full(10, largest, dtype) for _ in range(3)]
+            Cluster(ClusterConfig(workers=3)).allreduce(arrays, "sum", lanes)
+            assert np.isinf(arrays[0].astype(np.float64)).all()
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])

@@ -140,6 +140,13 @@ def test_64_workers_get_right_sums_and_the_same_bits_over_trees_of_two_and_three
     assert sums_of_many(Tree(config, leaves=8, inner=2), config, given, "max") == {np.max(given, axis=0).tobytes()}
 
 
+def test_averages_of_the_largest_float32_are_finite_where_workers_are_so_many_that_rounding_reaches_further() -> None:
+    config = ClusterConfig(workers=160)  # a lane of 32 bits has fewer steps for each than a float32 has
+    given = [np.full(12, np.finfo(np.float32).max) for _ in range(config.workers)]
+    found = sums_of_many(Tree(config, leaves=8), config, given, "average")
+    assert found == {given[0].tobytes()}
+
+
 @pytest.mark.parametrize("lanes", ["int16", "int8"])
 def test_rounding_at_random_gives_the_same_bits_over_trees(lanes: str) -> None:
     config = ClusterConfig(workers=WORKERS)
