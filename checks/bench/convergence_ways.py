@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -16,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.bench.accuracy import around_a_ring
-from switchsum.host.compress import Compressor, ErrorFeedback, PowerSgd, RandomK, ScaledSign
+from switchsum.host.compress import ErrorFeedback, PowerSgd
 from switchsum.protocol.errors import UsageError
 
 Floats = npt.NDArray[np.float32]
@@ -126,17 +125,6 @@ def _dense() -> Way:
     return _ours(make, lambda _: None)
 
 
-def _by_object(make: Callable[[], Compressor]) -> Way:
-    """Return one that has no name."""
-
-    def attach(model: Any) -> object:
-        from switchsum.torch.hooks import compressed
-
-        return model.register_comm_hook(None, compressed(make(), model=model))
-
-    return _ours(make, attach)
-
-
 def _whole(door: Any, parts: Sequence[Any], values: Floats) -> Floats:
     mean: Floats = door.allreduce(values.copy(), "average")
     return mean
@@ -182,8 +170,6 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
         "gloo, PowerSGD 4": Way(make=_power, attach=_attach_power, is_ring=True, bucket_mb=25),
         "dense": _dense(),
         **{name: _by_name(name) for name in NAMES},
-        "ErrorFeedback(ScaledSign())": _by_object(lambda: ErrorFeedback(ScaledSign())),
-        "RandomK(0.05)": _by_object(partial(RandomK, 0.05)),
     }
 )
 MAIN: Final = (

@@ -52,6 +52,6 @@ def rough_sums(comm: Adds, values: Array, *, label: str = "") -> npt.NDArray[np.
         levels = np.where(scales > 0, blocks / scales * steps, np.float32(0)).reshape(-1)
     levels = np.floor(levels + drawn * np.float32(2.0**-_DRAWN_BITS))
     own = np.where(np.isfinite(levels), np.clip(levels, -steps, steps), 0).astype(kind)
-    with np.errstate(invalid="ignore"):  # infinity times zero is the NaN that is wanted
+    with np.errstate(invalid="ignore", over="ignore"):  # infinity times zero is the NaN that is wanted
         blocks[:] = comm.allreduce(own).reshape(blocks.shape) * (scales / steps)
     return blocks.reshape(-1)[:size]

@@ -8,8 +8,8 @@ from .feedback import DeepGradientCompression, ErrorFeedback
 from .global_topk import GlobalTopK
 from .packed import Packed
 from .powersgd import PowerSgd
-from .quantise import Qsgd, ScaledSign, TernGrad
-from .select import BlockTopK, RandomK, ThresholdTopK, TopK
+from .quantise import Qsgd, TernGrad
+from .select import BlockTopK, ThresholdTopK, TopK
 
 __all__ = [
     "BlockScaled",
@@ -25,8 +25,6 @@ __all__ = [
     "Part",
     "PowerSgd",
     "Qsgd",
-    "RandomK",
-    "ScaledSign",
     "TernGrad",
     "ThresholdTopK",
     "TopK",

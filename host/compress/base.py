@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,8 @@ Floats = npt.NDArray[np.float32]
 CompressorState = dict[str, Any]
 """Numbers, arrays and dictionaries of them, for `torch.save` and the like."""
 Reduced = TypeVar("Reduced", bound=npt.NDArray[Any])
+LARGEST: Final = (1 - 2.0**-22) * 2.0**128
+"""Of scales: a sum of rounded numbers may be a bit more than a scale, and is a finite float32 all the same."""
 
 
 class Communicates(Protocol):
@@ -32,7 +36,7 @@ class Communicates(Protocol):
     """Number of ranks."""
 
     def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Reduced:
-        """Combine arrays in place."""
+        """Combine arrays in place; ranks whose `label` differs get an OperationMismatch."""
         ...
 
     def allreduce_sparse(
@@ -64,6 +68,10 @@ class Part:
         return math.prod(self.shape)
 
 
+NOTHING: Final = Part(key="", shape=(0,))
+"""In the place of no parts at all."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
     """What came of a gradient."""
@@ -87,14 +95,60 @@ class Begun:
         return self.mean
 
 
+class _Announced:
+    """A communicator whose first collective says which exchange it begins, so that ranks notice if theirs differ."""
+
+    def __init__(self, comm: Communicates, label: str) -> None:
+        self._comm: Any = comm
+        self._label = label
+        self.rank = comm.rank
+        self.world_size = comm.world_size
+
+    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Reduced:
+        """See `Communicates`."""
+        return self._comm.allreduce(array, op, lanes=lanes, label=self._next(label))  # type: ignore[no-any-return]
+
+    def allreduce_async(self, array: Reduced, op: str = "sum", *, label: str = "", **options: Any) -> Handle:
+        """See `Communicator`."""
+        return self._comm.allreduce_async(array, op, label=self._next(label), **options)  # type: ignore[no-any-return]
+
+    def allreduce_sparse(self, *arguments: Any, label: str = "", **options: Any) -> SparseSum:
+        """See `Communicates`."""
+        return self._comm.allreduce_sparse(*arguments, label=self._next(label), **options)  # type: ignore[no-any-return]
+
+    def _next(self, label: str) -> str:
+        """Return what the next collective is called; `label` is what a compressor inside of this one calls it."""
+        first, self._label = self._label, ""
+        return ": ".join(filter(None, (first, label)))
+
+
 class Compressor(ABC):
     """Averages gradients over all ranks, roughly, with fewer bytes.
 
-    Every rank makes the same compressor and exchanges the same keys in the same order.
+    Every rank makes the same compressor, with the same arguments, and exchanges the same keys in the same order.  Where
+    they do not, every rank raises OperationMismatch.
+
+    A compressor of one's own has `_exchange_parts`, `_state` and `_restore`.
     """
 
     sums_in_network: ClassVar[bool] = True
     """Whether the switch adds the messages, so that a rank receives as many bytes as it sends, however many ranks."""
+
+    _arguments: Mapping[str, Any]
+    """What it was made with, defaults included."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Note the arguments, of whatever class: all ranks must agree in them."""
+        made = super().__new__(cls)
+        # A copy is made without any, and then gets all that the original has.
+        bound = inspect.signature(cls.__init__).bind_partial(None, *args, **kwargs)
+        bound.apply_defaults()
+        made._arguments = dict([*bound.arguments.items()][1:])  # behind `self`
+        return made
+
+    def __repr__(self) -> str:
+        """Return the call that makes such a one."""
+        return f"{type(self).__name__}({', '.join(f'{name}={_said(it)}' for name, it in self._arguments.items())})"
 
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
         """Exchange one gradient, of any shape, which stays as it is; `key` names what it is the gradient of.
@@ -105,12 +159,14 @@ class Compressor(ABC):
         exchanged = self.exchange_parts(comm, (Part(key=key, shape=shape),), flat(gradient))
         return Exchanged(own=exchanged.own.reshape(shape), mean=exchanged.mean.reshape(shape))
 
-    @abstractmethod
     def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """Exchange gradients that lie side by side in a row, together; `own` and `mean` are rows, too.
 
         What is remembered is each part's own, so that parts may come in another company the next time.
         """
+        parts = parts or (NOTHING,)
+        with np.errstate(all="ignore"):  # what is not finite shows in the average
+            return self._exchange_parts(self._announced(comm, parts), parts, values)
 
     def begin(self, comm: Communicates, key: str, gradient: Floats) -> Begun:
         """Exchange one gradient; the `finish` of what this returns gives the average."""
@@ -119,9 +175,25 @@ class Compressor(ABC):
     def begin_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Begun:
         """Exchange a bucket, as hooks of training frameworks do; the `finish` of what this returns gives the average.
 
-        All is done when this returns: phases that need answers wait for them here.
+        Phases that need answers wait for them here.
         """
-        return Begun(mean=self.exchange_parts(comm, parts, flat(values)).mean)
+        parts = parts or (NOTHING,)
+        with np.errstate(all="ignore"):
+            return self._begin_parts(self._announced(comm, parts), parts, flat(values))
+
+    @abstractmethod
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
+        """Do what `exchange_parts` says; there is one part at least."""
+
+    def _begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
+        """Do what `begin_parts` says: here all is done when this returns."""
+        return Begun(mean=self._exchange_parts(comm, parts, values).mean)
+
+    def _announced(self, comm: Communicates, parts: Sequence[Part]) -> _Announced:
+        """Return a communicator whose first collective has all in it that ranks must agree in."""
+        digest = hashlib.blake2b(repr([(part.key, part.shape) for part in parts]).encode(), digest_size=6).hexdigest()
+        more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        return _Announced(comm, f"{self!r} of {parts[0].key!r} {list(parts[0].shape)}{more} [{digest}]")
 
     def state_dict(self) -> CompressorState:
         """Return a copy of all that the next exchange depends on."""
@@ -178,6 +250,32 @@ def is_finite(values: Floats) -> bool:
 def name_of(parts: Sequence[Part]) -> bytes:
     """Return what seeds choices that parts make together."""
     return "\n".join(part.key for part in parts).encode()
+
+
+def norms_of(values: Floats, block: int) -> Floats:
+    """Return the norm of each block of a row; the last one may have fewer values.
+
+    Squares are added up in float64: those of float32 are beyond it from 1e19 on, and zero below 1e-23.  A norm that no
+    float32 holds is the largest.
+    """
+    end = values.size // block * block
+    rows, rest = values[:end].reshape(-1, block), values[end:].reshape(1, -1)
+    squares = [np.einsum("ij,ij->i", one, one, dtype=np.float64) for one in (rows, rest) if one.size]
+    norms = np.sqrt(np.concatenate(squares)) if squares else np.zeros(0)
+    return np.minimum(norms, LARGEST, out=norms, where=np.isfinite(norms)).astype(np.float32)
+
+
+def _said(value: Any) -> str:
+    """Return an argument as text, the same on ranks for which it is equal: an object's address is left out."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return repr(int(value))
+    if isinstance(value, np.ndarray):
+        return f"array {value.dtype}{list(value.shape)} [{hashlib.blake2b(value.tobytes(), digest_size=6).hexdigest()}]"
+    if isinstance(value, np.generic):
+        return repr(value.item())
+    if getattr(type(value), "__repr__", None) is object.__repr__ or callable(value):
+        return str(getattr(value, "__qualname__", type(value).__qualname__))
+    return repr(value)
 
 
 class Steps(dict[str, int]):

@@ -19,7 +19,7 @@ from switchsum.native.mixing import turned_at
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.lanes import FRACTION_BITS, full_scale
 
-from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, flat, name_of
+from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
 from .small_blocks import Scales, agree, factors_of, turn_of, units_of
 
 VALUE_BITS: Final = {"int8": 8, "int16": 16}
@@ -63,17 +63,16 @@ class BlockScaled(Compressor):
         self._seed = seed
         self._steps = Steps()
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         made = self._divided(comm, parts, values)
         own = np.empty(values.size, np.float32)
         multiply(made.quotients, self._block, units_of(made.scales, 1), own)
         comm.allreduce(made.quotients, lanes=self._lanes)
         return Exchanged(own=own, mean=made.finish())
 
-    def begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
+    def _begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
         """Exchange a bucket: when this returns the scales are agreed on, and the values are under way."""
-        made = self._divided(comm, parts, flat(values))
+        made = self._divided(comm, parts, values)
         handles = (comm.allreduce_async(made.quotients, lanes=self._lanes),)
         return replace(made, handles=handles)
 

@@ -37,8 +37,7 @@ class ErrorFeedback(Compressor):
         self._inner = inner
         self._lost: dict[str, Floats] = {}
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         whole = _gathered(parts, self._lost)
         whole += values
         exchanged = self._inner.exchange_parts(comm, parts, _told(whole))
@@ -103,14 +102,14 @@ class DeepGradientCompression(Compressor):
             return self._density
         return float(self._density ** ((step + 1) / (self._warm_up + 1)))
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`; `own` is what this rank sent of its accumulated velocity."""
         step = self._steps.count(parts)
         values = _told(values)
         if self._clip is not None:
             # Each of n ranks has its share of the norm of their sum (section 3.2 there).
             most = self._clip / comm.world_size**0.5
-            norm = float(np.linalg.norm(values))
+            norm = float(np.linalg.norm(values.astype(np.float64)))
             values = values * np.float32(most / norm) if norm > most else values
         velocity, accumulated = _gathered(parts, self._velocity), _gathered(parts, self._accumulated)
         velocity = self._momentum * velocity + values

@@ -35,8 +35,7 @@ class GlobalTopK(Stateless):
         self._density = density
         self._lanes = lanes
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         k = count_of(self._density, values.size)
         chosen = largest(values, k)
         candidates = values[chosen]

@@ -20,7 +20,7 @@ from switchsum.native.kernels import kernel
 from switchsum.native.mixing import turned_at
 from switchsum.protocol.errors import UsageError
 
-from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, flat, name_of
+from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
 from .small_blocks import Scales, agree_finely, factors_of, turn_of, units_of
 
 Words = npt.NDArray[np.int32]
@@ -100,17 +100,16 @@ class Packed(Compressor):
         self._seed = seed
         self._steps = Steps()
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         scales, under_way = self._packed(comm, parts, values)
         own = np.empty(values.size, np.float32)
         self._layout.unpack(under_way.words, units_of(scales, self._layout.steps(comm.world_size)), own)
         comm.allreduce(under_way.words)
         return Exchanged(own=own, mean=under_way.finish())
 
-    def begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
+    def _begin_parts(self, comm: Any, parts: Sequence[Part], values: Floats) -> Begun:
         """Exchange a bucket: when this returns the scales are agreed on, and the values are under way."""
-        _, made = self._packed(comm, parts, flat(values))
+        _, made = self._packed(comm, parts, values)
         return replace(made, handles=(comm.allreduce_async(made.words),))
 
     def _packed(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> tuple[Scales, _UnderWay]:

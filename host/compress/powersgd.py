@@ -35,8 +35,7 @@ class PowerSgd(Compressor):
         layout = self._layout(shape)
         return math.prod(shape) if layout is None else self._rank * sum(layout)
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         rows = {part.key: row for part, row in split(parts, values)}
         layouts = {part.key: self._layout(part.shape) for part in parts}
         matrices = {key: _matrix(rows.pop(key), *layout) for key, layout in layouts.items() if layout is not None}

@@ -14,15 +14,16 @@ import numpy.typing as npt
 from switchsum.protocol.errors import UsageError
 
 from .base import (
+    LARGEST,
     Communicates,
     Compressor,
     CompressorState,
     Exchanged,
     Floats,
     Part,
-    Stateless,
     Steps,
     name_of,
+    norms_of,
 )
 
 
@@ -44,18 +45,18 @@ class Qsgd(Compressor):
         self._seed = seed
         self._steps = Steps()
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         prepared = self._prepared(values)
-        norms = comm.allreduce(_norms(prepared, self._bucket, self._norm), "max")
+        scales_of = norms_of if self._norm == "l2" else _largest_of
+        norms = comm.allreduce(scales_of(prepared, self._bucket), "max")
         norms = np.repeat(norms, self._bucket)[: values.size] if len(norms) > 1 else norms
         step = self._steps.count(parts)
         random = np.random.default_rng([self._seed, comm.rank, step, *name_of(parts)])
-        with np.errstate(invalid="ignore", divide="ignore"):
-            scaled = np.where(norms > 0, prepared / norms * np.float32(self._levels), np.float32(0))
+        scaled = np.where(norms > 0, prepared / norms * np.float32(self._levels), np.float32(0))
         # Rounding in float32 may reach a hair beyond the norm.
         scaled = np.clip(scaled, -self._levels, self._levels)
         levels = np.floor(scaled + random.random(values.size, np.float32))
+        levels[np.isnan(levels)] = 0  # of a bucket with a norm that is not finite: none of its averages is
         unit = norms / np.float32(self._levels)
         own = np.clip(levels, -self._levels, self._levels).astype(_lanes_for(self._levels, comm.world_size))
         total = comm.allreduce(own.copy())
@@ -88,36 +89,14 @@ class TernGrad(Qsgd):
     def _prepared(self, values: Floats) -> Floats:
         if self._clip is None or not values.size:
             return values
-        most = np.float32(self._clip * float(values.std()))
+        most = np.float32(min(self._clip * float(values.std(dtype=np.float64)), LARGEST))
         return np.clip(values, -most, most)
 
 
-class ScaledSign(Stateless):
-    """Signs times the mean magnitude; to be used with error feedback (EF-signSGD, ICML 2019).
-
-    The scale is the average of the ranks' own, so that signs can be added; what that changes goes into the feedback.
-    """
-
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
-        scale = np.array([np.abs(values).mean() if values.size else 0], np.float32)
-        scale = comm.allreduce(scale, "average")
-        signs = np.sign(values).astype(np.int8)
-        total = comm.allreduce(signs.copy()).astype(np.float32)
-        return Exchanged(
-            own=signs * scale,
-            mean=total * (scale / np.float32(comm.world_size)),
-        )
-
-
-def _norms(values: Floats, bucket: int, norm: str) -> Floats:
-    """Return the norm of each bucket of a row; the last one has as many values as are left, not zeros beside them."""
-    end = values.size // bucket * bucket
-    found = [np.linalg.norm(values[:end].reshape(-1, bucket), np.inf if norm == "max" else 2, axis=1)]
-    if end < values.size:
-        found.append(np.array([np.linalg.norm(values[end:], np.inf if norm == "max" else 2)]))
-    norms: Floats = np.concatenate(found).astype(np.float32, copy=False)
-    return norms
+def _largest_of(values: Floats, bucket: int) -> Floats:
+    """Return the largest magnitude of each bucket of a row; the last one may have fewer values."""
+    magnitudes = np.abs(values)
+    return np.maximum.reduceat(magnitudes, np.arange(0, values.size, bucket)) if values.size else magnitudes
 
 
 def _lanes_for(levels: int, ranks: int) -> npt.DTypeLike:

@@ -24,7 +24,7 @@ from .base import (
     check_density,
     count_of,
     is_finite,
-    name_of,
+    norms_of,
 )
 
 
@@ -65,8 +65,7 @@ class TopK(Stateless):
         self._kept = kept
         self._lanes = lanes
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         chosen = largest(values, count_of(self._density, values.size))
         keep = None if self._kept is None else count_of(self._kept, values.size)
         return exchange_at(comm, values, chosen, keep=keep, lanes=self._lanes)
@@ -93,8 +92,7 @@ class ThresholdTopK(Compressor):
         self._thresholds: dict[str, float] = {}
         self._steps = Steps()
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         k = count_of(self._density, values.size)
         step = self._steps.count(parts)
         keep = None if self._kept is None else count_of(self._kept, values.size)
@@ -108,7 +106,7 @@ class ThresholdTopK(Compressor):
         threshold = threshold or 0.0
         indices = np.empty(values.size, np.int64)
         indices = indices[: beyond(values, threshold, indices)].copy()
-        following = threshold * float(np.clip((max(1, len(indices)) / k) ** 0.2, 0.5, 2.0))
+        following = threshold * float(np.clip((max(1, len(indices)) / max(1, k)) ** 0.2, 0.5, 2.0))
         self._thresholds.update((part.key, following) for part in parts)
         return exchange_at(comm, values, indices, keep=keep, lanes=self._lanes)
 
@@ -131,39 +129,6 @@ def beyond(values: Floats, threshold: float, indices: npt.NDArray[np.int64]) -> 
     return count
 
 
-class RandomK(Compressor):
-    """Values at random, the same places on all ranks, so that neither index nor bitmap travels."""
-
-    def __init__(self, density: float, seed: int = 0, *, unbiased: bool = False) -> None:
-        """`density` is the share of values that travel; `seed`, the same on all ranks, draws their places.
-
-        `unbiased` makes up for the values that are left out (not to be used with error feedback).
-        """
-        check_density(density)
-        self._density = density
-        self._seed = seed
-        self._unbiased = unbiased
-        self._steps = Steps()
-
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
-        k = count_of(self._density, values.size)
-        step = self._steps.count(parts)
-        random = np.random.default_rng([self._seed, step, *name_of(parts)])
-        indices = np.sort(random.choice(values.size, k, replace=False, shuffle=False))
-        chosen = values[indices] * np.float32(values.size / k if self._unbiased else 1)
-        own, mean = np.zeros_like(values), np.zeros_like(values)
-        own[indices] = chosen
-        mean[indices] = comm.allreduce(chosen, "average")
-        return Exchanged(own=own, mean=mean)
-
-    def _state(self) -> CompressorState:
-        return {"steps": self._steps}
-
-    def _restore(self, state: CompressorState) -> None:
-        self._steps = Steps(state["steps"])
-
-
 class BlockTopK(Stateless):
     """The blocks whose norms, added over all ranks, are largest: a common support, so neither index nor bitmap travels.
 
@@ -179,9 +144,8 @@ class BlockTopK(Stateless):
         self._block = block
         self._lanes = lanes
 
-    def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """See `Compressor`."""
-        norms = rough_sums(comm, _norms(values, self._block))
+    def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
+        norms = rough_sums(comm, norms_of(values, self._block))
         kept = largest(norms, count_of(self._density, len(norms)))
         blocks = take_blocks(values, self._block, kept)
         # Pages of zeros that are never touched cost nothing.
@@ -189,13 +153,3 @@ class BlockTopK(Stateless):
         put_blocks(own, self._block, kept, blocks)
         put_blocks(mean, self._block, kept, comm.allreduce(blocks, "average", lanes=self._lanes))
         return Exchanged(own=own, mean=mean)
-
-
-def _norms(values: Floats, block: int) -> Floats:
-    """Return the norm of each block; the last one may have fewer values."""
-    end = values.size // block * block
-    rows, rest = values[:end].reshape(-1, block), values[end:]
-    squares: Floats = np.einsum("ij,ij->i", rows, rows)
-    if len(rest):
-        squares = np.append(squares, rest @ rest)
-    return np.sqrt(squares)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from switchsum.native.kernels import kernel
 
-from .base import Communicates, Floats
+from .base import LARGEST, Communicates, Floats
 
 Scales = npt.NDArray[np.float64]
 """One for each block: at least its largest magnitude, 0 where there is next to nothing, NaN where a value is no number.
@@ -80,8 +80,7 @@ def factors_of(steps: float, scales: Scales) -> Floats:
 
 def units_of(scales: Scales, parts: int) -> Floats:
     """Return what one of so many parts of a scale is worth."""
-    # The scale of the largest float32 is beyond them, and a sum of rounded numbers a bit more than it was.
-    units: Floats = (np.minimum(scales, (1 - 2.0**-22) * 2.0**128) / parts).astype(np.float32)
+    units: Floats = (np.minimum(scales, LARGEST) / parts).astype(np.float32)
     return units
 
 

@@ -23,8 +23,6 @@ from switchsum.host.compress import (
     Packed,
     PowerSgd,
     Qsgd,
-    RandomK,
-    ScaledSign,
     TernGrad,
     ThresholdTopK,
     TopK,
@@ -42,13 +40,11 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "k of all ranks": lambda: GlobalTopK(0.1),
     "ok-topk": lambda: ThresholdTopK(0.1, period=4, kept=0.1),
     "threshold": lambda: ThresholdTopK(0.1, period=4),
-    "random-k": lambda: RandomK(0.1),
     "blocks": lambda: BlockTopK(0.2, block=16),
     "qsgd": lambda: Qsgd(levels=31, bucket=64),
     "terngrad": lambda: TernGrad(bucket=100),
     "packed": Packed,
     "int8": lambda: BlockScaled("int8", block=16),
-    "sign": ScaledSign,
     "powersgd": lambda: PowerSgd(2),
     "dgc": lambda: DeepGradientCompression(0.1, warm_up=2, clip=5.0),
     "feedback": lambda: ErrorFeedback(TopK(0.1)),
@@ -152,24 +148,6 @@ def test_the_threshold_is_exact_in_every_period_and_follows_in_between(ranks: li
             assert np.abs(array[result.own == 0]).max() <= np.abs(result.own[result.own != 0]).min()
 
 
-def test_random_k_chooses_the_same_places_everywhere_all_alike_and_is_right_in_the_mean(
-    ranks: list[Communicator],
-) -> None:
-    arrays = gradients((40,))
-    mean = np.stack(arrays).astype(np.float64).mean(axis=0)
-    made = [RandomK(0.25, unbiased=True) for _ in range(RANKS)]
-    chosen, turns = np.zeros(40), 100
-    for _ in range(turns):
-        results = exchange(ranks, made, arrays)
-        support = [np.flatnonzero(result.own).tolist() for result in results]
-        assert support[0] == support[1] == support[2]
-        assert len(support[0]) == 10
-        chosen[support[0]] += 1
-        # Four times what is sent a fourth of the times.
-        np.testing.assert_allclose(results[0].mean[support[0]], 4 * mean[support[0]], rtol=1e-5, atol=1e-6)
-    assert (np.abs(chosen - turns / 4) < 6 * np.sqrt(turns * 3 / 16)).all()
-
-
 def test_the_largest_blocks_of_all_ranks_travel(ranks: list[Communicator]) -> None:
     arrays = [np.zeros(160, np.float32) for _ in range(RANKS)]
     for rank, array in enumerate(arrays):
@@ -222,15 +200,6 @@ def test_terngrad_clips(ranks: list[Communicator]) -> None:
     results = exchange(ranks, [TernGrad(clip=2.5) for _ in range(RANKS)], arrays)
     deviation = max(float(array.std()) for array in arrays)
     np.testing.assert_allclose(np.unique(np.abs(results[0].own))[-1], 2.5 * deviation, rtol=1e-4)
-
-
-def test_scaled_signs(ranks: list[Communicator]) -> None:
-    arrays = gradients((50,))
-    arrays[0][:5] = 0
-    results = exchange(ranks, [ScaledSign() for _ in range(RANKS)], arrays)
-    scale = np.mean([np.abs(array.astype(np.float64)).sum() / array.size for array in arrays])
-    for array, result in zip(arrays, results, strict=True):
-        np.testing.assert_allclose(result.own, scale * np.sign(array), rtol=1e-6)
 
 
 def test_powersgd_is_the_papers(ranks: list[Communicator]) -> None:

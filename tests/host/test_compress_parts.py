@@ -21,8 +21,6 @@ from switchsum.host.compress import (
     Part,
     PowerSgd,
     Qsgd,
-    RandomK,
-    ScaledSign,
     TernGrad,
     ThresholdTopK,
     TopK,
@@ -104,8 +102,6 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "feedback of k of all ranks": lambda: ErrorFeedback(GlobalTopK(0.2)),
     "feedback of thresholds": lambda: ErrorFeedback(ThresholdTopK(0.2, period=8)),
     "feedback of powersgd": lambda: ErrorFeedback(PowerSgd(1)),
-    "feedback of random-k": lambda: ErrorFeedback(RandomK(0.3)),
-    "feedback of signs": lambda: ErrorFeedback(ScaledSign()),
     "feedback of qsgd": lambda: ErrorFeedback(Qsgd(bucket=50)),
     "dgc": lambda: DeepGradientCompression(0.2, momentum=0.0, warm_up=4),
 }

@@ -214,8 +214,6 @@ COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
     "Packed": compress.Packed,
     "PowerSgd": lambda: compress.ErrorFeedback(compress.PowerSgd(2)),
     "Qsgd": compress.Qsgd,
-    "RandomK": lambda: compress.ErrorFeedback(compress.RandomK(0.1)),
-    "ScaledSign": lambda: compress.ErrorFeedback(compress.ScaledSign()),
     "TernGrad": compress.TernGrad,
     "ThresholdTopK": lambda: compress.ErrorFeedback(compress.ThresholdTopK(0.1)),
     "TopK": lambda: compress.TopK(0.1),
