@@ -369,7 +369,8 @@ class CollectiveCalls(Driving):
         collectives' forms that end in `_async`, too.  One with small blocks has several steps, which a thread takes in
         any case: see `allreduce_sparse_async`.
 
-        Those that are in flight share the switch's slots, and what was begun first is served first.
+        Those that are in flight share the switch's slots, and what was begun first is served first.  Arrays in flight
+        that overlap are added in turn if they are contiguous: beginning the second one waits for the end of the first.
         """
         if block is not None:
             how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
+import numpy.typing as npt
+
 from switchsum.protocol.errors import SwitchsumError, UsageError, WorkerLost
 
 from ..engine.events import Failed, Outcome
@@ -22,6 +24,7 @@ from ..engine.operation import Operation
 from ..links.driver import Driver
 from .handle import Handle
 from .interrupts import HeldBack, check_process, interrupted
+from .memory import Memory
 
 if TYPE_CHECKING:
     from .departures import Departures
@@ -93,6 +96,7 @@ class Driving:
         """What was raised last after a collective had come to its end."""
         self._early: tuple[int, BaseException] | None = None
         self._in_flight: dict[int, Handle] = {}
+        self._memory = Memory()
         self._error: SwitchsumError | None = None
         self._loads = membership.loads
         self._first_loads = membership.loads
@@ -237,6 +241,8 @@ class Driving:
         while engine.is_full:
             self._step(LONGEST_WAIT_S)
             self._check()
+        if self._memory.intervals and handle._values is not None:
+            self._wait_for_memory(handle._values)
         serial = engine.submitted
         handle._serial, self._in_flight[serial] = serial, handle
         if self._is_noted:
@@ -245,6 +251,17 @@ class Driving:
         if self._loads != self._membership.loads:
             self._note_restart()
         self._note_events(self._driver.begin(handle._operation, handle._values, most_s))
+        if handle._finished is None and handle._values is not None and handle._values.nbytes:
+            start = handle._operation.addresses[0]
+            self._memory.hold(start, start + handle._values.nbytes)
+            handle._memory = start
+
+    def _wait_for_memory(self, values: npt.NDArray[Any]) -> None:
+        """Wait until no collective in flight uses an array's memory: overlapping ones are added in turn."""
+        start = values.ctypes.data
+        while self._memory.overlaps(start, start + values.nbytes):
+            self._step(LONGEST_WAIT_S)
+            self._check()
 
     def _has_begun(self, handle: Handle) -> bool:
         """Whether the engine has a collective's operation, or had it."""
@@ -315,6 +332,9 @@ class Driving:
             elif (handle := self._in_flight.get(event.operation)) is not None:
                 if self._is_noted and event.operation in self._began:
                     self._note_span(*self._began.pop(event.operation))
+                start, handle._memory = handle._memory, None
+                if start is not None:
+                    self._memory.release(start)
                 handle._end(event)
                 self._finished += 1
                 del self._in_flight[event.operation]

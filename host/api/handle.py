@@ -29,6 +29,8 @@ class Handle:
     _held: HeldBack | None = None
     _finished: Finished | None = None
     _saturates = False
+    _memory: int | None = None
+    """Where the memory begins that it uses while it is in flight."""
 
     def __init__(
         self,

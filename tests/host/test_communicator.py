@@ -140,6 +140,29 @@ def test_handles_in_any_order(ranks: list[Communicator]) -> None:
     on_all(ranks, call)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.float16])
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize(("first", "second"), [(slice(None), slice(None)), (slice(0, 2_000), slice(1_000, None))])
+def test_arrays_in_flight_that_overlap_are_added_in_turn(
+    ranks: list[Communicator], first: slice, second: slice, background: bool, dtype: Any
+) -> None:
+    expected = np.ones(2_800)  # in fewer blocks than there are slots, so that others are free for the second one
+    expected[first] *= RANKS
+    expected[second] *= RANKS
+
+    def call(communicator: Communicator) -> None:
+        array = np.ones(2_800, dtype)
+        parts = array[first], array[30:30], array[second]
+        handles = [communicator.allreduce_async(part, background=background) for part in parts]
+        root = communicator.broadcast_async(array, root=1)  # which only reads it there
+        for handle in handles:
+            handle.wait()
+        assert root.wait() is array
+        np.testing.assert_allclose(array.astype(np.float64), expected, rtol=1e-3)
+
+    on_all(ranks, call)
+
+
 def test_a_background_thread_goes_on_with_what_was_begun(ranks: list[Communicator]) -> None:
     arrays = [np.full(3000, rank, np.float32) for rank in range(RANKS)]
     handles = [communicator.allreduce_async(array) for communicator, array in zip(ranks, arrays, strict=True)]
