@@ -47,6 +47,7 @@ COMMANDS: Final = {
     "send": "packets:send",
     "capture": "packets:capture",
     "replay": "packets:replay",
+    "stf": "stf:stf",
     "shell": "shell:shell",
     "tls": "tls:tls",
     "doctor": "doctor:doctor",

@@ -1,0 +1,8 @@
+"""Real BMv2 without root: frames over a Unix socket, entries over Thrift."""
+
+from __future__ import annotations
+
+from .process import SimpleSwitch, run_bmv2
+from .thrift import Refused
+
+__all__ = ["Refused", "SimpleSwitch", "run_bmv2"]

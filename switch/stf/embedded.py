@@ -1,0 +1,116 @@
+"""The embedded switch as the target of STF tests: in memory, with a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..errors import EntryMissing
+from ..meters import MeterRates
+from ..pipeline import EngineName, Pipeline
+from ..reader import read_program
+from ..tables import Entry, Match
+from ..v1model import QUEUE_SHIFT
+from .language import Test
+from .names import Names
+from .run import Left, Outcome, run
+
+STEP_US: Final = 1_000
+"""Time between two packets."""
+WAIT_US: Final = 1_000_000
+PORT_MASK: Final = (1 << QUEUE_SHIFT) - 1
+
+
+class Embedded:
+    """Our switch."""
+
+    def __init__(self, device_config: str | bytes, engine: EngineName = "native") -> None:
+        self.pipeline = Pipeline.load(device_config, engine=engine)
+        self._now_us = 0
+        self._left: list[Left] = []
+
+    def insert(
+        self, table: str, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...]
+    ) -> Entry:
+        """Add an entry."""
+        entry = Entry(match=match, priority=priority, action=action, params=params)
+        self.pipeline.tables[table].insert(entry)
+        return entry
+
+    def set_default(self, table: str, action: str, params: tuple[int, ...]) -> None:
+        """Set a table's default action."""
+        self.pipeline.tables[table].set_default(action, params)
+
+    def clear(self, table: str) -> None:
+        """Remove all entries of a table."""
+        for entry in self.pipeline.tables[table].entries():
+            self.pipeline.tables[table].delete(entry.match, entry.priority)
+
+    def entry_counter(self, table: str, entry: Entry) -> tuple[int, int]:
+        """Return packets and bytes that an entry has counted."""
+        return self.pipeline.tables[table].direct_counter(entry)
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        """Return packets and bytes of a cell."""
+        return self.pipeline.counters[name].read(index)
+
+    def write_counter(self, name: str, index: int, packets: int, count_bytes: int) -> None:
+        """Set a cell."""
+        self.pipeline.counters[name].write(index, packets, count_bytes)
+
+    def read_register(self, name: str, index: int) -> int:
+        """Return a cell's value."""
+        return self.pipeline.registers[name].read(index)
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Set a cell's value."""
+        self.pipeline.registers[name].write(index, value)
+
+    def set_meter(self, name: str, index: int, rates: Sequence[tuple[float, int]]) -> None:
+        """Set the rates of a cell."""
+        (committed, committed_burst), (peak, peak_burst) = rates
+        self.pipeline.meters[name].configure(
+            index,
+            MeterRates(
+                committed=round(committed * 1e6),
+                committed_burst=committed_burst,
+                peak=round(peak * 1e6),
+                peak_burst=peak_burst,
+            ),
+        )
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Set a multicast group."""
+        self.pipeline.multicast.set(group, replicas)
+
+    def set_session(self, session: int, replicas: Sequence[tuple[int, int]] | None) -> None:
+        """Set or remove a clone session."""
+        if replicas is not None:
+            self.pipeline.clones.set(session, replicas)
+            return
+        try:
+            self.pipeline.clones.delete(session)
+        except EntryMissing:
+            pass
+
+    def send(self, port: int, frame: bytes, line: int = 0) -> None:
+        """Run a frame."""
+        self._now_us += STEP_US
+        self._left += [Left(out & PORT_MASK, made, line) for out, made in self._process(port, frame, line)]
+
+    def _process(self, port: int, frame: bytes, line: int) -> list[tuple[int, bytes]]:
+        return self.pipeline.process(port, frame, self._now_us)
+
+    def wait(self) -> None:
+        """Let a second pass."""
+        self._now_us += WAIT_US
+
+    def collect(self) -> list[Left]:
+        """Return the frames that have left since the last call."""
+        left, self._left = self._left, []
+        return left
+
+
+def run_embedded(device_config: str | bytes, test: Test, engine: EngineName = "native") -> Outcome:
+    """Run a test on our switch; raises ProgramError if it does not load the program."""
+    return run(test, Names(read_program(device_config)), Embedded(device_config, engine))
