@@ -17,6 +17,8 @@ from .checksum import fill_ip_checksum, store16
 from .kernels import kernel
 from .rows import LEAD_BYTES
 
+__all__ = ["Address", "Addresses", "Bytes", "Indices", "made_up_mac", "template", "wrap"]
+
 _SOURCE_MAC_IP: Final = LEAD_BYTES + 8
 _IP: Final = LEAD_BYTES + ETHERNET_BYTES
 _UDP: Final = _IP + IPV4_BYTES

@@ -127,6 +127,10 @@ class Answer:
         except ValueError as error:
             raise TransportError(f"the switch's answer makes no sense: {error}") from None
 
+    def encode(self) -> bytes:
+        """Write the message."""
+        return rpc_codec.encode(self)
+
 
 class SharedMemory:
     """A mapped memfd."""

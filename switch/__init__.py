@@ -1,8 +1,18 @@
-"""The embedded switch: BMv2 JSON compiled to native code, behind ports and a P4Runtime server."""
+"""A P4 switch in Python: BMv2's JSON compiled to native code, for tests, notebooks and networks.
+
+    from switchsum.switch import Switch
+
+    switch = Switch.from_file("router.json", "router.p4info.txtpb")
+    switch.tables["ingress.ipv4"].insert({"hdr.ipv4.dst": "10.0.0.0/8"}, "ingress.forward", port=3)
+    assert switch.process(1, frame) == [(3, expected)]
+
+The README of this folder says what else is in it: the switch as a process with ports and a P4Runtime server, and the
+compiler.
+"""
 
 from __future__ import annotations
 
-from .batch import Output
+from .clock import Clock
 from .errors import (
     BadEntry,
     EntryExists,
@@ -12,53 +22,25 @@ from .errors import (
     StateError,
     TableFull,
 )
-from .meters import Meter, MeterRates, MeterUnit
-from .pipeline import Pipeline
-from .state import CloneSession, CloneSessions, Counter, Multicast, Register, Replica
-from .tables import (
-    ActionSpec,
-    Entry,
-    Exact,
-    KeySpec,
-    Lpm,
-    Match,
-    MatchKind,
-    ParamSpec,
-    Range,
-    Table,
-    TableSpec,
-    Ternary,
-)
+from .meters import MeterRates
+from .named_tables import NamedTable, ShownEntry
+from .snapshots import Snapshot
+from .switch import Switch
+from .trace import Step
 
 __all__ = [
-    "ActionSpec",
     "BadEntry",
-    "CloneSession",
-    "CloneSessions",
-    "Counter",
-    "Entry",
+    "Clock",
     "EntryExists",
     "EntryMissing",
-    "Exact",
-    "KeySpec",
-    "Lpm",
-    "Match",
-    "MatchKind",
-    "Meter",
     "MeterRates",
-    "MeterUnit",
-    "Multicast",
-    "Output",
-    "ParamSpec",
-    "Pipeline",
+    "NamedTable",
     "ProgramError",
-    "Range",
     "ReadOnly",
-    "Register",
-    "Replica",
+    "ShownEntry",
+    "Snapshot",
     "StateError",
-    "Table",
+    "Step",
+    "Switch",
     "TableFull",
-    "TableSpec",
-    "Ternary",
 ]

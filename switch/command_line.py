@@ -11,6 +11,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -20,7 +21,7 @@ from switchsum.native.addresses import check_form
 from switchsum.native.serving import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
 
-from .daemon import Config, ProgramConfig, start_interruptible
+from .daemon import Config, ProgramConfig, Services, start_interruptible
 from .queues import PORTS
 from .v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
 
@@ -71,10 +72,10 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message)
 
 
-def run(arguments: Sequence[str]) -> None:
-    """Run the switch until SIGINT or SIGTERM; raises SwitchsumError."""
+def run(arguments: Sequence[str], services: Services = ()) -> None:
+    """Run the switch until SIGINT or SIGTERM, with `services` beside P4Runtime; raises SwitchsumError."""
     options = parse(arguments)
-    config = make_config(options)
+    config = replace(make_config(options), services=services)
     start_log(options)
     allow_many_descriptors()
     with start_interruptible(config) as switch:

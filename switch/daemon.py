@@ -1,8 +1,8 @@
 """The embedded switch as a process: ports, the data plane's loop, and the P4Runtime server.
 
-The main thread is the data plane: it moves frames from ports through the program to ports (`Switch.run`).  gRPC's
-threads are the control plane.  They meet in three places: the pipeline's lock, the queue of packet-outs (`cpu.py`), and
-the streams to which packet-ins go (`p4runtime/stream.py`).
+The main thread is the data plane: it moves frames from ports through the program to ports (`SwitchProcess.run`).
+gRPC's threads are the control plane.  They meet in three places: the pipeline's lock, the queue of packet-outs
+(`cpu.py`), and the streams to which packet-ins go (`p4runtime/stream.py`).
 
 While all ports are of kinds that `loop.Loop` knows, the data plane spends its time in that kernel and not in Python.
 """
@@ -11,20 +11,23 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import grpc
 
 from switchsum.native import serving
+from switchsum.native.encapsulation import Address
 from switchsum.native.runtime_directory import p4runtime_address
 from switchsum.native.trace import NO_SPANS, Span, Trace, note
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import Code, parse_p4info, v1
-from switchsum.protocol.wire import Address
 
 from .batch import Output
+from .clock import Clock
 from .cpu import CpuPort
 from .loop import HELD, UNSENT, Loop
 from .p4runtime import Device, Refused, Server, Service
@@ -38,11 +41,13 @@ from .ports.shm import ShmPorts
 from .ports.taps import FrameLog, InterfaceFiles, Tap
 from .ports.udp import UdpPort
 from .queues import Queues
-from .sampling import Sampler
 from .v1model import DROP_PORT, PASSES
 
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; a frame, a worker that comes or goes, or a control-plane call ends it."""
+
+Services = Sequence[Callable[[PortSet], "grpc.GenericRpcHandler[Any, Any]"]]
+"""What is served beside P4Runtime: functions that take the switch's ports and return a gRPC handler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +105,19 @@ class Config:
     """Directory in which two pcap files are written for each interface, as BMv2 does it."""
     logged_bytes: int | None = None
     """How many bytes of every frame are logged; 0: its length and port only; None: nothing."""
+    services: Services = ()
+    """Make what is served beside P4Runtime, given the switch's ports."""
+    clock: Clock | None = None
+    """The switch's time; None: it runs from 0 at the start."""
 
 
-class Switch:
+class SwitchProcess:
     """A switch; it is open from construction to `close`, and `run` moves its frames."""
 
     def __init__(self, config: Config) -> None:
         """Open the ports and the P4Runtime server; raises SwitchsumError, and then nothing is left open."""
         queues = Queues(config.priority_queues)
+        self.clock = config.clock or Clock()
         self.device: Device[Pipeline] = Device(
             lambda data: Pipeline.load(
                 data,
@@ -127,7 +137,7 @@ class Switch:
         if config.program is not None:
             self._start_program(config.program)
         reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
-        table = PortTable(reserved, queues)
+        table = PortTable(reserved, queues, self.clock)
         # Whatever has been opened is closed again if a later step raises; at the end it belongs to `self`.
         with ExitStack() as opened:
             groups = []
@@ -138,17 +148,17 @@ class Switch:
             if self._cpu is not None:
                 groups.append(self._cpu)
             taps = []
-            for tap in _open_taps(config):
+            for tap in _open_taps(config, self.clock):
                 opened.callback(tap.close)
                 taps.append(tap)
                 if isinstance(tap, Capture):
                     self.service.on_change = tap.changed
             self.ports = PortSet(table, groups, taps=taps)
             self._loop = self._loop_over(self.ports) if Loop.covers(self.ports) and not taps else None
-            sampler = Sampler(self.ports)
+            others = [serve(self.ports) for serve in config.services]
             opened.pop_all()  # the set closes its groups and taps
             opened.callback(self.ports.close)
-            server = opened.enter_context(Server(self.service, config.listen, sampler.handler()))
+            server = opened.enter_context(Server(self.service, config.listen, *others))
             self.address = server.address
             """Address at which the P4Runtime server listens, with the actual port."""
             self._resources = opened.pop_all()
@@ -204,7 +214,7 @@ class Switch:
         if self._trace is not None:
             self._trace.write()
 
-    def __enter__(self) -> Switch:
+    def __enter__(self) -> SwitchProcess:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -254,7 +264,7 @@ class Switch:
         pipeline, went = self.device.pipeline, 0
         if pipeline is None:
             return went
-        now_us = time.monotonic_ns() // 1000
+        now_us = self.clock.now_us()
         while first < batch.count:
             columns = batch.addresses[first:], batch.lengths[first:], batch.ports[first:]
             output = self._output
@@ -287,7 +297,7 @@ class Switch:
         self.device.apply(action, config, self.device.prepare(action, config))
 
 
-def _open_taps(config: Config) -> Iterator[Tap]:
+def _open_taps(config: Config, clock: Clock) -> Iterator[Tap]:
     """Yield the taps that `config` asks for; raises UsageError."""
     try:
         if config.pcap is not None:
@@ -297,21 +307,21 @@ def _open_taps(config: Config) -> Iterator[Tap]:
                 "priority_queues": config.priority_queues,
                 "max_passes": config.max_passes,
             }
-            yield Capture(config.pcap, config.cpu_port, settings)
+            yield Capture(config.pcap, config.cpu_port, settings, clock.epoch_ns)
         if config.interface_pcaps is not None:
-            yield InterfaceFiles(config.interface_pcaps, config.interfaces)
+            yield InterfaceFiles(config.interface_pcaps, config.interfaces, clock.epoch_ns)
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from error
     if config.logged_bytes is not None:
         yield FrameLog(config.logged_bytes)
 
 
-def start_interruptible(config: Config) -> Switch:
+def start_interruptible(config: Config) -> SwitchProcess:
     """Return a switch that SIGINT and SIGTERM stop, even if they arrive while it starts; raises SwitchsumError."""
     endings = (signal.SIGINT, signal.SIGTERM)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, endings)  # the kernel holds them until there is a switch to stop
     try:
-        switch = Switch(config)
+        switch = SwitchProcess(config)
         for number in endings:
             signal.signal(number, lambda *_: switch.stop())
     finally:

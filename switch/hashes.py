@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from switchsum.protocol.wire import internet_checksum
-
 WIDTHS = {"csum16": 16, "crc16": 16, "crc32": 32, "crcCCITT": 16, "xor16": 16, "identity": 64}
 """Width in bits of the result of each algorithm that is supported."""
 
@@ -31,6 +29,15 @@ def crc_ccitt(data: bytes) -> int:
         for _ in range(8):
             crc = ((crc << 1) ^ (0x1021 if crc & 0x8000 else 0)) & 0xFFFF
     return crc
+
+
+def internet_checksum(data: bytes) -> int:
+    """Return the Internet checksum (RFC 1071): the complement of the ones' complement sum of all 16-bit words."""
+    padded = data + bytes(len(data) % 2)
+    total = sum(int.from_bytes(padded[index : index + 2], "big") for index in range(0, len(padded), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total ^ 0xFFFF
 
 
 def xor16(data: bytes) -> int:

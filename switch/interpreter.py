@@ -15,6 +15,7 @@ from . import ir
 from .hashes import HASHES
 from .ir import Op, Relation
 from .state import ProgramState
+from .trace import Tracer
 
 
 class _EndOfGraph(Exception):
@@ -61,20 +62,30 @@ class Interpreter:
         self._state = state
         self.on_lookup: Callable[[str, bool, str], object] | None = None
         """Told each lookup: table, whether it hit, action."""
+        self.tracer: Tracer | None = None
+        """Told all that is done to a packet."""
         self.now_us = 0
         """Time in microseconds that meters and timestamps see."""
 
     def run(self, packet: Packet, graph: ir.Graph) -> None:
         """Run one of the program's graphs on a packet."""
         number: int | None = 0
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.begin(packet)
         try:
             while number is not None:
                 block = graph[number]
+                if tracer is not None:
+                    tracer.block(block)
                 for statement in block.statements:
                     _STATEMENTS[type(statement)](self, packet, statement)
+                    if tracer is not None:
+                        tracer.statement(packet, statement)
                 number = self._next(packet, block.end)
         except _EndOfGraph:
-            pass
+            if tracer is not None:
+                tracer.failed(packet)
 
     def deparse(self, packet: Packet) -> bytes:
         """Return the frame of a packet: its valid headers and its payload."""
@@ -103,6 +114,8 @@ class Interpreter:
         key = tuple(self._value(packet, value) for value in self._program.tables[apply.table].keys)
         row = table.lookup(key)
         action, packet.found[apply.table] = table.action_of(row)
+        if self.tracer is not None:
+            self.tracer.lookup(table, key, row)
         if self.on_lookup is not None:
             self.on_lookup(table.spec.name, bool(row), action)
         if table.spec.has_counters:

@@ -1,7 +1,7 @@
 """The data plane's loop over shared-memory ports, interfaces and the UDP port, as one kernel without Python.
 
-It does what `Switch.run` does, sleep included: collect a batch of frames, run the program, send the output.  It returns
-when something has to be done that a kernel cannot do:
+It does what `SwitchProcess.run` does, sleep included: collect a batch of frames, run the program, send the output.
+It returns when something has to be done that a kernel cannot do:
 
 - frames are for the CPU port, or for ports of several kinds at once (`UNSENT`);
 - an interface does not take a frame now, which has to wait (`HELD`);
@@ -9,7 +9,7 @@ when something has to be done that a kernel cannot do:
   the loop sleeps (`DONE`);
 - it has run for a while without sleeping, and other ports are to have their turn (`DONE`).
 
-`Switch._run_loop` then does the rest in Python and calls it again.
+`SwitchProcess._run_loop` then does the rest in Python and calls it again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
 from switchsum.native.watched import READY, Watched, watch
 
 from .batch import CodeEntry, Output
+from .clock import ClockWords, clock_us
 from .entry import ENTRY_WORDS, call_program
 from .pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from .ports import packet_kernels, shm_kernels, udp_kernels
@@ -88,6 +89,8 @@ class _Call(NamedTuple):
     lengths: Words
     heads: Words
     bodies: Addresses
+    clock: ClockWords
+    """The time that the program sees."""
 
 
 class _Stopped(NamedTuple):
@@ -108,6 +111,7 @@ class Loop:
         self._packet = next((group for group in ports.groups if isinstance(group, PacketPorts)), None)
         self._udp = next((group for group in ports.groups if isinstance(group, UdpPort)), None)
         self._counters = ports.table.counters
+        self._clock = ports.table.clock.words
         bells = [] if self._shm is None else [self._shm.bell]
         mine = bells if self._packet is None else [*bells, *self._packet.sockets()]
         mine = mine if self._udp is None else [*mine, *self._udp.descriptors()]
@@ -148,7 +152,7 @@ class Loop:
             _Columns(batch.addresses, batch.lengths, batch.ports),
             _Call(
                 *(entry.arguments, entry.result, output.ports, output.addresses, output.lengths),
-                *(output.heads, output.bodies),
+                *(output.heads, output.bodies, self._clock),
             ),
             self._watching,
             self._pace,
@@ -216,7 +220,7 @@ def _run(
                 int(batch.lengths[ran:].ctypes.data),
                 int(batch.ports[ran:].ctypes.data),
                 count - ran,
-                int(began * 1e6),
+                clock_us(program.clock, began),
             )
             ran += done
             left[1] = ran

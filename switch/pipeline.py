@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,13 @@ from .errors import LARGER_THAN_MEMORY, ProgramError, StateError
 from .lock import StateLock
 from .lower import lower
 from .meters import Meter
+from .named import Named
 from .passes.analysis import assigned
-from .queues import Queues
+from .queues import PORTS, Queues
 from .reader import read_program
 from .state import CloneSessions, Counter, Multicast, ProgramState, Register
 from .tables import Table
+from .trace import Step
 from .traffic import InterpretedSwitch
 from .v1model import DROP_PORT, PASSES
 from .value_sets import ValueSet
@@ -62,14 +64,16 @@ class Pipeline:
     def __init__(self, program: ir.Program, state: ProgramState, engine: Engine) -> None:
         self.state = state
         self.lock: StateLock = state.lock
-        self.tables: dict[str, Table] = dict(state.tables)
-        self.counters: dict[str, Counter] = dict(state.counters)
-        self.registers: dict[str, Register] = dict(state.registers)
-        self.meters: dict[str, Meter] = dict(state.meters)
-        self.value_sets: dict[str, ValueSet] = dict(state.value_sets)
+        self.tables: Named[Table] = Named("table", state.tables)
+        self.counters: Named[Counter] = Named("counter", state.counters)
+        self.registers: Named[Register] = Named("register", state.registers)
+        self.meters: Named[Meter] = Named("meter", state.meters)
+        self.value_sets: Named[ValueSet] = Named("value set", state.value_sets)
         self.multicast: Multicast = state.multicast
         self.clones: CloneSessions = state.clones
         self._engine = engine
+        self._program = program
+        self._last_port = min(PORTS, 1 << program.fields[program.intrinsics.ingress_port].width) - 1
         self._growth = program.growth_bytes
         self._multiplies = multiplies(program)
         self._output = Output(0, 0)
@@ -114,8 +118,12 @@ class Pipeline:
         """Return how many frames and bytes of an `Output` one frame of that length may need."""
         return room(self._growth, self.state.copies(), frame_bytes)
 
-    def process(self, port: int, frame: bytes, now_us: int = 0) -> list[tuple[int, bytes]]:
-        """Run one frame; return the frames that leave, as (port, frame)."""
+    def process(self, port: int | np.integer[Any], frame: bytes, now_us: int = 0) -> list[tuple[int, bytes]]:
+        """Run one frame; return the frames that leave, as (port, frame).
+
+        Raises ValueError for a port that cannot be.
+        """
+        self._check_port(port)
         # numpy has no buffer of no bytes; the length says that the frame is empty.
         data = np.frombuffer(frame or b"\0", np.uint8)
         with self.lock:
@@ -125,9 +133,21 @@ class Pipeline:
                 frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
             if len(self._output.ports) < frames or len(self._output.arena) < size:
                 self._output = Output(frames, size)
-            columns = np.array([data.ctypes.data], np.uint64), _word(len(frame)), _word(port)
+            columns = np.array([data.ctypes.data], np.uint64), _word(len(frame)), _word(int(port))
             self._engine.process_batch(*columns, 1, self._output, now_us)
             return self._output.frames()
+
+    def trace(self, port: int | np.integer[Any], frame: bytes, now_us: int = 0) -> tuple[list[tuple[int, bytes]], Step]:
+        """Run one frame by the interpreter; return what `process` does, and all that was done to the frame."""
+        self._check_port(port)
+        with self.lock:
+            return InterpretedSwitch(self._program, self.state).trace(int(port), frame, now_us)
+
+    def _check_port(self, port: int | np.integer[Any]) -> None:
+        if not isinstance(port, (int, np.integer)) or isinstance(port, bool):
+            raise TypeError(f"a port is a number from 0 to {self._last_port}, not {port!r}")
+        if not 0 <= port <= self._last_port:
+            raise ValueError(f"there is no port {port}: ports are numbered from 0 to {self._last_port}")
 
     def process_batch(
         self,

@@ -53,6 +53,11 @@ class Counter:
         with self._lock:
             return self.counted.read(self._checked(index))
 
+    def read_all(self) -> npt.NDArray[np.uint64]:
+        """Return a copy of packets and bytes by index."""
+        with self._lock:
+            return self.counts.copy()
+
     def write(self, index: int, packets: int, count_bytes: int) -> None:
         """Set packets and bytes; raises BadEntry."""
         with self._lock:

@@ -166,6 +166,18 @@ class Mirror(Protocol):
 _Key = tuple[tuple[Match, ...], int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableContent:
+    """What `Table.save` keeps."""
+
+    default: tuple[str, tuple[int, ...]]
+    entries: tuple[tuple[int, int | None, Entry], ...]
+    """Row, age (None in a table that is all exact) and entry, in the order of insertion."""
+    counts: npt.NDArray[np.uint64]
+    cells: npt.NDArray[np.uint64] | None
+    """The direct meters' words."""
+
+
 class Table:
     """The entries of one table.  Every method holds the pipeline's lock, so that a change falls between two batches."""
 
@@ -268,6 +280,34 @@ class Table:
         """Go back to the program's default action; raises ReadOnly."""
         self.set_default(*self._initial_default)
 
+    def save(self) -> TableContent:
+        """Return a copy of everything that can change."""
+        with self._lock:
+            ages = {row: age for _, age, row in self._ranked}
+            entries = tuple((row, ages.get(row), self._entries[row]) for row in self._rows.values())
+            cells = self.meter.cells.copy() if self.meter else None
+            return TableContent(default=self.default, entries=entries, counts=self.counts.copy(), cells=cells)
+
+    def restore(self, content: TableContent) -> None:
+        """Bring back what `save` has returned for this table, or for one of the same program."""
+        with self._lock:
+            for row, entry in self._entries.items():
+                if self._mirror:
+                    self._mirror.remove(row, entry)
+            self._rows, self._entries, self._by_value, self._ranks, self._ranked = {}, {}, {}, {}, []
+            for row, age, entry in content.entries:
+                self._place(row, entry, age)
+            rows = range(1, max(self._entries, default=0))
+            self._free = [row for row in rows if row not in self._entries]
+            self._age = max((age or 0 for _, age, _ in content.entries), default=0)
+            self.default = content.default
+            self.counts[:] = content.counts
+            if self.meter and content.cells is not None:
+                self.meter.cells[:] = content.cells
+            if self._mirror:
+                self._mirror.set_default(*content.default)
+                self._mirror.reordered()
+
     @property
     def counts(self) -> npt.NDArray[np.uint64]:
         """Direct counters: packets and bytes by row, shared with the native engine."""
@@ -319,6 +359,10 @@ class Table:
         entry = self._entries[row]
         return entry.action, entry.params
 
+    def entry_of(self, row: int) -> Entry | None:
+        """Return the entry of a row; None for row 0, which stands for the default action."""
+        return self._entries[row] if row else None
+
     def __iter__(self) -> Iterator[Entry]:
         return iter(self.entries())
 
@@ -355,19 +399,24 @@ class Table:
             raise TableFull(f"table {self.spec.name} is full ({self.spec.size} entries)")
         # Rows of deleted entries are used again, so that the rows in use stay below the table's size.
         row = self._free.pop() if self._free else len(self._rows) + 1
-        self._rows[key] = row
-        self._entries[row] = entry
         if self.spec.has_counters:
             self.counts[row] = 0
         if self.meter:
             self.meter.configure(row, None)
+        if age is None and not self._exact:
+            self._age = age = self._age + 1
+        self._place(row, entry, age)
+
+    def _place(self, row: int, entry: Entry, age: int | None) -> None:
+        """Put an entry into a row that is free."""
+        self._rows[entry.match, entry.priority] = row
+        self._entries[row] = entry
         if self._mirror:
             self._mirror.put(row, entry)
         if self._exact:
             self._by_value[_values(entry.match)] = row
             return
-        if age is None:
-            self._age = age = self._age + 1
+        assert age is not None
         longest = max((match.prefix_len for match in entry.match if isinstance(match, Lpm)), default=0)
         # A table with both LPM and ternary fields goes by priority alone (P4Runtime specification, "Match Format").
         rank = (-(entry.priority if self.spec.prioritised else longest), age, row)

@@ -27,12 +27,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from . import ir
 from .errors import EntryMissing
 from .interpreter import Interpreter, Packet
 from .state import ProgramState, Replica
+from .trace import Step, Tracer
 from .v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
@@ -72,6 +74,14 @@ class InterpretedSwitch:
         self._waiting: deque[_Arrival] = deque()
         self._outputs: list[_SentFrame] = []
 
+    def trace(self, port: int, frame: bytes, now_us: int) -> tuple[list[_SentFrame], Step]:
+        """Do what `process` does; return what it returns, and all that was done to the frame."""
+        tracer = self._interpreter.tracer = Tracer(self._program, port, frame)
+        try:
+            return self.process(port, frame, now_us), tracer.root
+        finally:
+            self._interpreter.tracer = None
+
     def process(self, port: int, frame: bytes, now_us: int) -> list[_SentFrame]:
         """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""
         names = self._names
@@ -92,18 +102,37 @@ class InterpretedSwitch:
             packet.set(slot, value)
         packet.set(names.packet_length, len(arrival.data))
         packet.set(names.length, len(arrival.data))
-        for graph in (self._program.parser, self._program.verify, self._program.ingress):
-            self._interpreter.run(packet, graph)
+        for graph in ("parser", "verify", "ingress"):
+            self._run(packet, graph)
         self._clone_ingress(packet)
         if packet.fields[names.resubmit]:
             metadata = self._kept(packet, packet.fields[names.resubmit], RESUBMITTED)
             self._waiting.append(_Arrival(arrival.data, metadata))
+            self._note("resubmit", "resubmit: the frame enters ingress again as it arrived")
         elif group := packet.fields[names.mcast_grp]:
             packet.set(names.instance_type, REPLICATION)
-            self._replicate(packet, self._state.multicast.groups().get(group, ()))
+            replicas = self._state.multicast.groups().get(group, ())
+            with self._inside("copy", f"multicast group {group}: {len(replicas)} replicas", group=group):
+                self._replicate(packet, replicas)
         elif packet.fields[names.egress_spec] != self._program.drop_port:
             packet.set(names.instance_type, NORMAL)
             self._egress(packet, packet.fields[names.egress_spec])
+        else:
+            self._note("drop", "drop at the end of ingress")
+
+    def _run(self, packet: Packet, name: str) -> None:
+        """Run one of the program's graphs."""
+        with self._inside(name, name):
+            self._interpreter.run(packet, getattr(self._program, name))
+
+    def _inside(self, kind: str, text: str, **detail: object) -> AbstractContextManager[None]:
+        """Let a tracer, if there is one, write what follows below a step."""
+        tracer = self._interpreter.tracer
+        return nullcontext() if tracer is None else tracer.inside(kind, text, **detail)
+
+    def _note(self, kind: str, text: str, **detail: object) -> None:
+        if (tracer := self._interpreter.tracer) is not None:
+            tracer.note(kind, text, **detail)
 
     def _clone_ingress(self, packet: Packet) -> None:
         """Clone a packet as it arrived: parse its frame anew, with its ingress port but without other metadata."""
@@ -112,11 +141,13 @@ class InterpretedSwitch:
         if replicas:
             copy = Packet(self._program, packet.data)
             copy.set(names.ingress_port, self._port)
-            for graph in (self._program.parser, self._program.verify):
-                self._interpreter.run(copy, graph)
+            for graph in ("parser", "verify"):
+                self._run(copy, graph)
             self._restart(copy, self._kept(packet, packet.fields[names.clone_list], INGRESS_CLONE))
             copy.set(names.length, len(packet.data))
-            self._replicate(copy, replicas, length_limit)
+            session = packet.fields[names.clone] - 1
+            with self._inside("clone", f"clone from ingress to session {session}", session=session):
+                self._replicate(copy, replicas, length_limit)
         packet.set(names.clone, 0)
 
     def _replicate(self, packet: Packet, replicas: Iterable[Replica], length_limit: int = 0, depth: int = 0) -> None:
@@ -133,6 +164,7 @@ class InterpretedSwitch:
         names, fields = self._names, packet.fields
         queue = fields[names.priority]
         if queue >= self._program.queues:
+            self._note("drop", f"drop: priority {queue}, and a port has {self._program.queues} queues")
             return
         frames, waited_us = self._state.queues.state(port, queue, self._now_us)
         for slot, value in ((names.enq_qdepth, frames), (names.deq_qdepth, frames), (names.deq_timedelta, waited_us)):
@@ -144,25 +176,35 @@ class InterpretedSwitch:
         # Any value but the drop port: egress drops a packet by setting egress_spec, and ingress may have left it there.
         packet.set(names.egress_spec, self._program.drop_port + 1)
         packet.set(names.packet_length, fields[names.length])
-        self._interpreter.run(packet, self._program.egress)
+        with self._inside("egress", f"egress to port {port}", port=port, instance=fields[names.egress_rid]):
+            self._interpreter.run(packet, self._program.egress)
         replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
         copy = packet.copy()  # before `_leave` updates checksums
         if fields[names.egress_spec] != self._program.drop_port:
             self._leave(packet, port | queue << QUEUE_SHIFT)
+        else:
+            self._note("drop", "drop at the end of egress")
         if replicas:
             self._restart(copy, self._kept(copy, fields[names.clone_list], EGRESS_CLONE))
             copy.set(names.length, fields[names.length])
-            self._replicate(copy, replicas, length_limit, depth + 1)
+            session = fields[names.clone] - 1
+            with self._inside("clone", f"clone from egress to session {session}", session=session):
+                self._replicate(copy, replicas, length_limit, depth + 1)
 
     def _leave(self, packet: Packet, port: int) -> None:
         names = self._names
-        self._interpreter.run(packet, self._program.update)
+        self._run(packet, "update")
         frame = self._interpreter.deparse(packet)
         if again := packet.fields[names.recirculate]:
             self._waiting.append(_Arrival(frame, self._kept(packet, again, RECIRCULATED)))
+            self._note("recirculate", "recirculate: the frame enters ingress again as it would leave")
             return
         cut = packet.fields[names.cut]
-        self._outputs.append((port, frame[: cut - 1] if cut else frame))
+        sent = frame[: cut - 1] if cut else frame
+        self._outputs.append((port, sent))
+        if self._interpreter.tracer is not None:
+            number = port & ((1 << QUEUE_SHIFT) - 1)
+            self._note("send", f"send {len(sent)} bytes to port {number}: {sent.hex()}", port=number, frame=sent.hex())
 
     def _session(self, packet: Packet) -> tuple[tuple[Replica, ...], int]:
         """Return the replicas of the session that a packet is cloned to, and their length limit; no session: none."""

@@ -24,6 +24,7 @@ MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
 ONE_IDEA = {
     "host/api/calls.py": "the calls that users make: their docstrings are the reference",
     "host/api/sparse.py": "one collective, step by step",
+    "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
 }
 """Modules that may have up to `MOST_LINES_OF_ONE_IDEA`, and the one idea that each is."""
 MOST_LINES_OF_ONE_IDEA = 700

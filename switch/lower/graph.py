@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from .. import ir
+
+JOINED: Final = " + "
+"""Stands between the names of blocks that were joined."""
 
 
 class GraphBuilder:
@@ -54,7 +58,8 @@ class GraphBuilder:
                 gone.add(jump.target)
                 parts.append(blocks[jump.target])
             statements = tuple(statement for part in parts for statement in part.statements)
-            joined[number] = ir.Block(parts[0].name, statements, parts[-1].end)
+            name = JOINED.join(part.name for part in parts if part.name)
+            joined[number] = ir.Block(name, statements, parts[-1].end)
         order = _reverse_postorder(joined)
         renumber = {number: index for index, number in enumerate(order)}
         return tuple(replace(joined[number], end=_retarget(joined[number].end, renumber)) for number in order)

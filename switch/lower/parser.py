@@ -6,6 +6,8 @@ graph.  Ingress runs all the same, as in BMv2; the program may look at the error
 
 from __future__ import annotations
 
+from typing import Final
+
 from .. import ir, model
 from ..ir import Op, Relation
 from ..model import refusal
@@ -18,6 +20,8 @@ from .symbols import Symbols
 
 _INVALID_ADVANCE = "ParserInvalidArgument"
 _STACK_FULL = "StackOutOfBounds"
+PARTS_OF_STATES: Final = {"", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced"}
+"""Last parts of the names of blocks that begin no state; the block in front of the first state has no name."""
 
 
 class ParserLowering:
@@ -36,7 +40,7 @@ class ParserLowering:
 
     def lower(self) -> ir.Graph:
         """Return the parser's graph."""
-        entry = self._builder.new("start")
+        entry = self._builder.new("")
         self._accept = self._builder.add("accept", [], ir.End())
         self._states = {state.name: self._builder.new(state.name) for state in self._parser.states}
         self._builder.fill(entry, [], ir.Jump(self._block(self._parser.start)))

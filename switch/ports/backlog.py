@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections import deque
 
+from ..clock import Clock
 from ..queues import CAPACITY_FRAMES, Queues
 from .base import Addresses, Words
 
@@ -13,8 +13,9 @@ from .base import Addresses, Words
 class Backlog:
     """The queues of one port.  Frames of the last queue leave first; each queue is first in, first out."""
 
-    def __init__(self, port: int, queues: Queues) -> None:
+    def __init__(self, port: int, queues: Queues, clock: Clock) -> None:
         """Start with empty queues, and keep their state in `queues` up to date."""
+        self._clock = clock
         self._cells = queues.cells[port]
         self._waiting: list[deque[tuple[bytes, int]]] = [deque() for _ in range(queues.count)]
         self.frames = 0
@@ -22,7 +23,7 @@ class Backlog:
 
     def push(self, queues: Words, addresses: Addresses, lengths: Words) -> int:
         """Copy frames to their queues; return how many of them a queue was too full for."""
-        now_us, dropped = time.monotonic_ns() // 1000, 0
+        now_us, dropped = self._clock.now_us(), 0
         for queue, address, length in zip(queues.tolist(), addresses.tolist(), lengths.tolist(), strict=True):
             waiting = self._waiting[queue]
             if len(waiting) < CAPACITY_FRAMES:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import TransportError
 
+from ..clock import Clock
 from ..queues import PORTS, Queues
 from ..v1model import DROP_PORT
 
@@ -106,8 +107,15 @@ class PortInfo:
 class PortTable:
     """The port numbers that are in use and the counters of all ports; all groups of a switch share it."""
 
-    def __init__(self, reserved: Collection[int] = (CPU_PORT, DROP_PORT), queues: Queues | None = None) -> None:
+    def __init__(
+        self,
+        reserved: Collection[int] = (CPU_PORT, DROP_PORT),
+        queues: Queues | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         """Keep the numbers `reserved` free of ports."""
+        self.clock = clock or Clock()
+        """The switch's time."""
         self.queues = queues or Queues()
         """State of the queues in which frames wait for their port."""
         self._reserved = frozenset(reserved)

@@ -30,8 +30,15 @@ _log = logging.getLogger(__name__)
 class Capture:
     """A pcapng file that is written."""
 
-    def __init__(self, path: Path, cpu_port: int | None = None, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        cpu_port: int | None = None,
+        settings: Mapping[str, Any] | None = None,
+        epoch_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
         """Create or overwrite `path`; raises OSError.  `cpu_port`: the CPU port, None: there is none."""
+        self._epoch_ns = epoch_ns
         self._file = PcapngFile(path, cpu_port)
         self._is_full = False
         self._lock = threading.Lock()
@@ -62,7 +69,7 @@ class Capture:
 
     def _frames(self, ports: Words, addresses: Addresses, lengths: Words, direction: int) -> None:
         def write() -> None:
-            now_ns = time.time_ns()
+            now_ns = self._epoch_ns()
             for port, address, length in rows(ports, addresses, lengths):
                 self._file.frame(port, now_ns, ctypes.string_at(address, length), direction)
 

@@ -88,7 +88,9 @@ class PacketPorts(PortGroup):
         if ring.shortage:
             _log.warning(ring.shortage)
         grow_buffers(ring.link, sending=self._deep)
-        self._ports[number] = _Port(number=number, ring=ring, backlog=Backlog(number, self.table.queues))
+        self._ports[number] = _Port(
+            number=number, ring=ring, backlog=Backlog(number, self.table.queues, self.table.clock)
+        )
         self.words.numbers[index] = number
         self.words.links[number, DESCRIPTOR] = ring.link.fileno()
         self.words.links[number, TOGETHER] = longest if self._deep and segments(interface) else 0

@@ -23,22 +23,21 @@ from typing import Final
 import numpy as np
 
 from switchsum.native.bodies import body_stride, share
+from switchsum.native.encapsulation import Address
 from switchsum.native.outbox import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, fill_link
 from switchsum.native.ring import abandon, lend_rows
 from switchsum.native.serving import listening_at
 from switchsum.native.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
-from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import FRAME_BYTES
-from switchsum.protocol.wire import Address, parse_ip
 
 from . import shm_kernels
 from .base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
 """Ethernet address of a worker, without its port number, which is added; locally administered."""
-WORKER_NETWORK: Final = parse_ip("10.73.0.0")
-"""IPv4 address of a worker, without its port number, which is added."""
+WORKER_NETWORK: Final = 10 << 24 | 73 << 16
+"""IPv4 address of a worker, without its port number, which is added: 10.73.0.0."""
 WORKER_UDP_PORT: Final = 21334
 MAX_WORKERS: Final = 256
 MAX_PENDING: Final = 64
@@ -281,7 +280,7 @@ class ShmPorts(PortGroup):
                 body_rows=bodies.rows if bodies else 0,
                 body_stride=bodies.stride if bodies else 0,
             )
-            socket.send_fds(connection, [rpc_codec.encode(answer)], descriptors)
+            socket.send_fds(connection, [answer.encode()], descriptors)
             self._workers[index] = _Worker(
                 port=port, bell=bell, connection=connection, watched=watched, resources=resources.pop_all()
             )
@@ -330,7 +329,7 @@ def _refuse(connection: socket.socket, error: Exception) -> None:
     _log.warning("a worker is refused: %s", error)
     try:
         connection.setblocking(False)
-        connection.send(rpc_codec.encode(Answer(error=str(error))))
+        connection.send(Answer(error=str(error)).encode())
     except OSError:  # the worker has not waited for the answer
         pass
     connection.close()

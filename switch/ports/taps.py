@@ -9,7 +9,7 @@ import ctypes
 import logging
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from io import BufferedWriter
 from pathlib import Path
@@ -43,8 +43,11 @@ class Tap(Protocol):
 class InterfaceFiles:
     """For each interface a pcap file of the frames that arrived and one of those that left, named as BMv2 does."""
 
-    def __init__(self, directory: Path, interfaces: Mapping[int, str]) -> None:
+    def __init__(
+        self, directory: Path, interfaces: Mapping[int, str], epoch_ns: Callable[[], int] = time.time_ns
+    ) -> None:
         """Create `NAME_in.pcap` and `NAME_out.pcap` for interfaces by port number; raises OSError."""
+        self._epoch_ns = epoch_ns
         self._in: dict[int, BufferedWriter] = {}
         self._out: dict[int, BufferedWriter] = {}
         self._is_full = False
@@ -75,7 +78,7 @@ class InterfaceFiles:
         if self._is_full:
             return
         try:
-            _write(files, ports, addresses, lengths)
+            _write(files, self._epoch_ns(), ports, addresses, lengths)
         except OSError as error:
             self._is_full = True
             _log.error("--pcap: %s; nothing more is recorded", error.strerror)
@@ -119,8 +122,10 @@ def _create(path: Path) -> BufferedWriter:
     return file
 
 
-def _write(files: Mapping[int, BufferedWriter], ports: Words, addresses: Addresses, lengths: Words) -> None:
-    seconds, microseconds = divmod(time.time_ns() // 1000, 1_000_000)
+def _write(
+    files: Mapping[int, BufferedWriter], now_ns: int, ports: Words, addresses: Addresses, lengths: Words
+) -> None:
+    seconds, microseconds = divmod(now_ns // 1000, 1_000_000)
     for port, address, length in rows(ports, addresses, lengths):
         if port in files:
             files[port].write(struct.pack("<IIII", seconds, microseconds, length, length))

@@ -16,9 +16,9 @@ import socket
 import numpy as np
 
 from switchsum.native.datagrams import has_more, knows_segments, take_together
+from switchsum.native.encapsulation import Address
 from switchsum.native.messages import grow_buffers
 from switchsum.protocol.errors import TransportError
-from switchsum.protocol.wire import Address
 
 from . import udp_kernels
 from .base import Addresses, Batch, PortGroup, PortTable, Words

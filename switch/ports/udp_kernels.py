@@ -17,13 +17,12 @@ from switchsum.native.datagrams import (
     receive_rows,
     send_datagrams,
 )
-from switchsum.native.encapsulation import Bytes, made_up_mac, template, wrap
+from switchsum.native.encapsulation import Address, Bytes, made_up_mac, template, wrap
 from switchsum.native.kernels import inner, kernel
 from switchsum.native.messages import REFUSED, Indices, SendWords
 from switchsum.native.messages import Addresses as Names
 from switchsum.native.rows import LEAD_BYTES
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
-from switchsum.protocol.wire import Address
 
 from .base import MAX_FRAME_BYTES, Addresses, PortCounter, PortCounters, Words
 

@@ -74,7 +74,7 @@ class AnySwitch(Protocol):
         """End it."""
 
 
-class _MemorySwitch(embedded.Switch):
+class _MemorySwitch(embedded.SwitchProcess):
     """The embedded switch with ports that are queues."""
 
     def open_groups(self, config: embedded.Config, table: PortTable) -> Iterator[PortGroup]:

@@ -21,7 +21,7 @@ from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import Header, Kind
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.protocol.wire import build_frame
-from switchsum.switch.daemon import Config, Switch
+from switchsum.switch.daemon import Config, SwitchProcess
 from switchsum.switch.ports.base import PortGroup, PortTable
 from switchsum.switch.ports.capture import SETTINGS, Capture
 from switchsum.switch.ports.memory import MemoryPorts
@@ -35,7 +35,7 @@ VALUES = np.arange(LANES, dtype=np.int32)
 P4INFO = parse_p4info(p4src.load(LANES).p4info)
 
 
-class MemorySwitch(Switch):
+class MemorySwitch(SwitchProcess):
     """A switch whose ports 1 and 2 are in memory."""
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
@@ -108,7 +108,7 @@ def act(name: str, params: Any) -> Any:
     return v1.TableAction(action=v1.Action(action_id=action.preamble.id, params=made))
 
 
-def step(switch: Switch) -> None:
+def step(switch: SwitchProcess) -> None:
     """Let the switch take what waits."""
     thread = threading.Thread(target=switch.run)
     switch._stopping = False

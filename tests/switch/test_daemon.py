@@ -13,11 +13,12 @@ from typing import Any
 import grpc
 import pytest
 
+from switchsum.packets.sampling import serve_samples
 from switchsum.protocol.errors import SwitchsumError, TransportError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, v1
 from switchsum.protocol.samples import METHOD, SERVICE
 from switchsum.switch.cpu import MAX_WAITING, CpuPort
-from switchsum.switch.daemon import Config, ProgramConfig, Switch
+from switchsum.switch.daemon import Config, ProgramConfig, SwitchProcess
 from switchsum.switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
 from switchsum.switch.ports.memory import MemoryPorts
 
@@ -28,7 +29,7 @@ P4INFO_TEXT = PROGRAM.with_name("entities.p4info.txtpb").read_text()
 PAYLOAD = bytes(6) + b"\x08\x00" + b"payload"
 
 
-class MemorySwitch(Switch):
+class MemorySwitch(SwitchProcess):
     """A switch whose ports 1 to 4 are in memory, running on a thread of its own."""
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
@@ -61,7 +62,15 @@ class MemorySwitch(Switch):
 
 
 def made_config(**fields: Any) -> Config:
-    return Config(**{"listen": "127.0.0.1:0", "device_id": DEVICE_ID, "engine": "interpreter", **fields})
+    return Config(
+        **{
+            "services": (serve_samples,),
+            "listen": "127.0.0.1:0",
+            "device_id": DEVICE_ID,
+            "engine": "interpreter",
+            **fields,
+        }
+    )
 
 
 @pytest.fixture(params=["interpreter", "native"])
@@ -140,7 +149,7 @@ def test_switch_can_start_with_a_program() -> None:
 )
 def test_switch_does_not_start_with_a_bad_program(device_config: bytes, p4info: str) -> None:
     with pytest.raises(SwitchsumError):
-        Switch(made_config(program=ProgramConfig(device_config=device_config, p4info=p4info)))
+        SwitchProcess(made_config(program=ProgramConfig(device_config=device_config, p4info=p4info)))
 
 
 def test_group_larger_than_the_output_is_served(switch: MemorySwitch, client: Client) -> None:
@@ -157,7 +166,7 @@ def test_group_larger_than_the_output_is_served(switch: MemorySwitch, client: Cl
 def test_address_in_use_gives_everything_back(switch: MemorySwitch, tmp_path: Path) -> None:
     for _ in range(2):  # the second time, the name must be free again
         with pytest.raises(TransportError, match="cannot listen"):
-            Switch(made_config(listen=switch.address, shm="test-daemon", pcap=tmp_path / "frames"))
+            SwitchProcess(made_config(listen=switch.address, shm="test-daemon", pcap=tmp_path / "frames"))
 
 
 def test_capture_has_every_frame(tmp_path: Path) -> None:

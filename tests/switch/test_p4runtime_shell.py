@@ -19,7 +19,7 @@ import pytest
 
 from switchsum.launch.bmv2 import free_port
 from switchsum.protocol.p4runtime import Code, decode_uint, v1
-from switchsum.switch.daemon import Config, Switch
+from switchsum.switch.daemon import Config, SwitchProcess
 
 from ..timing import patience
 from .p4runtime_rig import DEVICE_ID, LONG_S, PROGRAM, Client, identifier
@@ -40,7 +40,7 @@ def shell_python() -> str:
 @contextmanager
 def embedded() -> Iterator[str]:
     """Run the embedded switch and yield its address."""
-    with Switch(Config(listen="127.0.0.1:0", device_id=DEVICE_ID, engine="interpreter")) as switch:
+    with SwitchProcess(Config(listen="127.0.0.1:0", device_id=DEVICE_ID, engine="interpreter")) as switch:
         running = threading.Thread(target=switch.run)
         running.start()
         try:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from switchsum.native.packetsocket import open_packet_socket
+from switchsum.switch.clock import Clock
 from switchsum.switch.ports.backlog import Backlog
 from switchsum.switch.ports.base import Batch, PortCounter, PortTable
 from switchsum.switch.ports.packet import PacketPorts
@@ -34,7 +35,7 @@ def columns(frames: list[bytes], queues: list[int] | None = None) -> tuple[np.nd
 
 def test_the_last_queue_goes_first_and_each_in_order() -> None:
     queues = Queues(QUEUES)
-    backlog = Backlog(7, queues)
+    backlog = Backlog(7, queues, Clock())
     frames = [bytes([queue, number]) for number, queue in itertools.product(range(2), (1, 0, 2))]
     assert backlog.push(*columns(frames, [frame[0] for frame in frames])) == 0
     assert [queues.state(7, queue, 0)[0] for queue in range(QUEUES)] == [2, 2, 2]
@@ -48,7 +49,7 @@ def test_the_last_queue_goes_first_and_each_in_order() -> None:
 
 def test_each_queue_holds_so_many_frames() -> None:
     queues = Queues(2)
-    backlog = Backlog(0, queues)
+    backlog = Backlog(0, queues, Clock())
     assert backlog.push(*columns([b"x"] * (CAPACITY_FRAMES + 2), [1] * (CAPACITY_FRAMES + 2))) == 2
     assert backlog.push(*columns([b"y"], [0])) == 0
     assert backlog.frames == CAPACITY_FRAMES + 1

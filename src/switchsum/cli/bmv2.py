@@ -12,11 +12,12 @@ from switchsum.protocol.errors import SwitchsumError
 def main() -> None:
     """Run the switch; entry of the console script.  A SwitchsumError is printed as one line."""
     from switchsum.launch.ready import report_progress
+    from switchsum.packets.sampling import serve_samples
     from switchsum.switch.command_line import run
 
     report_progress()  # to Mininet, whose patience would end
     try:
-        run(sys.argv[1:])
+        run(sys.argv[1:], services=(serve_samples,))
     except SwitchsumError as error:
         typer.echo(f"switchsum-bmv2: {error}", err=True)
         sys.exit(1)

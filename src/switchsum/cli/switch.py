@@ -72,6 +72,7 @@ def switch(options: SwitchOptions) -> None:
         _refuse_options(options.context, command)
         return
     from switchsum.launch.ready import announce, report_progress
+    from switchsum.packets.sampling import serve_samples
     from switchsum.protocol.frame import AGGREGATION_PORT
     from switchsum.protocol.wire import Address
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
@@ -95,6 +96,7 @@ def switch(options: SwitchOptions) -> None:
         interfaces=read_interfaces(options.interface or ()),
         udp=udp_config,
         pcap=options.pcap,
+        services=(serve_samples,),
     )
     with start_interruptible(config) as running:
         greet(f"switch with P4Runtime at {running.address}")

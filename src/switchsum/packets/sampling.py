@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
 from typing import Any, Final
 
 import grpc
@@ -23,9 +22,9 @@ from switchsum.protocol.samples import (
     SampleReply,
     SampleRequest,
 )
-
-from .ports.base import Addresses, Batch, Words, rows
-from .ports.port_set import PortSet
+from switchsum.switch.clock import Clock
+from switchsum.switch.ports.base import Addresses, Batch, Words, rows
+from switchsum.switch.ports.port_set import PortSet
 
 _OFFSETS: Final = 256
 
@@ -33,10 +32,11 @@ _OFFSETS: Final = 256
 class Sample:
     """A tap that keeps the first frames which have certain bytes at a place."""
 
-    def __init__(self, offset: int, pattern: bytes, most: int) -> None:
+    def __init__(self, offset: int, pattern: bytes, most: int, clock: Clock) -> None:
         self._place = slice(offset, offset + len(pattern))
         self._pattern = pattern
         self._most = most
+        self._clock = clock
         self.frames: list[SampledFrame] = []
         self.is_full = threading.Event()
 
@@ -59,7 +59,9 @@ class Sample:
                 return
             head = ctypes.string_at(address, min(length, HEAD_BYTES))
             if head[self._place] == self._pattern:
-                frame = SampledFrame(at_s=time.time(), port=port, is_sent=is_sent, length=length, head=head.hex())
+                frame = SampledFrame(
+                    at_s=self._clock.epoch_ns() / 1e9, port=port, is_sent=is_sent, length=length, head=head.hex()
+                )
                 self.frames.append(frame)
 
 
@@ -83,7 +85,7 @@ class Sampler:
         if not (0 < request.frames <= MOST_FRAMES and 0 <= request.seconds <= LONGEST_S):
             raise ValueError(f"a sample has 1 to {MOST_FRAMES} frames and takes 0 to {LONGEST_S} s")
         with self._lock:
-            sample = Sample(request.offset, pattern, request.frames)
+            sample = Sample(request.offset, pattern, request.frames, self._ports.table.clock)
             self._ports.add_tap(sample)
             try:
                 sample.is_full.wait(request.seconds)
@@ -97,3 +99,8 @@ class Sampler:
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError("abort raises") from error
+
+
+def serve_samples(ports: PortSet) -> grpc.GenericRpcHandler[Any, Any]:
+    """Return the method that samples the frames of `ports`, for a switch to serve beside P4Runtime."""
+    return Sampler(ports).handler()

@@ -1,0 +1,206 @@
+"""A table as the writer of a P4 program uses it: keys, actions and parameters by name, values as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from .errors import BadEntry
+from .named import Named, listed
+from .tables import ActionSpec, Entry, KeySpec, Match, MatchKind, Table, Ternary
+from .values import match_of, match_text, number_of, text_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRules:
+    """What P4Info says of a table beyond the program."""
+
+    optional: frozenset[str] = frozenset()
+    """Keys of match kind optional: their mask is all ones or nothing."""
+    entry_actions: frozenset[str] | None = None
+    """Actions that entries may have; None: all."""
+    default_actions: frozenset[str] | None = None
+    """Actions that may be the default; None: all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEntry:
+    """An entry as it is read back."""
+
+    match: dict[str, str]
+    """By key; the forms are those that `insert` takes."""
+    priority: int
+    action: str
+    params: dict[str, int]
+    packets: int | None = None
+    """Packets that its direct counter has counted; None: it has none."""
+    bytes: int | None = None
+    """Bytes that its direct counter has counted; None: it has none."""
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value}" for name, value in self.match.items()) or "default"
+        params = ", ".join(f"{name}={value}" for name, value in self.params.items())
+        first = f" priority {self.priority}" if self.priority else ""
+        counted = "" if self.packets is None else f" [{self.packets} packets, {self.bytes} bytes]"
+        return f"{key}{first} -> {self.action}({params}){counted}"
+
+
+class NamedTable:
+    """A table of a `Switch`.
+
+    Example:
+        >>> table = switch.tables["ingress.ipv4"]  # doctest: +SKIP
+        >>> table.insert({"hdr.ipv4.dst": "10.0.0.0/8"}, "forward", port=3)  # doctest: +SKIP
+
+    """
+
+    def __init__(self, table: Table, rules: TableRules | None = None) -> None:
+        """Show `table`, with what P4Info says of it."""
+        self.table = table
+        """The table itself, with numbers in the place of names."""
+        self.name = table.spec.name
+        self._rules = rules or TableRules()
+        self._keys = Named(f"key of table {self.name}", {key.name: key for key in table.spec.keys})
+        self._actions = Named(f"action of table {self.name}", {action.name: action for action in table.spec.actions})
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The keys and their types, such as `{"hdr.ipv4.dst": "lpm bit<32>"}`."""
+        return {key.name: f"{self._kind(key)} bit<{key.width}>" for key in self.table.spec.keys}
+
+    @property
+    def actions(self) -> dict[str, dict[str, str]]:
+        """The actions with their parameters and these parameters' types."""
+        return {
+            action.name: {param.name: f"bit<{param.width}>" for param in action.params}
+            for action in self.table.spec.actions
+        }
+
+    def insert(self, match: Mapping[str, Any], action: str, /, *, priority: int = 0, **params: Any) -> None:
+        """Add an entry.
+
+        Args:
+            match: The value of each key by its name; `switchsum.switch.values.match_of` lists the forms.  A key that is
+                not exact and is left out matches everything.
+            action: Name of the action.
+            priority: Of a table with a ternary, optional or range key, at least 1; the largest wins.
+            params: The action's parameters by name.
+
+        Raises:
+            KeyError: The table has no such key or action, or the action no such parameter; the text says what there is.
+            ValueError: A value does not fit its key or parameter, or one is missing.
+            TypeError: A value is no number, address or bytes.
+            EntryExists, TableFull, ReadOnly: The table does not take the entry.
+
+        """
+        self.table.insert(self._entry(match, action, priority, params))
+
+    def modify(self, match: Mapping[str, Any], action: str, /, *, priority: int = 0, **params: Any) -> None:
+        """Change the action of an entry; takes and raises what `insert` does, and EntryMissing."""
+        self.table.modify(self._entry(match, action, priority, params))
+
+    def delete(self, match: Mapping[str, Any], /, *, priority: int = 0) -> None:
+        """Remove an entry; raises EntryMissing, ReadOnly, and what `insert` raises for a match."""
+        self.table.delete(self._match(match), priority)
+
+    def clear(self) -> None:
+        """Remove all entries; raises ReadOnly."""
+        for entry in self.table.entries():
+            self.table.delete(entry.match, entry.priority)
+
+    def set_default(self, action: str, /, **params: Any) -> None:
+        """Change the default action; raises ReadOnly, and what `insert` raises for an action."""
+        spec, values = self._action(action, params, self._rules.default_actions, "the default action")
+        self.table.set_default(spec.name, values)
+
+    @property
+    def default(self) -> ShownEntry:
+        """The default action."""
+        action, values = self.table.default
+        counts = self.table.direct_counter() if self.table.spec.has_counters else (None, None)
+        return self._shown({}, 0, action, values, counts)
+
+    def entries(self) -> list[ShownEntry]:
+        """Return the entries in the order in which they were added."""
+        return list(self)
+
+    def __iter__(self) -> Iterator[ShownEntry]:
+        """Yield the entries in the order in which they were added."""
+        for entry in self.table.entries():
+            counts = self.table.direct_counter(entry) if self.table.spec.has_counters else (None, None)
+            pairs = zip(self.table.spec.keys, entry.match, strict=True)
+            match = {key.name: match_text(one, key.width) for key, one in pairs}
+            yield self._shown(match, entry.priority, entry.action, entry.params, counts)
+
+    def __len__(self) -> int:
+        """Return how many entries there are."""
+        return len(self.table)
+
+    def __repr__(self) -> str:
+        """Say what the table is."""
+        return f"<table {self.name}: {len(self)} of {self.table.spec.size} entries, {len(self.keys)} keys>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<li><code>{escape(str(entry))}</code></li>" for entry in [*self, self.default])
+        return f"<p>{escape(repr(self)[1:-1])}</p><ul>{rows}</ul>"
+
+    def _kind(self, key: KeySpec) -> str:
+        return "optional" if key.name in self._rules.optional else key.kind.value
+
+    def _shown(
+        self, match: dict[str, str], priority: int, action: str, values: tuple[int, ...], counts: tuple[Any, Any]
+    ) -> ShownEntry:
+        params = {param.name: value for param, value in zip(self._actions[action].params, values, strict=True)}
+        return ShownEntry(
+            match=match, priority=priority, action=action, params=params, packets=counts[0], bytes=counts[1]
+        )
+
+    def _entry(self, match: Mapping[str, Any], action: str, priority: int, params: Mapping[str, Any]) -> Entry:
+        spec, values = self._action(action, params, self._rules.entry_actions, "an entry's action")
+        if self.table.spec.prioritised and priority < 1:
+            raise BadEntry(f"table {self.name} has keys that are not exact: an entry needs priority=1 or more")
+        if not self.table.spec.prioritised and priority:
+            raise BadEntry(f"table {self.name} has exact and lpm keys alone: its entries have no priority")
+        return Entry(match=self._match(match), priority=priority, action=spec.name, params=values)
+
+    def _match(self, match: Mapping[str, Any]) -> tuple[Match, ...]:
+        given = {self._keys[name].name: value for name, value in match.items()}
+        missing = [key.name for key in self.table.spec.keys if key.kind is MatchKind.EXACT and key.name not in given]
+        if missing:
+            raise BadEntry(f"table {self.name}: the exact key {missing[0]} has no value; keys are {self.keys}")
+        return tuple(self._one(key, given.get(key.name)) for key in self.table.spec.keys)
+
+    def _one(self, key: KeySpec, value: Any) -> Match:
+        made = match_of(value, key, f"key {key.name} of table {self.name}")
+        full = (1 << key.width) - 1
+        if key.name in self._rules.optional and isinstance(made, Ternary) and made.mask not in (0, full):
+            raise BadEntry(f"key {key.name} of table {self.name} is optional: it takes a value or nothing, no mask")
+        return made
+
+    def _action(
+        self, name: str, params: Mapping[str, Any], allowed: frozenset[str] | None, use: str
+    ) -> tuple[ActionSpec, tuple[int, ...]]:
+        spec = self._actions[name]
+        if allowed is not None and spec.name not in allowed:
+            raise BadEntry(f"{spec.name} may not be {use} of table {self.name}")
+        known = Named(f"parameter of action {spec.name}", {param.name: param for param in spec.params})
+        given = {known[name].name: value for name, value in params.items()}
+        missing = [param.name for param in spec.params if param.name not in given]
+        if missing:
+            raise BadEntry(f"action {spec.name} lacks {missing[0]}; its parameters are {listed(list(known))}")
+        values = (
+            number_of(given[param.name], param.width, f"parameter {param.name} of action {spec.name}")
+            for param in spec.params
+        )
+        return spec, tuple(values)
+
+
+def describe(entry: Entry, table: Table) -> str:
+    """Return an entry as one line."""
+    keys = table.spec.keys
+    match = ", ".join(f"{key.name}={match_text(one, key.width)}" for key, one in zip(keys, entry.match, strict=True))
+    params = zip(table.spec.action(entry.action).params, entry.params, strict=True)
+    shown = ", ".join(f"{param.name}={text_of(value, param.width)}" for param, value in params)
+    return f"{match} -> {entry.action}({shown})"

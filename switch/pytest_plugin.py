@@ -1,0 +1,69 @@
+"""pytest fixtures for tests of P4 programs; a failing test shows what the program did to its last frames.
+
+Name it in a `conftest.py`:
+
+    pytest_plugins = ["switchsum.switch.pytest_plugin"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from .switch import Switch
+
+
+class LoadsPrograms(Protocol):
+    """Loads a program for a test, as `Switch.from_file` does; a path that ends in `.p4` is compiled first."""
+
+    def __call__(self, program: str | Path, p4info: str | Path | None = None, **options: Any) -> Switch:
+        """Return the switch."""
+        ...
+
+
+_SWITCHES: pytest.StashKey[list[Switch]] = pytest.StashKey()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--p4-native`."""
+    group = parser.getgroup("switchsum", "P4 programs on switchsum's switch")
+    group.addoption("--p4-native", action="store_true", help="Run P4 programs as native code: fast, without traces.")
+
+
+@pytest.fixture
+def p4_switch(request: pytest.FixtureRequest) -> LoadsPrograms:
+    """Return a function that loads a program.
+
+    A relative path counts from the test's own folder.  Frames are traced, unless pytest is run with `--p4-native` or
+    the test passes `traced=False`.
+    """
+    made: list[Switch] = []
+    request.node.stash[_SWITCHES] = made
+    traced = not request.config.getoption("--p4-native")
+
+    def load(program: str | Path, p4info: str | Path | None = None, **options: Any) -> Switch:
+        folder = request.path.parent
+        wanted = {"traced": traced, **options}
+        if Path(program).suffix == ".p4":
+            made.append(Switch.from_p4(folder / program, **wanted))
+        else:
+            made.append(Switch.from_file(folder / program, p4info and folder / p4info, **wanted))
+        return made[-1]
+
+    return load
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add the traces of its last frames to the report of a test that fails."""
+    report = yield
+    if report.when == "call" and report.failed:
+        for switch in item.stash.get(_SWITCHES, []):
+            for trace in switch.traces:
+                report.sections.append(("what the P4 program did", str(trace)))
+    return report

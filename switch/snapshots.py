@@ -1,0 +1,73 @@
+"""Copies of everything in a program's state that can change: entries, registers, counters, meters, groups, sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from .state import CloneSession, ProgramState, Replica
+from .tables import TableContent
+from .value_sets import Member
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What `save` has found; `restore` brings it back, also in another switch that runs the same program."""
+
+    tables: Mapping[str, TableContent]
+    arrays: tuple[npt.NDArray[Any], ...]
+    """Counters, registers, meters and the random generator, in the order of `_arrays`."""
+    members: Mapping[str, tuple[Member, ...]]
+    """Members of parser value sets, whose entries are in `tables`."""
+    groups: Mapping[int, tuple[Replica, ...]]
+    sessions: Mapping[int, CloneSession]
+
+
+def save(state: ProgramState) -> Snapshot:
+    """Return a copy of a program's state."""
+    with state.lock:
+        return Snapshot(
+            tables={name: table.save() for name, table in state.tables.items()},
+            arrays=tuple(array.copy() for array in _arrays(state)),
+            members={name: found.members for name, found in state.value_sets.items()},
+            groups=state.multicast.groups(),
+            sessions=state.clones.sessions(),
+        )
+
+
+def restore(state: ProgramState, snapshot: Snapshot) -> None:
+    """Bring back a copy; raises ValueError if it is another program's."""
+    with state.lock:
+        present = _arrays(state)
+        if state.tables.keys() != snapshot.tables.keys() or [array.shape for array in present] != [
+            array.shape for array in snapshot.arrays
+        ]:
+            raise ValueError("the snapshot is of another program")
+        for name, content in snapshot.tables.items():
+            state.tables[name].restore(content)
+        for array, kept in zip(present, snapshot.arrays, strict=True):
+            array[:] = kept
+        for name, members in snapshot.members.items():
+            state.value_sets[name].members = members
+        for group in state.multicast.groups():
+            state.multicast.delete(group)
+        for group, replicas in snapshot.groups.items():
+            state.multicast.set(group, _pairs(replicas))
+        for number in state.clones.sessions():
+            state.clones.delete(number)
+        for number, session in snapshot.sessions.items():
+            state.clones.set(number, _pairs(session.replicas), session.length_limit)
+
+
+def _arrays(state: ProgramState) -> list[npt.NDArray[Any]]:
+    counters = [counter.counts for counter in state.counters.values()]
+    registers = [register.memory for register in state.registers.values()]
+    meters = [meter.cells for meter in state.meters.values()]
+    return [*counters, *registers, *meters, state.random]
+
+
+def _pairs(replicas: tuple[Replica, ...]) -> list[tuple[int, int]]:
+    return [(replica.port, replica.instance) for replica in replicas]

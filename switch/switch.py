@@ -1,0 +1,229 @@
+"""A P4 switch in Python: load a v1model program, write its tables, give it frames, look at what it has done."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from .clock import Clock
+from .errors import ProgramError
+from .meters import Meter
+from .named import Named
+from .named_tables import NamedTable, TableRules
+from .p4c import compile_p4
+from .pipeline import EngineName, Pipeline
+from .queues import Queues
+from .snapshots import Snapshot, restore, save
+from .state import CloneSessions, Multicast
+from .trace import Step
+from .v1model import DROP_PORT, PASSES, QUEUE_SHIFT
+from .value_sets import ValueSet
+from .views import CounterView, RegisterView
+
+KEPT_TRACES: Final = 8
+"""Traces that a switch with `traced=True` keeps."""
+_PORT_MASK: Final = (1 << QUEUE_SHIFT) - 1
+
+
+class Switch:
+    """A switch that runs one program, in memory: frames go in and come out as bytes.
+
+    Tables, registers and counters are found by their P4 names: `switch.tables["ingress.ipv4"]`, or `["ipv4"]` if no
+    other table's name ends so.  The clock stands at 0 until the test lets time pass (`switch.clock.advance(seconds)`).
+
+    Example:
+        >>> switch = Switch.from_file("router.json", "router.p4info.txtpb")  # doctest: +SKIP
+        >>> switch.tables["ipv4"].insert({"hdr.ipv4.dst": "10.0.0.0/8"}, "forward", port=3)  # doctest: +SKIP
+        >>> switch.process(1, frame)  # doctest: +SKIP
+        [(3, b'...')]
+
+    """
+
+    def __init__(
+        self,
+        program: str | bytes,
+        p4info: str = "",
+        *,
+        engine: EngineName = "native",
+        traced: bool = False,
+        drop_port: int = DROP_PORT,
+        priority_queues: int = 1,
+        max_passes: int = PASSES,
+    ) -> None:
+        """Load a program.
+
+        Args:
+            program: The text of the JSON that p4c's BMv2 back end writes.
+            p4info: The text of the P4Info; it adds optional keys, signed registers, and which actions are for entries
+                or the default alone.  Without it every name comes from the JSON.
+            engine: `"native"`: machine code; or `"interpreter"`, which loads at once and is slow.
+            traced: Run each frame by the interpreter, and keep the last traces in `traces`.
+            drop_port: The egress port that means drop, 0 to 511.
+            priority_queues: Queues of each port; `standard_metadata.priority` chooses one.
+            max_passes: How often ingress may run for one frame that is resubmitted or recirculated.
+
+        Raises:
+            ProgramError: The JSON is no program of BMv2, uses what this switch lacks, or differs from the P4Info.
+
+        """
+        self.pipeline = Pipeline.load(
+            program,
+            engine="interpreter" if traced else engine,
+            drop_port=drop_port,
+            queues=Queues(priority_queues),
+            passes=max_passes,
+        )
+        self.clock = Clock()
+        """The time that timestamps and meters see; it stands at 0 until `advance` or `run` is called."""
+        self.clock.stop(at_s=0)
+        self.traces: deque[Step] = deque(maxlen=KEPT_TRACES)
+        """What was done to the last frames, if the switch is traced."""
+        self._traced = traced
+        rules, signed = _read_p4info(p4info, self.pipeline) if p4info else (None, frozenset())
+        state = self.pipeline.state
+        shown = state.tables.values() if rules is None else [state.tables[name] for name in rules]
+        made = {table.spec.name: NamedTable(table, (rules or {}).get(table.spec.name)) for table in shown}
+        self.tables: Named[NamedTable] = Named("table", made)
+        """The tables; with P4Info, those that it lists."""
+        registers = {name: RegisterView(found, signed=name in signed) for name, found in state.registers.items()}
+        self.registers: Named[RegisterView] = Named("register", registers)
+        """The register arrays."""
+        counters = {name: CounterView(found) for name, found in state.counters.items()}
+        self.counters: Named[CounterView] = Named("counter", counters)
+        """The counter arrays; direct counters are read with their table's entries."""
+        self.meters: Named[Meter] = self.pipeline.meters
+        """The meter arrays; direct meters belong to their tables."""
+        self.value_sets: Named[ValueSet] = self.pipeline.value_sets
+        """The parser value sets."""
+        self.multicast: Multicast = self.pipeline.multicast
+        """The multicast groups: `switch.multicast.set(1, [(port, instance), ...])`."""
+        self.clones: CloneSessions = self.pipeline.clones
+        """The clone sessions: `switch.clones.set(5, [(port, instance)])`."""
+
+    @classmethod
+    def from_file(cls, program: str | Path, p4info: str | Path | None = None, **options: Any) -> Switch:
+        """Load a program that p4c has compiled.
+
+        Args:
+            program: Path of the JSON.
+            p4info: Path of the P4Info in text format; None: there is none.
+            options: As the class itself takes them (`engine`, `traced`, ...).
+
+        Raises:
+            ProgramError: As the class raises it.
+            OSError: A file cannot be read.
+
+        """
+        return cls(Path(program).read_bytes(), Path(p4info).read_text() if p4info is not None else "", **options)
+
+    @classmethod
+    def from_p4(cls, source: str | Path, *, compiler_options: tuple[str, ...] = (), **options: Any) -> Switch:
+        """Compile a P4 program by the p4c that is on PATH, and load it.
+
+        Args:
+            source: Path of the `.p4` file.
+            compiler_options: Further options of p4c, such as `("-DDEBUG", "-Iinclude")`.
+            options: As the class itself takes them.
+
+        Raises:
+            ProgramError: There is no p4c, it reports errors (which the text has), or the class raises it.
+
+        """
+        return cls(*compile_p4(Path(source), compiler_options), **options)
+
+    def process(self, port: int | np.integer[Any], frame: Any) -> list[tuple[int, bytes]]:
+        """Run one frame through the switch.
+
+        Args:
+            port: Port on which it arrives, 0 to 511.
+            frame: Bytes, an array of uint8, or a Scapy packet.
+
+        Returns:
+            The frames that leave, in order, each as (port, bytes).
+
+        Raises:
+            ValueError: There is no such port.
+            TypeError: `frame` is no bytes.
+
+        """
+        data, now_us = _bytes_of(frame), self.clock.now_us()
+        if self._traced:
+            sent, trace = self.pipeline.trace(port, data, now_us)
+            self.traces.append(trace)
+        else:
+            sent = self.pipeline.process(port, data, now_us)
+        return [(number & _PORT_MASK, made) for number, made in sent]
+
+    def trace(self, port: int | np.integer[Any], frame: Any) -> Step:
+        """Return what `process` would do to a frame; nothing in the switch changes.
+
+        The result prints as an indented text; `trace.as_json()` has it as data, `trace.find("lookup")` some of it.
+        Takes and raises what `process` does.
+        """
+        before = self.snapshot()
+        try:
+            return self.pipeline.trace(port, _bytes_of(frame), self.clock.now_us())[1]
+        finally:
+            self.restore(before)
+
+    def snapshot(self) -> Snapshot:
+        """Return a copy of all entries, registers, counters, meters, groups and sessions."""
+        return save(self.pipeline.state)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Bring a snapshot back, of this switch or another one with the same program; raises ValueError."""
+        restore(self.pipeline.state, snapshot)
+
+    def __repr__(self) -> str:
+        """Say what is in the switch."""
+        tables, entries = len(self.tables), sum(len(table) for table in self.tables.values())
+        return (
+            f"<Switch: {tables} tables with {entries} entries, {len(self.registers)} registers, "
+            f"{len(self.counters)} counters>"
+        )
+
+    def _repr_html_(self) -> str:
+        parts = [f"<p>{escape(repr(self)[1:-1])}</p>", self.tables._repr_html_()]
+        arrays = [*self.registers.values(), *self.counters.values()]
+        return "".join([*parts, *(f"<p><code>{escape(repr(array)[1:-1])}</code></p>" for array in arrays)])
+
+
+def _bytes_of(frame: Any) -> bytes:
+    if isinstance(frame, np.ndarray):
+        if frame.dtype != np.uint8:
+            raise TypeError(f"a frame is an array of uint8, not of {frame.dtype}")
+        return frame.tobytes()
+    # bytes(5) would be five zeros, and bytes([1, 300]) an error about something else.
+    if not isinstance(frame, (bytes, bytearray, memoryview)) and not hasattr(frame, "__bytes__"):
+        raise TypeError(f"a frame is bytes, an array of uint8 or a Scapy packet, not {type(frame).__name__}")
+    return bytes(frame)
+
+
+def _read_p4info(text: str, pipeline: Pipeline) -> tuple[Mapping[str, TableRules], frozenset[str]]:
+    """Return what P4Info says of each table, and the names of the registers of signed values; raises ProgramError."""
+    # Imported late: protobuf and P4Runtime's messages take time that a program without P4Info does not need.
+    from switchsum.protocol.errors import SwitchsumError  # noqa: PLC0415
+    from switchsum.protocol.p4runtime import parse_p4info  # noqa: PLC0415
+
+    from .p4runtime.schema import bind  # noqa: PLC0415
+
+    try:
+        schema = bind(parse_p4info(text), pipeline.state)
+    except SwitchsumError as error:
+        raise ProgramError(str(error)) from error
+    rules = {}
+    for table in schema.tables.values():
+        actions = table.actions.values()
+        rules[table.name] = TableRules(
+            optional=frozenset(
+                key.name for key, one in zip(table.table.spec.keys, table.fields, strict=True) if one.optional
+            ),
+            entry_actions=frozenset(action.spec.name for action in actions if action.in_entries),
+            default_actions=frozenset(action.spec.name for action in actions if action.as_default),
+        )
+    return rules, frozenset(one.register.name for one in schema.registers.values() if one.signed)

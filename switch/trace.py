@@ -1,0 +1,176 @@
+"""What a program did to one frame: states, tables, actions, fields before and after, registers, replicas, as a tree.
+
+The interpreter tells a `Tracer` what it does, and the tracer writes it down as steps.  A step such as "egress to port
+2" has what happened there below it, so that the copies of a packet stand side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from . import ir
+from .lower.graph import JOINED
+from .lower.parser import PARTS_OF_STATES
+from .named_tables import describe
+from .passes.analysis import written
+from .tables import Table
+from .values import text_of
+
+if TYPE_CHECKING:
+    from .interpreter import Packet
+
+_OWN: Final = "$"
+"""Headers whose names begin with it are the switch's own; programs do not see them."""
+_SHOWN_BYTES: Final = 80
+"""Bytes of a frame that a trace shows."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One thing that happened."""
+
+    kind: str
+    """frame, parser, verify, ingress, egress, update, state, extract, lookup, set, valid, register, counter, meter,
+    clone, copy, resubmit, recirculate, drop or send."""
+    text: str
+    """The same for a reader."""
+    detail: dict[str, Any]
+    """The same for a program: names, and numbers."""
+    steps: list[Step] = field(default_factory=list)
+    """What happened within it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the step as JSON has it."""
+        made = {"kind": self.kind, "text": self.text, **self.detail}
+        return made | {"steps": [step.as_json() for step in self.steps]} if self.steps else made
+
+    def find(self, kind: str) -> list[Step]:
+        """Return all steps of a kind, in order."""
+        found = [self] if self.kind == kind else []
+        return found + [step for inner in self.steps for step in inner.find(kind)]
+
+    def lines(self, depth: int = 0) -> Iterator[str]:
+        """Yield the lines of a text that shows the step and what is below it."""
+        yield "  " * depth + self.text
+        for step in self.steps:
+            yield from step.lines(depth + 1)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+class Tracer:
+    """Writes down what an interpreter does to one frame."""
+
+    def __init__(self, program: ir.Program, port: int, frame: bytes) -> None:
+        shown = frame[:_SHOWN_BYTES].hex() + ("..." if len(frame) > _SHOWN_BYTES else "")
+        detail = {"port": port, "bytes": len(frame), "frame": frame.hex()}
+        self.root = Step("frame", f"frame of {len(frame)} bytes on port {port}: {shown}", detail)
+        self._program = program
+        self._open = [self.root]
+        self._values: list[int] = []
+
+    def note(self, kind: str, text: str, **detail: Any) -> Step:
+        """Write down a step."""
+        step = Step(kind, text, detail)
+        self._open[-1].steps.append(step)
+        return step
+
+    @contextmanager
+    def inside(self, kind: str, text: str, **detail: Any) -> Iterator[None]:
+        """Write down a step, and what happens meanwhile below it."""
+        self._open.append(self.note(kind, text, **detail))
+        try:
+            yield
+        finally:
+            self._open.pop()
+
+    def begin(self, packet: Packet) -> None:
+        """Take the values of a packet's fields as those before the next statement."""
+        self._values = list(packet.fields)
+
+    def block(self, block: ir.Block) -> None:
+        """Note that a block of a graph begins; of the parser's blocks those count that begin a state."""
+        if self._open[-1].kind == "parser":
+            for name in block.name.split(JOINED):
+                if name.rpartition(".")[2] not in PARTS_OF_STATES:
+                    self.note("state", f"state {name}", name=name)
+
+    def lookup(self, table: Table, key: tuple[int, ...], row: int) -> None:
+        """Note a lookup and what it found."""
+        spec, (action, params) = table.spec, table.action_of(row)
+        shown = ", ".join(f"{one.name}={text_of(value, one.width)}" for one, value in zip(spec.keys, key, strict=True))
+        entry = table.entry_of(row)
+        if entry is not None:
+            found = f"hit: {describe(entry, table)}"
+        else:
+            names = [param.name for param in spec.action(action).params]
+            given = ", ".join(f"{name}={value}" for name, value in zip(names, params, strict=True))
+            found = f"miss -> {action}({given})"
+        names = [one.name for one in spec.keys]
+        self.note(
+            *("lookup", f"table {spec.name} ({shown}) {found}"),
+            table=spec.name,
+            key=dict(zip(names, key, strict=True)),
+            hit=bool(row),
+            action=action,
+            params=list(params),
+        )
+
+    def statement(self, packet: Packet, statement: ir.Statement) -> None:
+        """Note what a statement has changed."""
+        program = self._program
+        match statement:
+            case ir.Extract(header):
+                info = program.headers[header]
+                values = {program.fields[slot].name: packet.fields[slot] for slot in info.slots}
+                shown = ", ".join(
+                    f"{program.fields[slot].name.rpartition('.')[2]}={self._text(slot, packet)}" for slot in info.slots
+                )
+                self.note("extract", f"extract {info.name}: {shown}", header=info.name, fields=values)
+            case ir.SetValid(header) | ir.SetInvalid(header):
+                is_valid, name = isinstance(statement, ir.SetValid), program.headers[header].name
+                self.note("valid", f"{name}.{'setValid' if is_valid else 'setInvalid'}()", header=name, valid=is_valid)
+            case ir.CopyHeader(target, source):
+                to, of = program.headers[target].name, program.headers[source].name
+                self.note("valid", f"{to} = {of}", header=to, source=of, valid=bool(packet.valid[target]))
+            case ir.ReadRegister(slot, register):
+                name = program.registers[register].name
+                self.note(
+                    "register", f"read {name}: {packet.fields[slot]:#x}", register=name, value=packet.fields[slot]
+                )
+            case ir.WriteRegister(register):
+                name = program.registers[register].name
+                self.note("register", f"write {name}", register=name)
+            case ir.Count(counter):
+                name = program.counters[counter].name
+                self.note("counter", f"count {name}", counter=name)
+            case ir.ExecuteMeter(slot, meter):
+                name, colour = program.meters[meter].name, packet.fields[slot]
+                self.note("meter", f"meter {name}: {colour}", meter=name, colour=colour)
+        if not isinstance(statement, ir.Extract):
+            self._changes(packet, written(program, statement))
+        self._values = list(packet.fields)
+
+    def failed(self, packet: Packet) -> None:
+        """Note that the parser has ended early."""
+        error = packet.fields[self._program.intrinsics.parser_error]
+        self.note("state", f"the packet is too short: parser_error = {error}", error=error)
+
+    def _changes(self, packet: Packet, slots: set[int]) -> None:
+        for slot in sorted(slots):
+            before, after = self._values[slot], packet.fields[slot]
+            name, width = self._program.fields[slot].name, self._program.fields[slot].width
+            if before != after and not name.startswith(_OWN):
+                text = f"{name} = {text_of(after, width)} (was {text_of(before, width)})"
+                self.note("set", text, field=name, before=before, after=after)
+
+    def _text(self, slot: int, packet: Packet) -> str:
+        return text_of(packet.fields[slot], self._program.fields[slot].width)
