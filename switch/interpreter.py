@@ -72,7 +72,7 @@ class Interpreter:
         number: int | None = 0
         tracer = self.tracer
         if tracer is not None:
-            tracer.begin(packet)
+            tracer.begin(packet.fields)
         try:
             while number is not None:
                 block = graph[number]
@@ -81,11 +81,11 @@ class Interpreter:
                 for statement in block.statements:
                     _STATEMENTS[type(statement)](self, packet, statement)
                     if tracer is not None:
-                        tracer.statement(packet, statement)
+                        tracer.statement(packet.fields, statement)
                 number = self._next(packet, block.end)
         except _EndOfGraph:
             if tracer is not None:
-                tracer.failed(packet)
+                tracer.failed(packet.fields)
 
     def deparse(self, packet: Packet) -> bytes:
         """Return the frame of a packet: its valid headers and its payload."""

@@ -6,11 +6,11 @@ The interpreter tells a `Tracer` what it does, and the tracer writes it down as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from . import ir
 from .lower.graph import JOINED
@@ -19,9 +19,6 @@ from .named_tables import describe
 from .passes.analysis import written
 from .tables import Table
 from .values import text_of
-
-if TYPE_CHECKING:
-    from .interpreter import Packet
 
 _OWN: Final = "$"
 """Headers whose names begin with it are the switch's own; programs do not see them."""
@@ -92,9 +89,9 @@ class Tracer:
         finally:
             self._open.pop()
 
-    def begin(self, packet: Packet) -> None:
+    def begin(self, fields: Sequence[int]) -> None:
         """Take the values of a packet's fields as those before the next statement."""
-        self._values = list(packet.fields)
+        self._values = list(fields)
 
     def block(self, block: ir.Block) -> None:
         """Note that a block of a graph begins; of the parser's blocks those count that begin a state."""
@@ -124,15 +121,15 @@ class Tracer:
             params=list(params),
         )
 
-    def statement(self, packet: Packet, statement: ir.Statement) -> None:
+    def statement(self, fields: Sequence[int], statement: ir.Statement) -> None:
         """Note what a statement has changed."""
         program = self._program
         match statement:
             case ir.Extract(header):
                 info = program.headers[header]
-                values = {program.fields[slot].name: packet.fields[slot] for slot in info.slots}
+                values = {program.fields[slot].name: fields[slot] for slot in info.slots}
                 shown = ", ".join(
-                    f"{program.fields[slot].name.rpartition('.')[2]}={self._text(slot, packet)}" for slot in info.slots
+                    f"{program.fields[slot].name.rpartition('.')[2]}={self._text(slot, fields)}" for slot in info.slots
                 )
                 self.note("extract", f"extract {info.name}: {shown}", header=info.name, fields=values)
             case ir.SetValid(header) | ir.SetInvalid(header):
@@ -140,12 +137,10 @@ class Tracer:
                 self.note("valid", f"{name}.{'setValid' if is_valid else 'setInvalid'}()", header=name, valid=is_valid)
             case ir.CopyHeader(target, source):
                 to, of = program.headers[target].name, program.headers[source].name
-                self.note("valid", f"{to} = {of}", header=to, source=of, valid=bool(packet.valid[target]))
+                self.note("valid", f"{to} = {of}", header=to, source=of)
             case ir.ReadRegister(slot, register):
                 name = program.registers[register].name
-                self.note(
-                    "register", f"read {name}: {packet.fields[slot]:#x}", register=name, value=packet.fields[slot]
-                )
+                self.note("register", f"read {name}: {fields[slot]:#x}", register=name, value=fields[slot])
             case ir.WriteRegister(register):
                 name = program.registers[register].name
                 self.note("register", f"write {name}", register=name)
@@ -153,24 +148,24 @@ class Tracer:
                 name = program.counters[counter].name
                 self.note("counter", f"count {name}", counter=name)
             case ir.ExecuteMeter(slot, meter):
-                name, colour = program.meters[meter].name, packet.fields[slot]
+                name, colour = program.meters[meter].name, fields[slot]
                 self.note("meter", f"meter {name}: {colour}", meter=name, colour=colour)
         if not isinstance(statement, ir.Extract):
-            self._changes(packet, written(program, statement))
-        self._values = list(packet.fields)
+            self._changes(fields, written(program, statement))
+        self._values = list(fields)
 
-    def failed(self, packet: Packet) -> None:
+    def failed(self, fields: Sequence[int]) -> None:
         """Note that the parser has ended early."""
-        error = packet.fields[self._program.intrinsics.parser_error]
+        error = fields[self._program.intrinsics.parser_error]
         self.note("state", f"the packet is too short: parser_error = {error}", error=error)
 
-    def _changes(self, packet: Packet, slots: set[int]) -> None:
+    def _changes(self, fields: Sequence[int], slots: set[int]) -> None:
         for slot in sorted(slots):
-            before, after = self._values[slot], packet.fields[slot]
+            before, after = self._values[slot], fields[slot]
             name, width = self._program.fields[slot].name, self._program.fields[slot].width
             if before != after and not name.startswith(_OWN):
                 text = f"{name} = {text_of(after, width)} (was {text_of(before, width)})"
                 self.note("set", text, field=name, before=before, after=after)
 
-    def _text(self, slot: int, packet: Packet) -> str:
-        return text_of(packet.fields[slot], self._program.fields[slot].width)
+    def _text(self, slot: int, fields: Sequence[int]) -> str:
+        return text_of(fields[slot], self._program.fields[slot].width)
