@@ -165,6 +165,11 @@ class SwitchConnection:
         """Turn P4Runtime's errors into those that callers get; close a connection that cannot be used any more."""
         try:
             yield
+        except SwitchLost as error:
+            # The end of the connection is noticed here before it is handled as an event.
+            if self._switch is not None and not self._switch.is_connected:
+                self.detach(error)
+            raise
         except P4RuntimeError as error:
             if error.code in CONNECTION_CODES:
                 self.detach(error)

@@ -18,8 +18,10 @@ from switchsum.protocol.errors import (
     NoCapacity,
     NotAdmitted,
     RankTaken,
+    SwitchLost,
     SwitchsumError,
     UnknownJob,
+    UnknownMembership,
     UsageError,
     WorldSizeMismatch,
 )
@@ -226,6 +228,7 @@ class Jobs:
         check_rates(job, rank, rates)
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)
+        job.gathering.gave_up.discard(rank)
         member.heard_s = now
         job.vacant_s, job.visited = 0.0, True
         # 0 stands for "none", and a nonce of the past would give the new member the error of an old one.
@@ -243,7 +246,8 @@ class Jobs:
         """Return a membership; raises the error with which it ended, or NotAdmitted."""
         if nonce in self._members:
             return self._members[nonce]
-        kind, text = self._former.get(nonce, (NotAdmitted, "the controller knows no such membership: join again"))
+        unknown = UnknownMembership, "the controller knows no such membership: join again"
+        kind, text = self._former.get(nonce, unknown)
         raise kind(text)
 
     def hello(
@@ -299,12 +303,32 @@ class Jobs:
             member.connections -= 1
             member.heard_s = now
 
-    def leave(self, nonce: int) -> tuple[Job, Member] | None:
-        """End a membership, and return its job and member; None if it has ended already."""
+    def forget_doors(self, switch: str) -> None:
+        """Have members that are not admitted show themselves again to a switch that was started anew."""
+        for job in self:
+            for member in job.gathering.members:
+                lost = [link for link, door in member.doors.items() if door.switch == switch]
+                for link in lost:
+                    del member.doors[link]
+                if lost and member.state is MemberState.SEEN:
+                    member.step(MemberEvent.RESTART)
+
+    def leave(self, nonce: int, why: SwitchsumError | None = None) -> tuple[Job, Member] | None:
+        """End a membership, and return its job and member; None if it has ended already.
+
+        `why`: it gives up a job that is not complete.  If that is for a switch, the others give up with it.
+        """
         if nonce not in self._members:
             return None
         job, incarnation, member = self._members[nonce]
+        gives_up = why is not None and member.state in (MemberState.JOINED, MemberState.SEEN)
         member.step(MemberEvent.LEAVE)
+        if gives_up:
+            incarnation.gave_up.add(member.rank)
+        if gives_up and isinstance(why, SwitchLost):
+            self._abandon(incarnation, why)
+            job.gathering = new_incarnation(incarnation.epoch + 1, job.workers)
+            return job, member
         if member.state is not MemberState.LOST:
             self._end(member, NotAdmitted("this member has left"))
             self._after_departure(job, incarnation)
@@ -391,10 +415,13 @@ class Jobs:
     def _abandon_all(self, job: Job, error: SwitchsumError) -> None:
         for incarnation in (job.live, job.gathering):
             if incarnation is not None:
-                incarnation.step(IncarnationEvent.ABANDON)
-                for member in incarnation.members:
-                    self._end(member, error)
+                self._abandon(incarnation, error)
         job.live = None
+
+    def _abandon(self, incarnation: Incarnation, error: SwitchsumError) -> None:
+        incarnation.step(IncarnationEvent.ABANDON)
+        for member in incarnation.members:
+            self._end(member, error)
 
     def _end(self, member: Member, error: SwitchsumError) -> None:
         """End a membership; late calls get `error`.  A rank that is expected again is reset."""

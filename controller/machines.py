@@ -3,7 +3,7 @@
 A member, as rank `r` of one incarnation::
 
     expected --join--> joined --hello--> seen --admit--> admitted --leave--> left
-                          |               |                  '------silence--> lost
+                          |  <--restart--  |                 '------silence--> lost
                           '--leave, silence: back to expected--'
 
 An incarnation::
@@ -58,6 +58,8 @@ class MemberEvent(StrEnum):
     LEAVE = "leave"
     SILENCE = "silence"
     """Nothing was heard of the member for too long."""
+    RESTART = "restart"
+    """The switch that has seen its hello was started anew: it has other ports now."""
 
 
 MEMBER_TRANSITIONS: Final = {
@@ -71,6 +73,7 @@ MEMBER_TRANSITIONS: Final = {
     (MemberState.SEEN, MemberEvent.ADMIT): MemberState.ADMITTED,
     (MemberState.SEEN, MemberEvent.LEAVE): MemberState.EXPECTED,
     (MemberState.SEEN, MemberEvent.SILENCE): MemberState.EXPECTED,
+    (MemberState.SEEN, MemberEvent.RESTART): MemberState.JOINED,
     (MemberState.ADMITTED, MemberEvent.HELLO): MemberState.ADMITTED,  # a copy of a hello that arrives late
     (MemberState.ADMITTED, MemberEvent.HEARTBEAT): MemberState.ADMITTED,
     (MemberState.ADMITTED, MemberEvent.LEAVE): MemberState.LEFT,
@@ -241,6 +244,10 @@ class Incarnation:
     """The latest moves, in words."""
     is_moving: bool = False
     """The last of these moves has begun, and some switches do not know of it yet."""
+    gave_up: set[int] = field(default_factory=set)
+    """Ranks that had joined, and left again because the others had not come in their time."""
+    held_up: str = ""
+    """Which switch or link it waits for although all members have come, in words; empty: none."""
 
     def step(self, event: IncarnationEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""

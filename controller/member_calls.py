@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-from switchsum.protocol import member_rpc, reports
+from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
@@ -90,7 +90,11 @@ class MemberCalls(Upkeep):
         """Wait until the member's incarnation is admitted, at most as long as the request says."""
         with self._changed:
             for last in self._patience(request.wait_s):
-                reply = self._readiness(*self._membership(request.job, request.nonce))
+                self._end_jobs_if_ousted()
+                if self._is_fresh and request.nonce not in self._former:
+                    reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=self._away(None))
+                else:
+                    reply = self._readiness(*self._membership(request.job, request.nonce))
                 if reply.admitted or last:
                     break
             return reply
@@ -160,13 +164,33 @@ class MemberCalls(Upkeep):
                 has_rails=incarnation.has_rails,
                 loads=self._settings.loads + incarnation.forgotten,
             )
+        missing = incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED)
         return member_rpc.ReadyReply(
             admitted=False,
             hello_seen=member.state is not MemberState.JOINED,
             hello_cut=member.state is MemberState.JOINED and member.hello_cut,
-            missing=incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED),
+            missing=[rank for rank in missing if rank not in incarnation.gave_up],
+            gave_up=sorted(incarnation.gave_up),
+            lost_switch=incarnation.held_up or self._away(incarnation),
             unseen=member.unseen,
         )
+
+    def _away(self, incarnation: Incarnation | None) -> str:
+        """Say which switch is away that an incarnation, or any, waits for; nothing if none is.
+
+        A member that joins may be connected to any of them until its hello has come.
+        """
+        unseen = [] if incarnation is None else incarnation.ranks(MemberState.JOINED)
+        away = [name for name in self._fleet.away() if unseen or name not in self._fleet.without]
+        if not away:
+            return ""
+        names = " and ".join(f"{name or 'the switch'} ({self._fleet.connections[name].address})" for name in away)
+        text = f"{names} {'do' if away[1:] else 'does'} not answer the controller"
+        if unseen:
+            text += (
+                f", and no hello of {'rank' if len(unseen) == 1 else 'ranks'} {', '.join(map(str, unseen))} has come"
+            )
+        return text
 
     def compare(self, request: member_rpc.CompareRequest) -> member_rpc.CompareReply:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
@@ -180,13 +204,14 @@ class MemberCalls(Upkeep):
                     break
             return member_rpc.CompareReply(operations=[one.issued for one in incarnation.members])
 
-    def leave(self, request: member_rpc.MemberRequest) -> member_rpc.Empty:
+    def leave(self, request: member_rpc.LeaveRequest) -> member_rpc.Empty:
         """End a membership."""
+        why = rpc_codec.error_from_details(reports.printable(request.error)) if request.error else None
         with self._changed:
             if request.nonce in self._former:
                 return member_rpc.Empty()
             self._know_members(request.nonce)
-            if (left := self._jobs.leave(request.nonce)) is not None:
+            if (left := self._jobs.leave(request.nonce, why)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
             self._bring_up_to_date()
         return member_rpc.Empty()

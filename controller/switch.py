@@ -153,6 +153,11 @@ class Switch:
             raise
         return not same
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether the connection is open, and this controller primary."""
+        return self._client.is_connected
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()

@@ -35,6 +35,7 @@ from .fabric import Fabric
 from .job import Job
 from .keeping import Keeping
 from .links import check_addresses, number_links
+from .machines import Incarnation
 from .plan import Identity, branches_of, station_ports
 from .rebuild import view_of
 from .refusals import Refusals
@@ -104,7 +105,8 @@ class Upkeep(Keeping):
                 ended = self._jobs.end_ephemeral()
                 for job in ended:
                     log.info("job %s: nobody is in it any more, and it ends", job.name)
-                if silent or ended or events or not self._fleet.is_settled or self._moving():
+                waits = any(job.is_complete for job in self._jobs)
+                if silent or ended or events or waits or not self._fleet.is_settled or self._moving():
                     self._bring_up_to_date()
         with self._changed:
             self._fleet.close()
@@ -195,7 +197,9 @@ class Upkeep(Keeping):
             except RemoteError as error:
                 connection.note(error)
                 return False
-            self._loaded += view_of(connection.current) < 0
+            if view_of(connection.current) < 0:
+                self._loaded += 1
+                self._jobs.forget_doors(name)
             self._absences.end(name)
             self._fleet.without.discard(name)
             return True
@@ -277,8 +281,9 @@ class Upkeep(Keeping):
             check_addresses(job.gathering)
             number_links(job, self._jobs.take_number)
             if len(self._fabric.switches) > 1:
-                cut = self._cuts.long(self._clock())
-                job.gathering.above = moves.trees_without(self._fabric, job.gathering, self._fleet.without, cut)
+                job.gathering.held_up = self._lay_out(job.gathering)
+                if job.gathering.held_up:
+                    return
             branches_of(job, job.gathering, self._settings, self._fabric)
         except UsageError as error:  # nothing was written yet
             log.warning("job %s: %s", job.name, error)
@@ -299,6 +304,20 @@ class Upkeep(Keeping):
             raise
         if job.live is not None:
             log.info("job %s: epoch %d runs, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
+
+    def _lay_out(self, gathering: Incarnation) -> str:
+        """Give a complete incarnation its trees; return what it has to wait for where switches or links are away.
+
+        Raises UsageError if there are no trees although all are there.
+        """
+        cut = self._cuts.long(self._clock())
+        try:
+            gathering.above = moves.trees_without(self._fabric, gathering, self._fleet.without, cut)
+        except UsageError as error:
+            if not (self._fleet.without or cut):
+                raise
+            return str(error)
+        return ""
 
     @property
     def _frame_limits(self) -> tuple[int | None, int, Fabric]:

@@ -6,18 +6,19 @@ import logging
 import math
 import os
 import socket
+import time
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from switchsum.native.starting import ANSWER_S, start_limit
-from switchsum.protocol.errors import UsageError, VersionMismatch
+from switchsum.protocol.errors import SwitchLost, TransportError, UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator
-from .api.join import CALL_S, Membership
+from .api.join import CALL_S, RETRY_S, SWITCH_TIMEOUT_S, Membership, Patience
 from .api.report import Reporter
 from .engine.worker import Engine, EngineConfig
 from .links.base import Transport
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger(__name__)
 
-SWITCH_TIMEOUT_S: Final = 20.0
-"""Ranks may be late by half an hour; a switch that answers nothing is not late."""
 DEFAULT_SEED: Final = 0
 """The same for all: a program that is run again gets the same bits unless it wants others."""
 
@@ -134,29 +133,29 @@ def _join(settings: _Settings) -> Communicator:
     """Join a job: ask the controller, open the link, wait for the other members; raises what `connect` does."""
     rank, world_size, link = settings.rank, settings.world_size, settings.link
     several = _several(link)
-    patience_s = min(start_limit(ANSWER_S), math.inf if settings.timeout_s is None else settings.timeout_s)
+    limit_s = math.inf if settings.timeout_s is None else settings.timeout_s
+    answer_s = min(start_limit(ANSWER_S), limit_s)
+    wanted_s = SWITCH_TIMEOUT_S if settings.switch_timeout_s is None else settings.switch_timeout_s
     warm_up(link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
         settings.controller,
         job=settings.job,
         rank=rank,
         world_size=world_size,
-        call_s=min(CALL_S, patience_s),
-        patience_s=patience_s,
+        patience=Patience(call_s=min(CALL_S, answer_s), answer_s=answer_s, switch_s=min(wanted_s, limit_s)),
         **_most_in_flight(link, world_size),
         rates=several.rates_of(link) if several else (),
     )
     transport = None
     try:
-        transport = _open(link, membership)
         timeout_s = membership.reply.timeout_s if settings.timeout_s is None else settings.timeout_s
-        wanted_s = SWITCH_TIMEOUT_S if settings.switch_timeout_s is None else settings.switch_timeout_s
         settings = replace(settings, timeout_s=timeout_s, switch_timeout_s=min(wanted_s, timeout_s))
+        transport = _open_with_switch(link, membership, min(wanted_s, timeout_s))
         engine = _admit(membership, transport, settings, timeout_s)
-    except BaseException:
+    except BaseException as error:
         if transport is not None:
             transport.close()
-        membership.leave()
+        membership.leave(error=error)
         raise
     trace = _trace(rank)
     communicator = Communicator(
@@ -170,6 +169,21 @@ def _join(settings: _Settings) -> Communicator:
     _log.info("connected over %s as rank %d of %d, epoch %d", link, rank, world_size, membership.reply.epoch)
     membership.report = Reporter(communicator, host=socket.gethostname(), link=link)
     return communicator
+
+
+def _open_with_switch(link: str, membership: Membership, switch_timeout_s: float) -> Transport:
+    """Open the link; a switch that is away is given time to come back.  Raises what `_open` does, or SwitchLost."""
+    end = time.monotonic() + switch_timeout_s
+    while True:
+        try:
+            return _open(link, membership)
+        except TransportError as error:
+            # The controller may not have noticed yet that the switch has ended, or the switch be there again by now.
+            time.sleep(RETRY_S)
+            if not (lost := membership.awaits_switch()):
+                return _open(link, membership)
+            if time.monotonic() >= end:
+                raise SwitchLost(f"{lost}, for {switch_timeout_s:g} s") from error
 
 
 def _open(link: str, membership: Membership) -> Transport:
@@ -208,9 +222,9 @@ def _trace(rank: int) -> Trace | None:
 
 def _admit(membership: Membership, transport: Transport, settings: _Settings, timeout_s: float) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
-    reply = membership.reply
     several = _several(settings.link)
     ready = (several.show if several else Membership.admit)(membership, transport, timeout_s)
+    reply = membership.reply  # of the controller that has admitted it, which may be another one
     config = EngineConfig(
         rank=membership.rank,
         world_size=settings.world_size,

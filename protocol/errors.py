@@ -80,6 +80,10 @@ class NotAdmitted(RemoteError):
     """The switch refuses this member's contributions: its job was removed or went on under a new epoch."""
 
 
+class UnknownMembership(NotAdmitted):
+    """The controller does not know this member: it was started after the member had joined, or has forgotten it."""
+
+
 class OperationMismatch(RemoteError):
     """Ranks issued different operations (dtype, shape, operator or order) on the same communicator."""
 

@@ -92,7 +92,11 @@ class ReadyReply:
     hello_cut: bool = False
     """Only hellos without lanes have come: the longest frames get lost on the way."""
     missing: list[int] = field(default_factory=list)
-    """Ranks that have not joined or not been seen yet."""
+    """Ranks that have not joined or not been seen yet, without those that gave up."""
+    gave_up: list[int] = field(default_factory=list)
+    """Ranks that had joined, and left again because the job was not complete in their time."""
+    lost_switch: str = ""
+    """Which switch the job waits for that does not answer the controller, in words; empty: none."""
     first_slot: int = 0
     """The first of the job's slots on the switch, which the header numbers."""
     slot_count: int = 0
@@ -140,10 +144,20 @@ class ReformReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberRequest:
-    """Leave, Heartbeat and Attend: names the membership."""
+    """Heartbeat and Attend: names the membership."""
 
     job: str
     nonce: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaveRequest:
+    """End a membership."""
+
+    job: str
+    nonce: int
+    error: str = ""
+    """Why the member gives up before the job is complete, as `rpc_codec.details_of` writes it; empty: it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

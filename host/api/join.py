@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import grpc
@@ -17,29 +17,36 @@ from switchsum.native.cache import say
 from switchsum.native.member_client import MemberClient, Replies
 from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
 from switchsum.native.waiting import QUIET_S, ranks_of, waiting_for
-from switchsum.protocol import member_rpc, reports
+from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
     NotAdmitted,
     OperationMismatch,
+    SwitchLost,
     SwitchsumError,
+    UnknownMembership,
     WorkerLost,
 )
 from switchsum.protocol.frame import Flag, Header, Kind, payload_bytes
 from switchsum.protocol.wire import Address, build_frame, nonce_fields
 
 from ..links.base import Indices, Transport
+from .awaiting import Waiter, compared, cut
 from .lifeline import keep_to_this_process
 
 CALL_S: Final = 4.0
 """A controller that answers takes milliseconds; one that is away is given this long to come."""
+SWITCH_TIMEOUT_S: Final = 20.0
+"""Ranks may be late by half an hour; a switch that answers nothing is not late."""
 HELLO_S: Final = 0.05
 """Pause between two hello frames."""
 SHORT_AFTER: Final = 10
 """So many hellos without an answer, and short ones are sent as well, to see whether it is their length."""
 CUT_AFTER: Final = 40
 """So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
+BROKEN_OFF: Final = 0.9
+"""A call that fails in less than this share of the time that it has was broken off."""
 READY_S: Final = 1.0
 """Longest single call of Ready."""
 EXPLAIN_S: Final = 2.0
@@ -52,6 +59,18 @@ ATTEND_S: Final = 2.0
 """How long to wait for the first news: a controller that answers takes milliseconds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a rank that joins waits for what is away, in seconds."""
+
+    call_s: float = CALL_S
+    """For a controller that is away."""
+    answer_s: float = ANSWER_S
+    """For the answer of a controller that is there, or was there and has ended."""
+    switch_s: float = SWITCH_TIMEOUT_S
+    """For a switch that does not answer the controller."""
+
+
 class Membership:
     """One rank's place in a job, held by a connection until `leave`.
 
@@ -60,6 +79,8 @@ class Membership:
 
     left: frozenset[int] = frozenset()
     """Ranks that have left in order, as far as heartbeats tell."""
+    lost: frozenset[int] = frozenset()
+    """Ranks that are lost, likewise."""
     links_down: frozenset[int] = frozenset()
     """Of several links those that no member uses any more, as far as heartbeats tell."""
 
@@ -70,15 +91,14 @@ class Membership:
         job: str,
         rank: int,
         world_size: int,
-        call_s: float = CALL_S,
-        patience_s: float = ANSWER_S,
+        patience: Patience = Patience(),
         receive_bytes: int = 0,
         window_bytes: int = 0,
         rates: Sequence[float] = (),
     ) -> None:
-        """Join; raises JoinRefused's kinds, or ControllerUnreachable.
+        """Join; raises JoinRefused's kinds, ControllerUnreachable or SwitchLost.
 
-        A controller that is away is given `call_s` to come, one that is there `patience_s` to answer.
+        `patience` holds here, and for switches until the job is complete.
         `receive_bytes` may wait on the link, as the kernel counts them; 0: enough.  `window_bytes` of frames are worth
         having in flight there; 0: as many as may be.  `rates` are those of several links in Mbit/s, 0: not known.
         """
@@ -98,7 +118,9 @@ class Membership:
         self._reporting: Any = None
         self._report_at = 0.0
         self._stop = threading.Event()
-        request = member_rpc.JoinRequest(
+        self._patience = patience
+        self._is_admitted = False
+        self._request = member_rpc.JoinRequest(
             job=job,
             rank=rank,
             world_size=world_size,
@@ -109,7 +131,7 @@ class Membership:
         )
         try:
             with waiting_for(f"the controller at {controller} to let rank {rank} of job {job!r} join"):
-                self.reply = self._client.call("Join", request, member_rpc.JoinReply, call_s, patience_s)
+                self.reply = self._join()
         except BaseException:
             self._client.close()
             raise
@@ -122,47 +144,118 @@ class Membership:
         self._thread.start()
         self._has_news.wait(ATTEND_S)  # before the caller compiles, or does what else keeps Python busy
 
+    def _join(self) -> member_rpc.JoinReply:
+        """Ask to become a member, again where the controller ends meanwhile, or its switch is away for a while."""
+        patience, began = self._patience, time.monotonic()
+        while True:
+            asked = time.monotonic()
+            try:
+                return self._client.call(
+                    "Join", self._request, member_rpc.JoinReply, patience.call_s, patience.answer_s
+                )
+            except SwitchLost:
+                if time.monotonic() >= began + patience.switch_s:
+                    raise
+            except ControllerUnreachable:
+                # A controller that was there and broke the call off has ended: another one may come.
+                has_broken_off = time.monotonic() < asked + BROKEN_OFF * patience.call_s
+                if not has_broken_off or time.monotonic() >= began + patience.answer_s:
+                    raise
+                self._check_launcher()
+            self._stop.wait(RETRY_S)
+
+    def _join_again(self, end: float) -> None:
+        """Join a controller that knows nothing of this member, for it was started meanwhile; raises what `_join` does.
+
+        Raises NotAdmitted if it has another switch than the one before: the link was opened for that one.
+        """
+        while True:
+            try:
+                reply = self._join()
+                break
+            except ControllerUnreachable:
+                if time.monotonic() >= end:
+                    raise
+                self._check_launcher()
+        before, self.reply = self.reply, reply
+        fixed = ("lanes_per_frame", "growth_bytes", "switch_mac", "switch_ip", "switch_port")
+        if any(getattr(before, name) != getattr(reply, name) for name in fixed):
+            raise NotAdmitted(f"the controller of job {self.job!r} has come back with another switch: connect again")
+
+    def _check_launcher(self) -> None:
+        """Raise SwitchLost if the controller has ended together with what had started it: none comes in its place."""
+        if (ended := launcher_has_ended(self._client.address)) is not None:
+            raise ended
+
     def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> member_rpc.ReadyReply:
         """Show this member to the switch and wait until all members are admitted.
 
         Of several links, which have one frame store, each shows it.
 
-        Hellos are as long as contributions, so that a link which does not take those is found out here.
+        Hellos are as long as contributions, so that a link which does not take those is found out here.  A controller
+        that ends meanwhile may be followed by another one, which this member then joins as it did the first.
 
-        Raises CollectiveTimeout with the ranks that have not come, SwitchLost if it is the switch that is silent, or
-        TransportError if the link does not take whole frames.
+        Raises CollectiveTimeout with the ranks that have not come, SwitchLost if it is the switch that is silent,
+        ControllerUnreachable, or TransportError if the link does not take whole frames.
         """
-        end = time.monotonic() + timeout_s
-        hellos = [self._write_hellos(one, number) for number, one in enumerate(links or [transport])]
+        end, waiter = time.monotonic() + timeout_s, Waiter(self.job, self.rank, timeout_s, self._patience.switch_s)
+        shown = links or [transport]
+        hellos, written_for = self._write_all_hellos(shown), self._links_of(shown)
         seen, sent = False, 0
-        quiet_until = time.monotonic() + QUIET_S
         while True:
+            for one in shown:
+                one.wait(0.0)  # a link that has ended with its switch is opened again in there
+            if written_for != (written_for := self._links_of(shown)):
+                hellos, seen, sent = self._write_all_hellos(shown), False, 0
             if not seen:
                 for which in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
-                    for one, (rows, lengths) in zip(links or [transport], hellos, strict=True):
+                    for one, (rows, lengths) in zip(shown, hellos, strict=True):
                         one.send(rows[which : which + 1], lengths[which : which + 1])
                 sent += 1
-            left = end - time.monotonic()
-            wait_s = max(0.0, min(left, READY_S if seen else HELLO_S))
-            request = member_rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
-            patience_s = wait_s + start_limit(ANSWER_S)  # it reads the slots from the switch for the last one
-            reply = self._client.call("Ready", request, member_rpc.ReadyReply, wait_s + CALL_S, patience_s)
+            reply = self._ask_ready(max(0.0, min(end - time.monotonic(), READY_S if seen else HELLO_S)), end, waiter)
+            if reply is None:
+                continue
             if reply.admitted:
+                self._is_admitted = True
                 self.loads = max(self.loads, reply.loads)
                 return reply
             seen = reply.hello_seen
-            if time.monotonic() > quiet_until:  # the others may wait for half an hour
-                quiet_until = math.inf
-                from .not_joined import not_yet  # noqa: PLC0415
+            waiter.note(reply)
+            if reply.hello_cut and (sent >= CUT_AFTER or time.monotonic() >= end):
+                raise cut(int(hellos[0][1][0]))
+            if time.monotonic() >= end:
+                raise waiter.error(reply)
 
-                say(not_yet(reply, self.job, self.rank, QUIET_S, timeout_s))
-            is_cut = reply.hello_cut and sent >= CUT_AFTER
-            if is_cut or left <= 0:
-                from .not_joined import cut, not_complete  # noqa: PLC0415
+    def _ask_ready(self, wait_s: float, end: float, waiter: Waiter) -> member_rpc.ReadyReply | None:
+        """Ask whether all members are admitted; None if the controller has ended, or another one was joined."""
+        request = member_rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
+        patience_s = wait_s + start_limit(ANSWER_S)  # it reads the slots from the switch for the last one
+        try:
+            return self._client.call("Ready", request, member_rpc.ReadyReply, wait_s + CALL_S, patience_s)
+        except UnknownMembership:
+            self._join_again(end)
+        except ControllerUnreachable:
+            if time.monotonic() >= end:
+                raise
+            self._check_launcher()
+            waiter.note_controller(self._client.address)
+            self._stop.wait(RETRY_S)
+        return None
 
-                if reply.hello_cut:
-                    raise cut(int(hellos[0][1][0]))
-                raise not_complete(reply, self.job, self.rank, timeout_s)
+    def awaits_switch(self) -> str:
+        """Return in words which switch the job waits for that does not answer the controller; empty: none."""
+        request = member_rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=0.0)
+        try:
+            return self._client.call("Ready", request, member_rpc.ReadyReply, CALL_S).lost_switch
+        except SwitchsumError:
+            return ""
+
+    def _links_of(self, shown: Sequence[Transport]) -> tuple[object, ...]:
+        """Return what hellos are written for: this membership, and each link as it was opened last."""
+        return (self.reply.nonce, *(one.reopened for one in shown))
+
+    def _write_all_hellos(self, shown: Sequence[Transport]) -> list[tuple[Indices, Indices]]:
+        return [self._write_hellos(one, number) for number, one in enumerate(shown)]
 
     def _write_hellos(self, transport: Transport, link: int) -> tuple[Indices, Indices]:
         """Write a hello with lanes and one without, to rows of the link with this number; return rows and lengths."""
@@ -186,9 +279,10 @@ class Membership:
 
     def _attend(self) -> None:
         """Keep a connection to the controller, and hear on it about the others."""
-        request = member_rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
         address = self._client.address
         while not self._stop.is_set():
+            joined = self.reply
+            request = member_rpc.MemberRequest(job=self.job, nonce=joined.nonce)
             try:
                 # Where both may have ended for good, each look that finds no controller is one for the switch, too: a
                 # process that is about to end may still listen when its connections have been closed.
@@ -197,7 +291,7 @@ class Membership:
                 if self._stop.is_set():
                     return
                 for reply in self._stream:
-                    self._note(reply)
+                    self._note(reply, joined.epoch)
                     self._has_news.set()
             except ControllerUnreachable:
                 if not self._stop.is_set() and (ended := launcher_has_ended(address)) is not None:
@@ -205,18 +299,20 @@ class Membership:
                     return
                 # Else it may come again, and a running job needs no controller.
             except SwitchsumError as error:
-                if not self._stop.is_set():
-                    self.error = error
                 self._has_news.set()
-                return
+                if self._is_admitted or not isinstance(error, UnknownMembership):
+                    if not self._stop.is_set():
+                        self.error = error
+                    return
+                # Else whoever waits for admission joins again.
             except ValueError:
                 return  # the channel was closed meanwhile
             self._stop.wait(min(RETRY_S, self.reply.heartbeat_s))
 
-    def _note(self, reply: member_rpc.HeartbeatReply) -> None:
+    def _note(self, reply: member_rpc.HeartbeatReply, epoch: int) -> None:
         self.links_down = frozenset(reply.down)  # of rails before `loads`: rounds are brought back over those left
         self.loads = max(self.loads, reply.loads)
-        self.left = frozenset(reply.left)
+        self.left, self.lost = frozenset(reply.left), frozenset(reply.lost)
         for link in self._dead_links.keys() - self.links_down:
             self._send_down(link)  # a controller that was away has not heard of it
         self.on_heartbeat()
@@ -226,7 +322,7 @@ class Membership:
             one = f"rank {names} of job {job} is gone: its process has ended, or its machine cannot be reached"
             more = f"ranks {names} of job {job} are gone: processes have ended, or machines cannot be reached"
             self.error = WorkerLost(one if len(reply.lost) == 1 else more, reply.lost[0])
-        elif reply.epoch != self.reply.epoch:
+        elif reply.epoch != epoch:
             self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
 
     def _send_report(self) -> None:
@@ -267,8 +363,6 @@ class Membership:
             reply = self._client.call("Compare", request, member_rpc.CompareReply, 2 * EXPLAIN_S)
         except (SwitchsumError, ValueError):
             return error
-        from .not_joined import compared  # noqa: PLC0415
-
         text = compared(reply.operations)
         return OperationMismatch(text, error.operation) if text else error
 
@@ -276,12 +370,26 @@ class Membership:
         """End the membership so that the job goes on without those that are lost; return the new rank and world size.
 
         Every other member must ask for it too; raises CollectiveTimeout with the ranks that neither do nor are lost.
+        A controller that ends meanwhile is waited for as long as the other members.
         """
-        end, quiet_until = time.monotonic() + timeout_s, time.monotonic() + QUIET_S
+        end, quiet_until, was_away = time.monotonic() + timeout_s, time.monotonic() + QUIET_S, False
         while True:
             wait_s = max(0.0, min(end - time.monotonic(), READY_S))
             request = member_rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
-            reply = self._client.call("Reform", request, member_rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
+            try:
+                reply = self._client.call("Reform", request, member_rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
+            except ControllerUnreachable:
+                if time.monotonic() >= end:
+                    raise
+                self._check_launcher()
+                was_away = True
+                self._stop.wait(RETRY_S)
+                continue
+            except UnknownMembership:
+                if not was_away:
+                    raise
+                self._stop_beating()
+                return self._place_without_lost()
             if reply.rank < 0 and time.monotonic() > quiet_until:
                 quiet_until = math.inf
                 say(f"waiting for {ranks_of(self.job, reply.missing)} to form it anew, for up to {timeout_s:g} s")
@@ -293,15 +401,27 @@ class Membership:
                 text = f"rank {names} of job {self.job!r} is neither lost nor forms it anew"
                 raise CollectiveTimeout(text, reply.missing)
 
-    def leave(self, *, failed: bool = False) -> None:
+    def _place_without_lost(self) -> tuple[int, int]:
+        """Return the new rank and world size, as the controller gives them to all that are neither lost nor have left.
+
+        For a controller that had formed the job anew, and ended before it had told this member.  If it knew of more
+        ranks that are gone, the job is smaller than this says, and refuses this member with WorldSizeMismatch.
+        """
+        gone = self.lost | self.left
+        staying = [rank for rank in range(self._request.world_size) if rank == self.rank or rank not in gone]
+        return staying.index(self.rank), len(staying)
+
+    def leave(self, *, failed: bool = False, error: BaseException | None = None) -> None:
         """End the membership, as far as the controller can be told; with `failed` it finds out by silence.
 
         Then it tells the others that this rank is lost, whatever they wait for: who has left has done its part.
+        `error` is why this rank gives up a job that is not complete, which the others are told.
         """
         if self._stop.is_set():
             return
         self._stop.set()
-        request = member_rpc.MemberRequest(job=self.job, nonce=self.reply.nonce)
+        gives_up = rpc_codec.details_of(error) if isinstance(error, CollectiveTimeout | SwitchLost) else ""
+        request = member_rpc.LeaveRequest(job=self.job, nonce=self.reply.nonce, error=gives_up)
         try:
             if not failed:
                 self._client.call("Leave", request, member_rpc.Empty, READY_S)

@@ -34,7 +34,7 @@ from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import Stop
+from ..engine.loop import Operations, Stop
 from .base import Frames
 from .native import TELL_TIME, NativeTransport
 
@@ -55,6 +55,10 @@ TURN_BYTES: Final = 64 << 10
 _log = logging.getLogger(__name__)
 _NAMES: Final = ("take", "release", "send", "consumed", "wait")
 _OPERATIONS: Final = {name: Native(f"{__package__}.shm_operations", name) for name in _NAMES} | {"now": TELL_TIME}
+
+
+class LinkRefused(TransportError):
+    """The switch is there, and has refused the link: another one has its port, say."""
 
 
 class Own(Record):
@@ -93,13 +97,12 @@ class ShmTransport(NativeTransport):
         self.max_frame_bytes = frame_bytes
         self.reopened = 0
         self._is_down = False
-        answer = self._open(hello, OPEN_TIMEOUT_S)
-        self._hello = replace(hello, port=answer.port)
-        self.port = answer.port
-        self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
+        self._is_in_use = False
+        """The switch has entries with the port, so that the link must keep it."""
+        self._open(hello, OPEN_TIMEOUT_S)
 
-    def _open(self, hello: Hello, timeout_s: float) -> Answer:
-        """Shake hands and use the memory that comes; raises TransportError."""
+    def _open(self, hello: Hello, timeout_s: float) -> None:
+        """Shake hands and use the memory, the port and the address that come; raises TransportError."""
         answer, descriptors, connection = _shake_hands(self._name, hello, timeout_s)
         own_layout, peer_layout = hello.outboxes()
         sizes = own_layout.total_bytes, peer_layout.total_bytes, answer.body_rows * answer.body_stride
@@ -119,7 +122,14 @@ class ShmTransport(NativeTransport):
             self._link[[outbox.PEER_BODIES, outbox.PEER_BODY_ROWS, outbox.PEER_BODY_STRIDE]] = shared
         self.tx_frames = _frames(self._own, own_layout)
         self._describe(_frames(self._peer, peer_layout))
-        return answer
+        self._hello = replace(hello, port=answer.port)
+        self.port = answer.port
+        self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
+
+    def operations(self) -> Operations:
+        """Return what the loop calls; from then on a link that is opened again keeps its port."""
+        self._is_in_use = True
+        return super().operations()
 
     def _describe(self, answers: Frames) -> None:
         """Tell the operations where things are, the rows that the switch writes among them."""
@@ -140,6 +150,8 @@ class ShmTransport(NativeTransport):
             self._open(self._hello, REOPEN_TIMEOUT_S)
         except TransportError as error:
             _log.debug("%s", error)
+            if isinstance(error, LinkRefused) and not self._is_in_use:
+                self._hello = replace(self._hello, port=-1)  # another worker has been given the port
             return False
         self.tx_frames[:] = before
         self._is_down = False
@@ -211,7 +223,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
             raise TransportError(f"the switch {name!r} closed the shared-memory link without a word")
         answer = Answer.decode(data)
         if answer.error or len(descriptors) != DESCRIPTORS_PASSED - (answer.body_rows == 0):
-            raise TransportError(
+            raise LinkRefused(
                 f"the switch {name!r} refuses a shared-memory link: {answer.error or 'too many files are open here'}"
             )
     except BaseException as error:

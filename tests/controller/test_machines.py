@@ -24,6 +24,7 @@ MEMBER_STORY = {
     MemberEvent.ADMIT: {"seen": "admitted"},
     MemberEvent.LEAVE: {"joined": "expected", "seen": "expected", "admitted": "left", "lost": "lost"},
     MemberEvent.SILENCE: {"joined": "expected", "seen": "expected", "admitted": "lost"},
+    MemberEvent.RESTART: {"seen": "joined"},
 }
 INCARNATION_STORY = {
     IncarnationEvent.ADMIT: {"waiting": "running"},

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from switchsum.host.api.join import Membership
+from switchsum.host.api.join import Membership, Patience
 from switchsum.host.connect import connect
 from switchsum.native import starting
 from switchsum.native.member_client import MemberClient
@@ -217,21 +217,21 @@ def test_a_controller_that_is_there_is_given_time(controller: FakeController, mo
 
     controller.answers["Join"] = answer_late
     threading.Timer(1.0, may_answer.set).start()
-    join(controller, call_s=0.2).leave()
+    join(controller, patience=Patience(call_s=0.2)).leave()
     may_answer.clear()
     with pytest.raises(ControllerUnreachable, match=r"is there, and has not answered Join for 1 s: .*START_TIMEOUT"):
-        join(controller, call_s=0.2, patience_s=1.0)
+        join(controller, patience=Patience(call_s=0.2, answer_s=1.0))
     may_answer.set()
 
 
 def test_who_has_started_a_controller_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_LAUNCHER", "`switchsum run`")
     with pytest.raises(ControllerUnreachable, match="`switchsum run` had started it, and it has ended") as caught:
-        Membership("127.0.0.1:9", job="x", rank=0, world_size=1, call_s=0.2)
+        Membership("127.0.0.1:9", job="x", rank=0, world_size=1, patience=Patience(call_s=0.2))
     assert "switchsum controller" not in str(caught.value)
     monkeypatch.setattr(starting, "_launchers", {"127.0.0.1:9": "rank 0 of the process group"})
     with pytest.raises(ControllerUnreachable, match="rank 0 of the process group had started it"):
-        Membership("127.0.0.1:9", job="x", rank=0, world_size=1, call_s=0.2)
+        Membership("127.0.0.1:9", job="x", rank=0, world_size=1, patience=Patience(call_s=0.2))
 
 
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
@@ -269,7 +269,7 @@ def test_ranks_that_are_waited_for_are_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.QUIET_S", 0.0)
+    monkeypatch.setattr("switchsum.host.api.awaiting.QUIET_S", 0.0)
     replies = [member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[0, 2])] * 2
     controller.answers["Ready"] = lambda _: (
         replies.pop() if replies else member_rpc.ReadyReply(admitted=True, hello_seen=True)
@@ -286,7 +286,7 @@ def test_a_switch_that_hands_on_no_hello_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.QUIET_S", 0.0)
+    monkeypatch.setattr("switchsum.host.api.awaiting.QUIET_S", 0.0)
     controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
     membership = join(controller)
     with pytest.raises(SwitchLost, match="no hello of rank 1"):

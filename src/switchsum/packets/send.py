@@ -50,10 +50,10 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
     with ControllerClient(controller) as client:
         workers = client.show_job(rpc.JobRequest(job=job)).workers
     membership = Membership(controller, job=job, rank=rank, world_size=workers)
-    reply = membership.reply
     try:
-        with anybody(link, membership.switch, reply.lanes_per_frame) as place:
-            ready = membership.admit(place.transport, reply.timeout_s)
+        with anybody(link, membership.switch, membership.reply.lanes_per_frame) as place:
+            ready = membership.admit(place.transport, membership.reply.timeout_s)
+            reply = membership.reply  # of the controller that has admitted it, which may be another one
             known: dict[str, int | str] = {
                 "job": reply.job_number,
                 "epoch": reply.epoch,

@@ -1,0 +1,108 @@
+"""What a rank says of the others: whom it waits for until its job is complete, when it gives up, how calls differ."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+
+from switchsum.native.cache import say
+from switchsum.native.waiting import QUIET_S, ranks_of
+from switchsum.protocol.errors import TIMEOUT_OPTIONS, CollectiveTimeout, SwitchLost, SwitchsumError, TransportError
+from switchsum.protocol.frame import ETHERNET_BYTES
+from switchsum.protocol.member_rpc import ReadyReply
+
+
+class Waiter:
+    """One rank's wait for the rest of its job."""
+
+    def __init__(self, job: str, rank: int, timeout_s: float, switch_timeout_s: float) -> None:
+        """Wait for other ranks for `timeout_s` from now on, and for a switch that is away for `switch_timeout_s`."""
+        self._job, self._rank = job, rank
+        self._timeout_s, self._switch_timeout_s = timeout_s, switch_timeout_s
+        self._quiet_until = time.monotonic() + QUIET_S
+        self._is_told_of_controller = False
+        self._lost_at = math.inf
+
+    def note(self, reply: ReadyReply) -> None:
+        """Take the controller's answer; raises SwitchLost when a switch has been away for too long."""
+        now = time.monotonic()
+        if not reply.lost_switch:
+            self._lost_at = math.inf
+        elif now >= (since := min(self._lost_at, now)) + self._switch_timeout_s:
+            raise SwitchLost(f"{reply.lost_switch}, for {self._switch_timeout_s:g} s")
+        else:
+            self._lost_at = since
+        if now > self._quiet_until:  # the others may wait for half an hour
+            self._quiet_until = math.inf
+            say(not_yet(reply, self._job, self._rank, QUIET_S, self._timeout_s))
+
+    def note_controller(self, address: str) -> None:
+        """Say once that the controller has ended, and that another one is waited for."""
+        if not self._is_told_of_controller:
+            self._is_told_of_controller = True
+            say(f"the controller at {address} has ended: waiting for another one, for up to {self._timeout_s:g} s")
+
+    def error(self, reply: ReadyReply) -> SwitchsumError:
+        """Return the error of a job that is not complete in time."""
+        return not_complete(reply, self._job, self._rank, self._timeout_s)
+
+
+def cut(length: int) -> TransportError:
+    """Say that hellos of this length get lost, and short ones do not."""
+    return TransportError(
+        f"frames of {length} bytes get lost on the way to the switch, short ones do not: `ip link set IF mtu "
+        f"{length - ETHERNET_BYTES}` on both ends of each link, or a controller with fewer --lanes"
+    )
+
+
+def not_yet(reply: ReadyReply, job: str, rank: int, after_s: float, limit_s: float) -> str:
+    """Say what a job waits for before it begins."""
+    if reply.lost_switch:
+        return f"waiting for a switch: {reply.lost_switch}"
+    if not reply.hello_seen:
+        return f"{no_hello(rank, after_s, reply.unseen)} It is tried for up to {limit_s:g} s"
+    what = ranks_of(job, reply.missing) if reply.missing else f"the switches of job {job!r} to be set up"
+    return f"waiting for {what}, for up to {limit_s:g} s"
+
+
+def not_complete(reply: ReadyReply, job: str, rank: int, timeout_s: float) -> SwitchsumError:
+    """Say which ranks of a job have not come in time, or that the switch is silent.
+
+    Ranks that came and gave up are the missing ones only if no rank stayed away: else those made them give up.
+    """
+    if reply.lost_switch:
+        return SwitchLost(reply.lost_switch)
+    if not reply.hello_seen:
+        return SwitchLost(no_hello(rank, timeout_s, reply.unseen))
+    came = f"{_ranks(reply.gave_up)} had come, and gave up before" if reply.gave_up else ""
+    if reply.missing:
+        why = f"{_ranks(reply.missing)} missing" + (f" ({came})" if came else "")
+    else:
+        why = came or "all ranks have come, and a switch is not yet set up for them"
+    text = f"job {job!r} is not complete after the timeout of {timeout_s:g} s: {why}"
+    return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing or reply.gave_up)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return ("rank " if len(ranks) == 1 else "ranks ") + ", ".join(map(str, ranks))
+
+
+def no_hello(rank: int, silent_s: float, unseen: Sequence[int]) -> str:
+    """Say that the switch has handed on no hello of a rank, over any link or those that are named."""
+    which = f"link {', '.join(map(str, unseen))} of " if any(unseen) else ""
+    return f"the switch has handed on no hello of {which}rank {rank} for {silent_s:g} s: does this link lead to it?"
+
+
+def compared(operations: Sequence[str]) -> str:
+    """Say which ranks issued what, those that differ from most first; empty where all have said the same."""
+    issuers: dict[str, list[int]] = {}
+    for rank, operation in enumerate(operations):
+        issuers.setdefault(operation or "nothing that is known of", []).append(rank)
+    if len(issuers) < 2:
+        return ""
+    parts = [
+        f"rank {', '.join(map(str, ranks))} issued {operation}"
+        for operation, ranks in sorted(issuers.items(), key=lambda item: (len(item[1]), item[1]))
+    ]
+    return "; ".join(parts)
