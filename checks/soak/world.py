@@ -27,7 +27,7 @@ class Place:
 
     def __init__(self, index: int, environment: dict[str, str], reports: queue.SimpleQueue[Any]) -> None:
         self.index = index
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "checks.soak.worker"],
             env=environment,
             stdin=subprocess.PIPE,
@@ -42,37 +42,37 @@ class Place:
     @property
     def pid(self) -> int:
         """Of the process."""
-        return self._process.pid
+        return self.process.pid
 
     def _read(self, reports: queue.SimpleQueue[Any]) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             reports.put((self, json.loads(line)))
         reports.put((self, None))
 
     def order(self, **what: Any) -> None:
         """Send the worker to a job."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(what) + "\n")
+        self.process.stdin.flush()
 
     def kill(self) -> None:
         """Kill the process, whatever it is doing."""
         self.was_killed = True
-        self._process.kill()
+        self.process.kill()
 
     def end(self) -> int:
         """Let the process end; return its exit code."""
-        assert self._process.stdin is not None
+        assert self.process.stdin is not None
         try:
-            self._process.stdin.close()
+            self.process.stdin.close()
         except BrokenPipeError:
             pass
         try:
-            code = self._process.wait(END_S)
+            code = self.process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            code = self._process.wait()
+            self.process.kill()
+            code = self.process.wait()
         self._thread.join(END_S)
         return code
 

@@ -57,7 +57,7 @@ _NAMES: Final = ("take", "release", "send", "consumed", "wait")
 _OPERATIONS: Final = {name: Native(f"{__package__}.shm_operations", name) for name in _NAMES} | {"now": TELL_TIME}
 
 
-class LinkRefused(TransportError):
+class _LinkRefused(TransportError):
     """The switch is there, and has refused the link: another one has its port, say."""
 
 
@@ -150,7 +150,7 @@ class ShmTransport(NativeTransport):
             self._open(self._hello, REOPEN_TIMEOUT_S)
         except TransportError as error:
             _log.debug("%s", error)
-            if isinstance(error, LinkRefused) and not self._is_in_use:
+            if isinstance(error, _LinkRefused) and not self._is_in_use:
                 self._hello = replace(self._hello, port=-1)  # another worker has been given the port
             return False
         self.tx_frames[:] = before
@@ -223,7 +223,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
             raise TransportError(f"the switch {name!r} closed the shared-memory link without a word")
         answer = Answer.decode(data)
         if answer.error or len(descriptors) != DESCRIPTORS_PASSED - (answer.body_rows == 0):
-            raise LinkRefused(
+            raise _LinkRefused(
                 f"the switch {name!r} refuses a shared-memory link: {answer.error or 'too many files are open here'}"
             )
     except BaseException as error:

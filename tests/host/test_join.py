@@ -27,6 +27,7 @@ from switchsum.protocol.errors import (
     SwitchsumError,
     TransportError,
     UnknownJob,
+    UnknownMembership,
     UsageError,
     VersionMismatch,
     WorkerLost,
@@ -58,13 +59,14 @@ ADMITTED = member_rpc.ReadyReply(admitted=True, hello_seen=True, slot_count=16, 
 class FakeController:
     """Answers each method as a test says, and remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, address: str = "127.0.0.1:0") -> None:
         self.answers: dict[str, Callable[[Any], Any]] = {
             "Join": lambda _: JOINED,
             "Ready": lambda _: ADMITTED,
             "Attend": lambda _: member_rpc.HeartbeatReply(epoch=3),
             "Compare": lambda _: member_rpc.CompareReply(),
             "Leave": lambda _: member_rpc.Empty(),
+            "Reform": lambda _: member_rpc.ReformReply(),
             "Report": lambda _: member_rpc.Empty(),
         }
         self.calls: list[tuple[str, Any]] = []
@@ -72,7 +74,7 @@ class FakeController:
         handlers = {name: self._handler(name) for name in self.answers if name in rpc.METHODS}
         handlers["Attend"] = grpc.unary_stream_rpc_method_handler(self._attend)
         self.server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
-        self.address = f"127.0.0.1:{self.server.add_insecure_port('127.0.0.1:0')}"
+        self.address = f"127.0.0.1:{self.server.add_insecure_port(address)}"
         self.server.start()
 
     def _handler(self, name: str) -> Any:
@@ -357,6 +359,186 @@ def test_a_controller_that_goes_away_does_not_end_the_job(
     assert membership.error is None
     assert any(thread.name == "switchsum heartbeat 1" for thread in threading.enumerate())
     membership.leave()
+
+
+def again(**changes: Any) -> member_rpc.JoinReply:
+    """Return the reply of a controller that was started anew."""
+    fields = {name: getattr(JOINED, name) for name in JOINED.__dataclass_fields__}
+    return member_rpc.JoinReply(**fields | {"nonce": NONCE - 1, "epoch": 4} | changes)
+
+
+def knows(*nonces: int) -> Callable[[Any], Any]:
+    """Admit who has one of these nonces; the others are not known."""
+
+    def answer(request: Any) -> Any:
+        if request.nonce not in nonces:
+            raise UnknownMembership("the controller knows no such membership: join again")
+        return member_rpc.HeartbeatReply(epoch=4) if isinstance(request, member_rpc.MemberRequest) else ADMITTED
+
+    return answer
+
+
+def test_a_rank_joins_the_controller_that_follows_one_that_has_ended(
+    controller: FakeController, switch: Recorder, transport: LocalTransport, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = threading.Event()
+
+    def never(_: object) -> Any:
+        asked.set()
+        time.sleep(patience(30))
+
+    controller.answers["Ready"] = never
+    membership = join(controller)
+    admitted: list[Any] = []
+    waiting = threading.Thread(target=lambda: admitted.append(membership.admit(transport, patience(60))))
+    waiting.start()
+    assert asked.wait(patience(10))
+    controller.server.stop(0).wait()
+    time.sleep(0.5)  # calls meet nobody
+    follower = FakeController(controller.address)
+    try:
+        follower.answers |= {"Join": lambda _: again(), "Ready": knows(NONCE - 1), "Attend": knows(NONCE - 1)}
+        waiting.join()
+        assert admitted == [ADMITTED]
+        assert membership.reply == again()
+        last = parse_frame(switch.frames[-1])
+        assert last is not None
+        assert wire.nonce_from_fields(last.header.number, last.header.digest) == NONCE - 1
+        assert last.header.epoch == 4
+        wait_until(
+            lambda: (
+                ("Attend", NONCE - 1) in [(name, call.nonce) for name, call in follower.calls[-9:] if name == "Attend"]
+            )
+        )
+        assert membership.error is None
+        assert f"the controller at {controller.address} has ended: waiting for another one" in capsys.readouterr().err
+        membership.leave()
+        assert follower.calls[-1][1].nonce == NONCE - 1
+    finally:
+        follower.server.stop(0)
+
+
+def test_a_rank_whose_call_of_join_is_broken_off_asks_the_next_controller(controller: FakeController) -> None:
+    asked = threading.Event()
+
+    def never(_: object) -> Any:
+        asked.set()
+        time.sleep(patience(30))
+
+    controller.answers["Join"] = never
+    joined: list[Membership] = []
+    waiting = threading.Thread(target=lambda: joined.append(join(controller)))
+    waiting.start()
+    assert asked.wait(patience(10))
+    controller.server.stop(0).wait()
+    follower = FakeController(controller.address)
+    try:
+        waiting.join()
+        assert joined[0].reply == JOINED
+        joined[0].leave()
+    finally:
+        follower.server.stop(0)
+
+
+def test_a_controller_that_comes_back_with_another_switch_is_not_joined(
+    controller: FakeController, transport: LocalTransport
+) -> None:
+    membership = join(controller)
+    controller.answers |= {"Ready": knows(NONCE - 1), "Join": lambda _: again(switch_ip=SWITCH_ADDRESS.ip + 1)}
+    with pytest.raises(NotAdmitted, match="has come back with another switch: connect again"):
+        membership.admit(transport, patience(10))
+    membership.leave()
+
+
+def test_a_controller_that_stays_away_is_waited_for_no_longer_than_other_ranks(
+    controller: FakeController, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("switchsum.host.api.join.CALL_S", 0.1)
+    membership = join(controller)
+    controller.server.stop(0).wait()
+    with pytest.raises(ControllerUnreachable):
+        membership.admit(transport, 0.5)
+    membership.leave()
+
+
+def test_a_switch_that_is_away_is_waited_for_where_a_rank_joins(controller: FakeController) -> None:
+    answers = iter([SwitchLost("the controller has no switch"), JOINED])
+
+    def answer(_: object) -> Any:
+        if isinstance(reply := next(answers), SwitchsumError):
+            raise reply
+        return reply
+
+    controller.answers["Join"] = answer
+    join(controller).leave()
+    controller.answers["Join"] = lambda _: (_ for _ in ()).throw(SwitchLost("still away"))
+    with pytest.raises(SwitchLost, match="still away"):
+        join(controller, patience=Patience(switch_s=0.3))
+
+
+def test_a_switch_that_stays_away_is_named_after_its_time_and_the_controller_told(
+    controller: FakeController, transport: LocalTransport
+) -> None:
+    away = member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2], lost_switch="leaf1 does not answer")
+    there = member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[2])
+    replies = [away, there, *[away] * 1000]  # a switch that was back begins anew
+    controller.answers["Ready"] = lambda _: replies.pop(0)
+    membership = join(controller, patience=Patience(switch_s=0.3))
+    with pytest.raises(SwitchLost, match=r"^leaf1 does not answer, for 0\.3 s$") as caught:
+        membership.admit(transport, patience(60))
+    membership.leave(error=caught.value)
+    assert controller.calls[-1][1].error == "SwitchLost: leaf1 does not answer, for 0.3 s"
+
+
+@pytest.mark.parametrize(
+    ("missing", "gave_up", "text", "named"),
+    [
+        ([7], [0], r"rank 7 missing \(rank 0 had come, and gave up before\)", (7,)),
+        ([], [0, 2], "ranks 0, 2 had come, and gave up before", (0, 2)),
+    ],
+)
+def test_ranks_that_gave_up_are_not_the_missing_ones(
+    controller: FakeController,
+    transport: LocalTransport,
+    missing: list[int],
+    gave_up: list[int],
+    text: str,
+    named: tuple[int, ...],
+) -> None:
+    reply = member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=missing, gave_up=gave_up)
+    controller.answers["Ready"] = lambda _: reply
+    membership = join(controller)
+    with pytest.raises(CollectiveTimeout, match=text) as caught:
+        membership.admit(transport, 0.1)
+    assert caught.value.missing == named
+    membership.leave(error=caught.value)
+    assert controller.calls[-1][1].error.startswith("CollectiveTimeout: job 'digits' is not complete")
+
+
+def test_who_leaves_for_another_reason_gives_nothing_up(controller: FakeController) -> None:
+    for error in (None, UsageError("no"), KeyboardInterrupt()):
+        join(controller).leave(error=error)
+        assert controller.calls[-1][1].error == ""
+
+
+def test_ranks_that_form_a_job_anew_wait_for_the_controller_that_follows(controller: FakeController) -> None:
+    controller.answers["Attend"] = lambda _: member_rpc.HeartbeatReply(epoch=3, lost=[0], left=[3])
+    membership = join(controller)
+    wait_until(lambda: membership.lost)
+    controller.answers["Reform"] = knows()
+    with pytest.raises(UnknownMembership):  # it was there all the time, and has ended the membership
+        membership.reform(patience(10))
+    calls: list[str] = []
+
+    def away_first(_: object) -> Any:
+        calls.append("")
+        raise (
+            ControllerUnreachable("the controller has just been started") if len(calls) < 3 else UnknownMembership("?")
+        )
+
+    controller.answers["Reform"] = away_first
+    # It has formed the job anew, ended, and told nobody: ranks 1 and 2 of 4 are left.
+    assert membership.reform(patience(10)) == (0, 2)
 
 
 def test_connect_leaves_again_when_its_link_fails(controller: FakeController) -> None:
