@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import grpc
 
-from switchsum.native import tls
+from switchsum.connections import tls
 from switchsum.protocol import rpc_codec
 from switchsum.protocol.p4runtime import (
     CHANNEL_OPTIONS,

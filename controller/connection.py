@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum.native import tls
+from switchsum.connections import tls
 from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.native import tls
+from switchsum.connections import tls
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.native.addresses import LAST_PORT as LAST_UDP_PORT
-from switchsum.native.addresses import check_form, is_number
+from switchsum.connections.addresses import LAST_PORT as LAST_UDP_PORT
+from switchsum.connections.addresses import check_form, is_number
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
 

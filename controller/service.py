@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from switchsum.native import serving, tls
-from switchsum.native.threads import Pool, stop_server
+from switchsum.connections import serving, tls
+from switchsum.connections.threads import Pool, stop_server
 from switchsum.protocol import errors, member_rpc, rpc, rpc_codec
 
 from .daemon import Controller

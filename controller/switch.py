@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchsum.native.starting import HINT, start_limit
+from switchsum.connections.starting import HINT, start_limit
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import AT, MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1

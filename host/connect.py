@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from switchsum.native.starting import ANSWER_S, start_limit
+from switchsum.connections.starting import ANSWER_S, start_limit
 from switchsum.protocol.errors import SwitchLost, TransportError, UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
@@ -27,7 +27,7 @@ from .links.names import check_link, is_several, open_transport
 from .links.warm import warm_up
 
 if TYPE_CHECKING:
-    from switchsum.native.trace import Trace
+    from switchsum.native.process.trace import Trace
 
 _log: Final = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def connect(
     )
     settings.check()
     if os.environ.get("SWITCHSUM_DEBUG"):
-        from switchsum.native.log_lines import log_as  # noqa: PLC0415
+        from switchsum.native.process.logs import log_as  # noqa: PLC0415
 
         log_as("worker", rank=settings.rank, job=settings.job)
     return _join(settings)
@@ -124,7 +124,7 @@ class _Settings:
 
 def _own_controller() -> str:
     """Return where this user's controller listens; raises LocalError."""
-    from switchsum.native.runtime_directory import controller_address  # noqa: PLC0415 - launchers say where it is
+    from switchsum.native.process.runtime_directory import controller_address  # noqa: PLC0415 - launchers say where it is
 
     return controller_address()
 
@@ -215,7 +215,7 @@ def _trace(rank: int) -> Trace | None:
     """Return a trace if the environment asks for one."""
     if not os.environ.get("SWITCHSUM_PROFILE"):
         return None
-    from switchsum.native.trace import Trace  # noqa: PLC0415
+    from switchsum.native.process.trace import Trace  # noqa: PLC0415
 
     return Trace.wanted(f"rank {rank}")
 
@@ -251,7 +251,7 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
 def _most_in_flight(link: str, world_size: int) -> dict[str, int]:
     """Return how many bytes links let be in flight, as `Membership` takes it: each may have to carry all of them."""
     if "udp:" in link and not link.startswith("shm:"):
-        from switchsum.native.messages import receive_bytes  # noqa: PLC0415
+        from switchsum.native.wires.messages import receive_bytes  # noqa: PLC0415
 
         return {"receive_bytes": receive_bytes()}
     if link.startswith("shm:"):

@@ -1,1 +1,1 @@
-"""What touches the machine: compiled kernels and their cache, memory, waiting, rings, batches of frames, sockets."""
+"""What touches the machine, in three rooms: compiled `kernels`, `wires` that move frames, and the `process` itself."""

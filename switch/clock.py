@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import inner
+from switchsum.native.kernels.decorators import inner
 
 ClockWords = npt.NDArray[np.int64]
 """Two words: whether the clock stands (1) or runs (0), and the time at which it stands.  For a clock that runs the

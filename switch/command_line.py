@@ -17,8 +17,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final, NoReturn
 
-from switchsum.native.addresses import check_form
-from switchsum.native.serving import allow_many_descriptors
+from switchsum.connections.addresses import check_form
+from switchsum.connections.serving import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
 
 from .daemon import Config, ProgramConfig, Services, start_interruptible

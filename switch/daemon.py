@@ -19,10 +19,10 @@ from typing import Any, Final
 
 import grpc
 
-from switchsum.native import serving
-from switchsum.native.encapsulation import Address
-from switchsum.native.runtime_directory import p4runtime_address
-from switchsum.native.trace import NO_SPANS, Span, Trace, note
+from switchsum.connections import serving
+from switchsum.native.process.runtime_directory import p4runtime_address
+from switchsum.native.process.trace import NO_SPANS, Span, Trace, note
+from switchsum.native.wires.encapsulation import Address
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import Code, parse_p4info, v1
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import inner
-from switchsum.native.memory import call
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import call
 
 ENTRY_WORDS: Final = 11
 """Words of `CodeEntry.arguments`."""

@@ -20,12 +20,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import inner, kernel, prepare
-from switchsum.native.patience import Patience, new_patience
-from switchsum.native.patience_kernels import note_wait
-from switchsum.native.system import monotonic, poll, silence_bell
-from switchsum.native.trace import NO_SPANS, Span, Spans, is_traced, note
-from switchsum.native.watched import READY, Watched, watch
+from switchsum.native.kernels.decorators import inner, kernel, prepare
+from switchsum.native.process.patience import Patience, new_patience, note_wait
+from switchsum.native.process.system import READY, Watched, monotonic, poll, silence_bell, watch
+from switchsum.native.process.trace import NO_SPANS, Span, Spans, is_traced, note
 
 from .batch import CodeEntry, Output
 from .clock import ClockWords, clock_us

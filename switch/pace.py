@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.decorators import kernel
 
 NAP_NS: Final = 200_000
 """How long the switch naps after it has been woken, if frames arrive fast."""

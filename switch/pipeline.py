@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.cache import open_store
+from switchsum.native.kernels.cache import open_store
 from switchsum.protocol.errors import UsageError
 
 from . import ir

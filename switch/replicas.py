@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import kernel
 
 
 @kernel

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switchsum.native.natives import VARIABLE
+from switchsum.native.kernels.plain import VARIABLE
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/debugging.md").read_text()
 PROMPT = "(Pdb) "

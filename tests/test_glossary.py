@@ -58,7 +58,7 @@ def test_every_term_is_explained_once() -> None:
 def test_a_name_of_a_floor_means_one_class() -> None:
     """Aliases of arrays and type variables are short for what they say; `model` is always written in front."""
     found: dict[tuple[str, str], set[str]] = {}
-    for floor in ("protocol", "native", "switch", "controller", "host"):
+    for floor in ("protocol", "native", "connections", "switch", "controller", "host"):
         for path in (ROOT / floor).rglob("*.py"):
             if path != ROOT / "switch" / "model.py":
                 for name, alias, meaning in CLASS.findall(path.read_text()):

@@ -65,7 +65,7 @@ def test_links_are_in_git_and_lead_to_folders_of_this_clone() -> None:
     if listed.returncode == 0:
         links = {line.rpartition("/")[2] for line in listed.stdout.splitlines() if line.startswith("120000")}
         assert links == LINKS.keys()
-    assert LINKS.keys() >= {"protocol", "native", "switch", "controller", "host", "p4src", "topologies"}
+    assert LINKS.keys() >= {"protocol", "native", "connections", "switch", "controller", "host", "p4src", "topologies"}
     for path in LINKS.values():
         assert not os.path.isabs(os.readlink(path))
         assert path.resolve().is_relative_to(ROOT)

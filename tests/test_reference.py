@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FLOORS = ("protocol", "native", "switch", "controller", "host", "src/switchsum")
+FLOORS = ("protocol", "native", "connections", "switch", "controller", "host", "src/switchsum")
 PAGE = (ROOT / "docs" / "reference.md").read_text()
 
 

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (
     "protocol",
     "native",
+    "connections",
     "switch",
     "controller",
     "host",

@@ -9,7 +9,7 @@ import pytest
 
 from switchsum.cli.told import ToldClient
 from switchsum.launch.children import Children
-from switchsum.native import waiting
+from switchsum.native.process import notices
 from switchsum.protocol.errors import SwitchsumError
 
 from .timing import eventually
@@ -25,11 +25,11 @@ def test_a_long_wait_is_said_and_a_short_one_is_not(
         said += capsys.readouterr().err
         return bool(said)
 
-    monkeypatch.setattr(waiting, "QUIET_S", 1000.0)
-    with waiting.waiting_for("nothing"):
+    monkeypatch.setattr(notices, "QUIET_S", 1000.0)
+    with notices.waiting_for("nothing"):
         pass
-    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
-    with waiting.waiting_for("the other ranks"):
+    monkeypatch.setattr(notices, "QUIET_S", 0.01)
+    with notices.waiting_for("the other ranks"):
         assert eventually(is_said)
     assert said == "switchsum: waiting for the other ranks\n"
 
@@ -37,7 +37,7 @@ def test_a_long_wait_is_said_and_a_short_one_is_not(
 def test_children_that_do_not_end_are_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    monkeypatch.setattr(notices, "QUIET_S", 0.01)
     monkeypatch.setattr("switchsum.launch.children.STOP_S", 0.5)
     with Children() as children:
         deaf = children.start("rank 3", ["sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"], prefix=True)
@@ -49,7 +49,7 @@ def test_children_that_do_not_end_are_named(
 def test_a_controller_that_does_not_answer_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    monkeypatch.setattr(notices, "QUIET_S", 0.01)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

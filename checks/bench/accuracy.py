@@ -25,7 +25,7 @@ import numpy.typing as npt
 from checks.bench import gradients
 from switchsum.host.compress import block_scaled, packed, small_blocks
 from switchsum.host.engine import dtypes, kernels, narrow
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.loading import address_of
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES

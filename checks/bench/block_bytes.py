@@ -27,7 +27,7 @@ from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine.worker import Engine, EngineConfig
 from switchsum.host.links.driver import Driver
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag
 from switchsum.switch.pipeline import EngineName
 from switchsum.testing import rig

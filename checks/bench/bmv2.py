@@ -9,7 +9,9 @@ import numpy.typing as npt
 
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Samples
-from switchsum.native.datagrams import (
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.process.system import monotonic, poll, watch
+from switchsum.native.wires.datagrams import (
     MOST_TAKEN,
     NO_NAMES,
     DatagramReceiver,
@@ -18,11 +20,8 @@ from switchsum.native.datagrams import (
     receive_rows,
     send_datagrams,
 )
-from switchsum.native.kernels import kernel
-from switchsum.native.messages import Addresses, SendWords, grow_buffers
-from switchsum.native.rows import LEAD_BYTES
-from switchsum.native.system import monotonic, poll
-from switchsum.native.watched import watch
+from switchsum.native.wires.messages import Addresses, SendWords, grow_buffers
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import AT, Kind
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig

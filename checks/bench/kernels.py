@@ -11,10 +11,10 @@ from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, record
 from switchsum.host.compress import block_scaled, packed, small_blocks
 from switchsum.host.engine import dtypes, kernels
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.kernels import kernel
-from switchsum.native.memory import call
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.memory import call
 from switchsum.protocol import lanes
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded

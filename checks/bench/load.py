@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 from checks.bench.records import Record, Samples, record
-from switchsum.native.cache import CACHE_VARIABLE
+from switchsum.native.kernels.cache import CACHE_VARIABLE
 
 LANES = (128, 256, 2048)
 RUNS = 5

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import switchsum
-from switchsum.native.controller_client import ControllerClient
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.protocol import rpc
 
 WARM_UP_TURNS = 1

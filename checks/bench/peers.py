@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.decorators import kernel
 
 Array = npt.NDArray[np.float32]
 Octets = npt.NDArray[np.uint8]

@@ -21,9 +21,10 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine import recovery
 from switchsum.host.engine.loop import Loop
 from switchsum.host.engine.state import Core, Slot, State
-from switchsum.native.cache import open_directory
-from switchsum.native.kernels import inner, kept_in
-from switchsum.native.memory import Scalar
+from switchsum.native.kernels.cache import open_directory
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.loading import kept_in
+from switchsum.native.kernels.memory import Scalar
 
 _MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "engine.loop_kernels")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""

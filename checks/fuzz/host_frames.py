@@ -11,7 +11,7 @@ import numpy as np
 from checks.fuzz.choices import Choices, damage
 from checks.fuzz.guard import Guarded
 from switchsum.host.engine.operation import Operation
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, HEADER_BYTES, NO_BLOCK, Flag, Kind, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum.protocol.wire import Packet, build_frame, parse_frame

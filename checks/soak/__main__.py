@@ -18,8 +18,8 @@ from rich.table import Table
 
 from checks.soak.memory import Growth, resident_bytes
 from checks.soak.world import Place, TreeWorld, World, leftovers
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch.children import Children
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import SwitchLost
 

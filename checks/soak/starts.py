@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from checks.soak.world import TreeWorld, leftovers
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 

@@ -6,8 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 
-from switchsum.native.cache import say
-from switchsum.native.waiting import QUIET_S, ranks_of
+from switchsum.native.process.notices import QUIET_S, ranks_of, say
 from switchsum.protocol.errors import TIMEOUT_OPTIONS, CollectiveTimeout, SwitchLost, SwitchsumError, TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.member_rpc import ReadyReply

@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import intrinsic, ir, kernel
-from switchsum.native.memory import call
-from switchsum.native.plain import wrapping
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.kernels.intrinsics import intrinsic, ir
+from switchsum.native.kernels.memory import call
+from switchsum.native.kernels.plain import wrapping
 
 from ..engine.integers import ALL_ZERO
 from ..engine.kernels import item_bytes

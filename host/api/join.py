@@ -13,10 +13,9 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from switchsum.native.cache import say
-from switchsum.native.member_client import MemberClient, Replies
-from switchsum.native.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
-from switchsum.native.waiting import QUIET_S, ranks_of, waiting_for
+from switchsum.connections.member_client import MemberClient, Replies
+from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
+from switchsum.native.process.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, UsageError
 from switchsum.protocol.frame import LANE_BYTES
 

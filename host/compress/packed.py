@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.floats import restore_floats, usual_floats
-from switchsum.native.kernels import kernel
-from switchsum.native.mixing import turned_at
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.kernels.floats import restore_floats, usual_floats
+from switchsum.native.kernels.mixing import turned_at
 from switchsum.protocol.errors import UsageError
 
 from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.decorators import kernel
 from switchsum.protocol.errors import UsageError
 
 from ..api.rough import rough_sums

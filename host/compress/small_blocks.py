@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.decorators import kernel
 
 from .base import LARGEST, Communicates, Floats
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchsum.native.kernels import inner
-from switchsum.native.memory import bytes_at, prefetch
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import bytes_at, prefetch
 from switchsum.protocol.frame import FRAME_BYTES
 
 from .header import slot_of

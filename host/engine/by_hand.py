@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchsum.native.kernels import Outlined
+from switchsum.native.kernels.outlined import Outlined
 
 from . import machine
 from .loop_kernels import state_at, submit_record

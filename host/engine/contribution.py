@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.kernels import inner
-from switchsum.native.memory import Scalar, bytes_at, call
-from switchsum.native.mixing import mixed
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import Scalar, bytes_at, call
+from switchsum.native.kernels.mixing import mixed
 from switchsum.protocol.frame import (
     ALL_BUT,
     AT,

@@ -12,9 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.floats import restore_floats, usual_floats
-from switchsum.native.kernels import Outlined
-from switchsum.native.memory import floats_at, swap, words_at
+from switchsum.native.kernels.floats import restore_floats, usual_floats
+from switchsum.native.kernels.memory import floats_at, swap, words_at
+from switchsum.native.kernels.outlined import Outlined
 from switchsum.protocol.lanes import NOT_FINITE
 
 from .dtypes import DIGITS

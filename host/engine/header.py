@@ -7,9 +7,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.checksum import pseudo_header_sum, sum16, udp_checksum
-from switchsum.native.kernels import inner, kernel
-from switchsum.native.memory import Scalar
+from switchsum.native.kernels.decorators import inner, kernel
+from switchsum.native.kernels.memory import Scalar
+from switchsum.native.wires.checksum import pseudo_header_sum, sum16, udp_checksum
 from switchsum.protocol.frame import (
     AT,
     ETHERNET_BYTES,

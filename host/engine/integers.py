@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import Outlined, inner
-from switchsum.native.memory import Scalar, bytes_at, halves_at, longs_at, swap, words_at
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import Scalar, bytes_at, halves_at, longs_at, swap, words_at
+from switchsum.native.kernels.outlined import Outlined
 
 from .dtypes import AS_IS, FLOAT_MAX, INT8, INT16, INT32, UNSIGNED
 

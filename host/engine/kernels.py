@@ -4,7 +4,7 @@
 rounded to the nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.
 float16 and bfloat16, which numba does not have, are read and written as bit patterns.  A frame's lanes are big-endian.
 Everything is addressed by int64, and `source` and `target` never overlap.  Results do not depend on what the thread has
-asked of its floats (`switchsum.native.floats`).
+asked of its floats (`switchsum.native.kernels.floats`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.floats import restore_floats, usual_floats
-from switchsum.native.kernels import Outlined, inner
-from switchsum.native.memory import Scalar, floats_at, halves_at, swap, words_at
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.floats import restore_floats, usual_floats
+from switchsum.native.kernels.memory import Scalar, floats_at, halves_at, swap, words_at
+from switchsum.native.kernels.outlined import Outlined
 from switchsum.protocol.lanes import NOT_FINITE
 
 from .dtypes import BFLOAT16, EXACT, FLOAT16, FLOAT32, INT8

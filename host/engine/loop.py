@@ -38,9 +38,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.natives import Native, address_of
-from switchsum.native.patience import new_patience
-from switchsum.native.records import Float64, Int64, Record, Table, dtype_of, table
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Native
+from switchsum.native.kernels.records import Float64, Int64, Record, Table, dtype_of, table
+from switchsum.native.process.patience import new_patience
 from switchsum.protocol.errors import SwitchLost, SwitchsumError
 
 from .state import State, arrays_of
@@ -103,7 +104,7 @@ class LinkRecord(Record):
     batch_bytes: Int64
     longest_nap_s: Float64
     patience: Int64
-    """Address, see native/patience.py."""
+    """Address, see native/process/patience.py."""
     own: Int64
     """Address of what only the link's own operations know."""
 
@@ -174,7 +175,7 @@ class Loop:
     ) -> None:
         """`pushed_before` is how many frames the link was handed before the engine's first.
 
-        `spans` is where to note what was done (`switchsum.native.trace`).
+        `spans` is where to note what was done (`switchsum.native.process.trace`).
         """
         self._operations = operations
         arrays = arrays_of(state)

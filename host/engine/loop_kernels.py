@@ -6,13 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import call, integers_at, pointer
-from switchsum.native.patience import FIELDS
-from switchsum.native.patience_kernels import step_aside
-from switchsum.native.system import monotonic
-from switchsum.native.trace import Span, Spans, is_traced, note
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import call, integers_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.process.patience import FIELDS, step_aside
+from switchsum.native.process.system import monotonic
+from switchsum.native.process.trace import Span, Spans, is_traced, note
 
 from . import machine, recovery
 from .loop import LINK, LOOP, LinkRecord, LoopRecord, Stop

@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.kernels import inner
-from switchsum.native.memory import Scalar, bytes_at, call, longs_at, words_at
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import Scalar, bytes_at, call, longs_at, words_at
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.lanes import NOT_FINITE
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from switchsum.native.floats import restore_floats, usual_floats
-from switchsum.native.kernels import Outlined, inner
-from switchsum.native.memory import Scalar, bytes_at, floats_at, halves_at, swap
-from switchsum.native.mixing import drawn_at
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.floats import restore_floats, usual_floats
+from switchsum.native.kernels.memory import Scalar, bytes_at, floats_at, halves_at, swap
+from switchsum.native.kernels.mixing import drawn_at
+from switchsum.native.kernels.outlined import Outlined
 from switchsum.protocol.lanes import FRACTION_BITS
 
 from .dtypes import BFLOAT16, FLOAT32

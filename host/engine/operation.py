@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import NO_BLOCK, LaneFormat, Operator
 

@@ -34,8 +34,8 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.kernels import inner
-from switchsum.native.memory import Scalar, bytes_at
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
 from .header import fill_checksum

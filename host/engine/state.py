@@ -12,8 +12,9 @@ from typing import Annotated, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.natives import Native, address_of
-from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Native
+from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
 Integers = npt.NDArray[np.int64]

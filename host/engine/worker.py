@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.natives import Native, address_of
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Native
 from switchsum.protocol.errors import SwitchLost, SwitchsumError, UsageError
 from switchsum.protocol.frame import (
     FRAME_BYTES,

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from switchsum.native.natives import address_of
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.wire import Address
 
 from ..engine.loop import Operations, Stop

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import pointer
-from switchsum.native.system import monotonic, poll
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.process.system import monotonic, poll
 
 from ..engine.loop import LINK, LinkRecord
 from .base import LONGEST_WAIT_S

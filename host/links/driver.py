@@ -14,7 +14,7 @@ from ..engine.worker import Engine
 from .base import Transport
 
 if TYPE_CHECKING:
-    from switchsum.native.trace import Trace
+    from switchsum.native.process.trace import Trace
 
 
 class Driver:

@@ -10,8 +10,9 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.natives import Native, address_of, prepare
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Native, prepare
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address

@@ -10,11 +10,14 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native.kernels import Outlined, carray
-from switchsum.native.memory import integers_at, pointer
-from switchsum.native.messages import grow_buffers, packed, send_words_at
-from switchsum.native.natives import Native, address_of
-from switchsum.native.packetring import (
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.memory import integers_at
+from switchsum.native.kernels.outlined import Native, Outlined
+from switchsum.native.kernels.records import Int64, Record, dtype_of
+from switchsum.native.process.system import watch
+from switchsum.native.wires.messages import grow_buffers, packed, send_words_at
+from switchsum.native.wires.packetring import (
     DESCRIPTOR,
     MOST_TAKEN,
     RING_FIELDS,
@@ -25,7 +28,7 @@ from switchsum.native.packetring import (
     forget_error,
     take,
 )
-from switchsum.native.packetsocket import (
+from switchsum.native.wires.packetsocket import (
     NOTHING,
     attach_filter,
     interface_ip,
@@ -34,10 +37,8 @@ from switchsum.native.packetsocket import (
     segments,
     udp_filter,
 )
-from switchsum.native.records import Int64, Record, dtype_of
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.segmentation import FrameSender, send_frames
-from switchsum.native.watched import watch
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.segmentation import FrameSender, send_frames
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.wire import Address, format_ip

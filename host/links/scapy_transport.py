@@ -13,10 +13,10 @@ import numpy as np
 from scapy.config import conf
 from scapy.layers.l2 import Ether
 
-from switchsum.native.messages import grow_buffers
-from switchsum.native.packetsocket import PACKET_VNET_HDR, SOL_PACKET, attach_filter, udp_filter
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
+from switchsum.native.wires.messages import grow_buffers
+from switchsum.native.wires.packetsocket import PACKET_VNET_HDR, SOL_PACKET, attach_filter, udp_filter
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address, parse_frame
 

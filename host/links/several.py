@@ -19,15 +19,16 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.checksum import fill_ip_checksum
-from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import bytes_at, call, integers_at, pointer
-from switchsum.native.natives import Native, address_of
-from switchsum.native.packetsocket import interface_mbit
-from switchsum.native.records import Int64, Record, dtype_of
-from switchsum.native.rows import LEAD_BYTES
-from switchsum.native.system import poll
-from switchsum.native.watched import watch
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.memory import bytes_at, call, integers_at
+from switchsum.native.kernels.outlined import Native, Outlined
+from switchsum.native.kernels.records import Int64, Record, dtype_of
+from switchsum.native.process.system import poll, watch
+from switchsum.native.wires.checksum import fill_ip_checksum
+from switchsum.native.wires.packetsocket import interface_mbit
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AT, ETHERNET_BYTES, FRAME_BYTES, IPV4_BYTES, Kind
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT, ReadyReply

@@ -16,11 +16,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native import outbox
-from switchsum.native.natives import Native, address_of
-from switchsum.native.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
-from switchsum.native.records import Int64, Record, dtype_of
-from switchsum.native.shm import (
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Native
+from switchsum.native.kernels.records import Int64, Record, dtype_of
+from switchsum.native.process.system import watch
+from switchsum.native.wires import outbox
+from switchsum.native.wires.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.native.wires.shared_memory import (
     DESCRIPTORS_PASSED,
     MESSAGE_BYTES,
     Answer,
@@ -29,7 +31,6 @@ from switchsum.native.shm import (
     check_peer,
     socket_path,
 )
-from switchsum.native.watched import watch
 from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
@@ -65,7 +66,7 @@ class Own(Record):
     """What only the operations of such a link know."""
 
     ring: Int64
-    """Address of the words of the two outboxes (native/ring.py)."""
+    """Address of the words of the two outboxes (native/wires/ring.py)."""
     most: Int64
     """Frames that are taken at a time, for as many rows, lengths and bodies there is room."""
     watched: Int64

@@ -1,20 +1,20 @@
 """The operations of a shared-memory link, for the engine's loop: frames stay where they are, nothing is copied.
 
 Waking up is what small messages cost.  So a wait looks for frames for a short while, as long as that has paid lately
-(native/patience.py), and asks to be rung only then.
+(native/process/patience.py), and asks to be rung only then.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from switchsum.native import outbox, ring
-from switchsum.native.kernels import Outlined, carray, inner
-from switchsum.native.memory import integers_at, pointer
-from switchsum.native.patience import FIELDS, Patience
-from switchsum.native.patience_kernels import give_way, look_until, note_wait
-from switchsum.native.system import monotonic, poll, ring_bell, silence_bell
-from switchsum.native.watched import READY
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import integers_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.process.patience import FIELDS, Patience, give_way, look_until, note_wait
+from switchsum.native.process.system import READY, monotonic, poll, ring_bell, silence_bell
+from switchsum.native.wires import outbox, ring
 
 from ..engine.loop import LINK, LinkRecord, Stop
 from .common_operations import nanoseconds

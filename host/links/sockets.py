@@ -8,7 +8,13 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from switchsum.native.datagrams import (
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.memory import bytes_at
+from switchsum.native.kernels.outlined import Native, Outlined
+from switchsum.native.kernels.records import Int64, Record, dtype_of
+from switchsum.native.process.system import watch
+from switchsum.native.wires.datagrams import (
     MOST_TAKEN,
     DatagramReceiver,
     DatagramSender,
@@ -17,15 +23,10 @@ from switchsum.native.datagrams import (
     receive_words_at,
     send_datagrams,
 )
-from switchsum.native.encapsulation import Bytes, wrap
-from switchsum.native.kernels import Outlined, carray
-from switchsum.native.memory import bytes_at, pointer
-from switchsum.native.messages import MOST_SEGMENTS, grow_buffers, packed, send_words_at
-from switchsum.native.natives import Native, address_of
-from switchsum.native.records import Int64, Record, dtype_of
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
-from switchsum.native.segmentation import SUPER_BYTES
-from switchsum.native.watched import watch
+from switchsum.native.wires.encapsulation import Bytes, wrap
+from switchsum.native.wires.messages import MOST_SEGMENTS, grow_buffers, packed, send_words_at
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.segmentation import SUPER_BYTES
 from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from switchsum.native.datagrams import knows_segments, take_together
-from switchsum.native.encapsulation import made_up_mac, template
+from switchsum.native.wires.datagrams import knows_segments, take_together
+from switchsum.native.wires.encapsulation import made_up_mac, template
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.wire import Address, parse_ip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from switchsum.native.natives import prepare
+from switchsum.native.kernels.outlined import prepare
 
 from ..engine.loop import BEGIN, RUN
 from ..engine.state import BLOCK_KERNELS

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy.typing as npt
 
-from switchsum.native.packetsocket import is_running
+from switchsum.native.wires.packetsocket import is_running
 from switchsum.protocol.member_rpc import ReadyReply
 
 from ..engine.events import Outcome
@@ -30,7 +30,7 @@ from .driver import Driver
 from .several import NOWHERE, SeveralLinks, open_several, rates_of
 
 if TYPE_CHECKING:
-    from switchsum.native.trace import Trace
+    from switchsum.native.process.trace import Trace
 
 _log: Final = logging.getLogger(__name__)
 

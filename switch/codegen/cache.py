@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from switchsum.native import cache_writing
-from switchsum.native.cache import Store
-from switchsum.native.machinecode import fingerprint
+from switchsum.native.kernels import cache as files
+from switchsum.native.kernels.cache import Store
+from switchsum.native.kernels.machinecode import fingerprint
 
 from .. import ir
 
@@ -39,8 +39,8 @@ def load(store: Store | None, key: str) -> bytes | None:
 
 def keep(store: Store | None, key: str, code: bytes) -> None:
     """Store code under a key, and remove the files that were not used for the longest time."""
-    if store is not None and cache_writing.keep(store, key + _SUFFIX, code):
-        cache_writing.prune(store, _SUFFIX, MAX_FILES)
+    if store is not None and files.keep(store, key + _SUFFIX, code):
+        files.prune(store, _SUFFIX, MAX_FILES)
 
 
 def sources() -> list[Path]:

@@ -1,7 +1,7 @@
 """The steps from a program to an engine: passes, layout, LLVM IR, machine code, memory.
 
 Machine code is looked for in the cache first.  If several processes want the same program at once, one compiles and the
-others wait for it (`native/compiling.py`).
+others wait for it (`native/kernels/turns.py`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import functools
 
 import llvmlite.ir as ll
 
-from switchsum.native.cache import Store
-from switchsum.native.compiling import compiling
-from switchsum.native.machinecode import Library
+from switchsum.native.kernels.cache import Store
+from switchsum.native.kernels.machinecode import Library
+from switchsum.native.kernels.turns import compiling
 
 from .. import ir
 from ..errors import LARGER_THAN_MEMORY, ProgramError

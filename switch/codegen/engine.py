@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.machinecode import Library
+from switchsum.native.kernels.machinecode import Library
 
 from .. import ir
 from ..batch import CodeEntry, Output

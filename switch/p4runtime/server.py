@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import grpc
 
-from switchsum.native import serving, tls
-from switchsum.native.threads import Pool, stop_server
+from switchsum.connections import serving, tls
+from switchsum.connections.threads import Pool, stop_server
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
 

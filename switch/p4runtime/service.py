@@ -16,7 +16,7 @@ from typing import Any, Final, Generic
 import grpc
 from google.protobuf.message import DecodeError
 
-from switchsum.native.threads import Exhausted, start
+from switchsum.connections.threads import Exhausted, start
 from switchsum.protocol.p4runtime import (
     METHODS,
     SERVICE,

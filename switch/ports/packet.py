@@ -16,10 +16,10 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.messages import grow_buffers
-from switchsum.native.packetring import PacketRing, forget_error
-from switchsum.native.packetsocket import interface_mtu, segments
-from switchsum.native.segmentation import VNET_BYTES, FrameSender
+from switchsum.native.wires.messages import grow_buffers
+from switchsum.native.wires.packetring import PacketRing, forget_error
+from switchsum.native.wires.packetsocket import interface_mtu, segments
+from switchsum.native.wires.segmentation import VNET_BYTES, FrameSender
 from switchsum.protocol.frame import ETHERNET_BYTES
 
 from . import packet_kernels

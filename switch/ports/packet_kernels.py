@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.atomics import copy_bytes, load_acquire
-from switchsum.native.kernels import inner, kernel
-from switchsum.native.messages import REFUSED, SendWords
-from switchsum.native.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, are_slots, first_frame, take
-from switchsum.native.segmentation import FrameSender, send_frames
+from switchsum.native.kernels.atomics import copy_bytes, load_acquire
+from switchsum.native.kernels.decorators import inner, kernel
+from switchsum.native.wires.messages import REFUSED, SendWords
+from switchsum.native.wires.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, are_slots, first_frame, take
+from switchsum.native.wires.segmentation import FrameSender, send_frames
 
 from ..queues import PORTS
 from .base import Addresses, PortCounter, PortCounters, Words

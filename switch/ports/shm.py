@@ -22,12 +22,20 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.native.bodies import body_stride, share
-from switchsum.native.encapsulation import Address
-from switchsum.native.outbox import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, fill_link
-from switchsum.native.ring import abandon, lend_rows
-from switchsum.native.serving import listening_at
-from switchsum.native.shm import MAX_ROWS, MESSAGE_BYTES, Answer, Hello, SharedMemory, check_peer, socket_path
+from switchsum.connections.serving import listening_at
+from switchsum.native.wires.bodies import body_stride, share
+from switchsum.native.wires.encapsulation import Address
+from switchsum.native.wires.outbox import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, fill_link
+from switchsum.native.wires.ring import abandon, lend_rows
+from switchsum.native.wires.shared_memory import (
+    MAX_ROWS,
+    MESSAGE_BYTES,
+    Answer,
+    Hello,
+    SharedMemory,
+    check_peer,
+    socket_path,
+)
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import FRAME_BYTES
 

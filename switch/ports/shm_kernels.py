@@ -12,13 +12,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native import outbox, ring
-from switchsum.native.atomics import fence, same_bytes
-from switchsum.native.bodies import free_if_unread, put_body
-from switchsum.native.kernels import inner, kernel
-from switchsum.native.patience import Patience
-from switchsum.native.patience_kernels import give_way, look_until
-from switchsum.native.system import ring_bell
+from switchsum.native.kernels.atomics import fence, same_bytes
+from switchsum.native.kernels.decorators import inner, kernel
+from switchsum.native.process.patience import Patience, give_way, look_until
+from switchsum.native.process.system import ring_bell
+from switchsum.native.wires import outbox, ring
+from switchsum.native.wires.bodies import free_if_unread, put_body
 from switchsum.protocol.frame import FRAME_BYTES
 
 from ..queues import PORTS

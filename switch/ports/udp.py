@@ -15,9 +15,9 @@ import socket
 
 import numpy as np
 
-from switchsum.native.datagrams import has_more, knows_segments, take_together
-from switchsum.native.encapsulation import Address
-from switchsum.native.messages import grow_buffers
+from switchsum.native.wires.datagrams import has_more, knows_segments, take_together
+from switchsum.native.wires.encapsulation import Address
+from switchsum.native.wires.messages import grow_buffers
 from switchsum.protocol.errors import TransportError
 
 from . import udp_kernels

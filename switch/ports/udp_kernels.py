@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.datagrams import (
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import inner, kernel
+from switchsum.native.wires.datagrams import (
     MOST_TAKEN,
     DatagramReceiver,
     DatagramSender,
@@ -17,11 +18,10 @@ from switchsum.native.datagrams import (
     receive_rows,
     send_datagrams,
 )
-from switchsum.native.encapsulation import Address, Bytes, made_up_mac, template, wrap
-from switchsum.native.kernels import inner, kernel
-from switchsum.native.messages import REFUSED, Indices, SendWords
-from switchsum.native.messages import Addresses as Names
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.wires.encapsulation import Address, Bytes, made_up_mac, template, wrap
+from switchsum.native.wires.messages import REFUSED, Indices, SendWords
+from switchsum.native.wires.messages import Addresses as Names
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 
 from .base import MAX_FRAME_BYTES, Addresses, PortCounter, PortCounters, Words

@@ -6,8 +6,7 @@ import llvmlite.binding as llvm
 import pytest
 
 from checks.bench.where import kind, plain, shares, table
-from switchsum.native.machinecode import target_machine
-from switchsum.native.perf_map import functions
+from switchsum.native.kernels.machinecode import functions, target_machine
 
 KERNEL = "[guest.kernel.kallsyms]"
 MADE = "/tmp/perf-7.map"
@@ -24,7 +23,7 @@ MANGLED = "_ZN9switchsum4host6engine7kernels4scanB2v1B56c8tJTIeFIjxB2IKSgI4CrvQC
         ("read_tsc", KERNEL, "other in the kernel"),
         ("host.engine.kernels.scan", MADE, "conversion of floats"),
         ("host.engine.machine.receive", MADE, "engine"),
-        ("native.ring.push", MADE, "frames on the link"),
+        ("native.wires.ring.push", MADE, "frames on the link"),
         ("kernel.10", MADE, "switch's program"),
         ("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.11.so.1.0", "Python"),
         ("__memmove_avx512_unaligned_erms", "/usr/lib/libc.so.6", "copies"),

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli.draw import job_text
+from switchsum.connections.member_client import MemberClient
 from switchsum.controller import moves
 from switchsum.controller.branch import ADMISSION
 from switchsum.controller.connection import SwitchConnection
 from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.native.member_client import MemberClient
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 

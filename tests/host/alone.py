@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, Flag, Kind, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum.protocol.wire import Packet, build_frame, parse_frame

@@ -8,7 +8,7 @@ import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.links.warm import warm_up
-from switchsum.native.natives import prepare
+from switchsum.native.kernels.outlined import prepare
 from switchsum.testing.engine import BY_HAND
 from switchsum.testing.local import communicators
 

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine import dtypes, exact
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.loading import address_of
 
 
 def digits_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -7,7 +7,7 @@ import pytest
 
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count, Phase
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import ALL_BUT, LANE_BYTES, NO_BLOCK, PADDING_LESS_BYTES, Flag, Kind, payload_bytes
 from switchsum.testing.cluster import Cluster, ClusterConfig
 

@@ -14,8 +14,8 @@ import pytest
 
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import OPERATIONS, Count
-from switchsum.native.natives import PLAIN
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.kernels.plain import PLAIN
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import (
     UsageError,

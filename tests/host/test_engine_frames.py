@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from switchsum.host.engine.state import Count
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import LinkConditions

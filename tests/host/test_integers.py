@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from switchsum.host.engine import dtypes, integers, kernels
 from switchsum.host.engine.operation import Operation
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.loading import address_of
 
 Array = npt.NDArray[Any]
 CODES = {1: dtypes.INT8, 2: dtypes.INT16, 4: dtypes.INT32, 8: dtypes.INT64}

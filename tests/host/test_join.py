@@ -11,10 +11,10 @@ from typing import Any
 import grpc
 import pytest
 
+from switchsum.connections import starting
+from switchsum.connections.member_client import MemberClient
 from switchsum.host.api.join import Membership, Patience
 from switchsum.host.connect import connect
-from switchsum.native import starting
-from switchsum.native.member_client import MemberClient
 from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
 from switchsum.protocol.errors import (
     CollectiveTimeout,

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsum.host.engine import dtypes, integers, kernels, narrow
-from switchsum.native import floats
-from switchsum.native.kernels import kernel
-from switchsum.native.natives import address_of
+from switchsum.native.kernels import floats
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.kernels.loading import address_of
 from switchsum.protocol import lanes
 from switchsum.protocol.slot_rules import widened
 

@@ -13,8 +13,8 @@ from switchsum.host.engine.events import Failed, Finished
 from switchsum.host.engine.machine import RETRY_S
 from switchsum.host.engine.state import Count, Failure
 from switchsum.host.links.base import Received
-from switchsum.native.natives import address_of
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import FRAME_BYTES, NO_BLOCK, Flag, Kind, Reason
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import LinkConditions

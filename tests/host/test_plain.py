@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native.natives import VARIABLE
+from switchsum.native.kernels.plain import VARIABLE
 
 from .plain_engine import told
 

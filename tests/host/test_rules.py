@@ -11,7 +11,7 @@ import pytest
 
 from switchsum.host.engine.rules import RULES, Event
 from switchsum.host.engine.state import NEVER, Count, Failure, Outstanding, Phase
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import AT, FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import LinkConditions

@@ -14,8 +14,8 @@ import pytest
 
 from switchsum.host.links.names import open_transport
 from switchsum.host.links.packet import PacketTransport
-from switchsum.native.packetring import HEAD
-from switchsum.native.packetsocket import PACKET_VNET_HDR, SOL_PACKET
+from switchsum.native.wires.packetring import HEAD
+from switchsum.native.wires.packetsocket import PACKET_VNET_HDR, SOL_PACKET
 from switchsum.protocol.frame import (
     LANE_BUILDS,
     LOWER_BYTES,

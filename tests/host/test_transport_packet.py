@@ -13,8 +13,8 @@ import pytest
 
 from switchsum.host.links.names import open_transport
 from switchsum.host.links.packet import PacketTransport
-from switchsum.native.packetring import SLOTS
-from switchsum.native.packetsocket import udp_filter
+from switchsum.native.wires.packetring import SLOTS
+from switchsum.native.wires.packetsocket import udp_filter
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import (
     Header,
@@ -180,7 +180,7 @@ def test_without_privilege_the_error_names_it(wire: Wire, monkeypatch: pytest.Mo
             raise PermissionError
         return ordinary(family, *rest)
 
-    monkeypatch.setattr("switchsum.native.packetsocket.socket.socket", refuse)
+    monkeypatch.setattr("switchsum.native.wires.packetsocket.socket.socket", refuse)
     with pytest.raises(TransportError, match="port3 needs root or CAP_NET_RAW"):
         PacketPorts(PortTable(), {1: "port3"})
 
@@ -213,7 +213,7 @@ def test_where_memory_is_short_the_ring_is_smaller(
                 raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             super().setsockopt(level, option, value)
 
-    monkeypatch.setattr("switchsum.native.packetsocket.socket.socket", Short)
+    monkeypatch.setattr("switchsum.native.wires.packetsocket.socket.socket", Short)
     with pytest.raises(TransportError, match="interface sum0: no receive ring: Cannot allocate memory"):
         wire.worker()
     Short.most = 70

@@ -19,7 +19,7 @@ from switchsum.host.engine.state import Count
 from switchsum.host.engine.worker import Engine
 from switchsum.host.links.callbacks import PythonTransport
 from switchsum.host.links.driver import Driver
-from switchsum.native.packetsocket import open_packet_socket
+from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import ClusterConfig

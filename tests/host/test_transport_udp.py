@@ -11,7 +11,7 @@ import pytest
 
 from switchsum.host.links.names import open_transport
 from switchsum.host.links.udp import UdpTransport
-from switchsum.native.datagrams import take_together
+from switchsum.native.wires.datagrams import take_together
 from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, FRAME_BYTES, HEADER_BYTES, LOWER_BYTES, Flag, Header, Kind
 from switchsum.protocol.wire import Address, build_frame, parse_frame

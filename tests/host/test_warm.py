@@ -17,8 +17,8 @@ from switchsum.host.engine.state import BLOCK_KERNELS
 from switchsum.host.engine.worker import RESTORE
 from switchsum.host.links.shm import ShmTransport
 from switchsum.host.links.warm import warm_up
-from switchsum.native import kernels, natives
-from switchsum.native.natives import name_of
+from switchsum.native.kernels import decorators, loading, outlined
+from switchsum.native.kernels.loading import name_of
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
@@ -32,8 +32,8 @@ def no_compiler(*_: object) -> NoReturn:
 
 def test_after_warming_up_no_operation_compiles_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
-    monkeypatch.setattr(natives, "load", no_compiler)
-    monkeypatch.setattr(kernels, "load", no_compiler)
+    monkeypatch.setattr(outlined, "load", no_compiler)
+    monkeypatch.setattr(decorators, "load", no_compiler)
     made = communicators(2)
     for dtype in (np.float32, np.float16, np.int32):
         handles = [communicator.allreduce_async(np.ones(100, dtype)) for communicator in made]
@@ -54,7 +54,7 @@ print(*(name for name in sys.modules if name.startswith(("switchsum.", "numba"))
         done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     found = set(done.stdout.split())
     assert "switchsum.host.engine.loop" in found
-    assert found.isdisjoint({"numba", "switchsum.native.kernels", "switchsum.host.engine.machine"})
+    assert found.isdisjoint({"numba", "switchsum.native.kernels.compiler", "switchsum.host.engine.machine"})
 
 
 def test_every_kernel_is_where_its_name_says() -> None:
@@ -77,14 +77,14 @@ def test_a_worker_compiles_before_it_joins(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_after_warming_up_for_shared_memory_no_frame_compiles_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up("shm:")
-    load, loaded = natives.load, list[str]()
+    load, loaded = loading.load, list[str]()
 
     def noted(entry: Any, *arguments: Any) -> Any:
         loaded.append(f"{entry.__module__}.{entry.__qualname__}")
         return load(entry, *arguments)
 
-    monkeypatch.setattr(natives, "load", noted)
-    monkeypatch.setattr(kernels, "load", noted)
+    monkeypatch.setattr(outlined, "load", noted)
+    monkeypatch.setattr(decorators, "load", noted)
     name, links = f"test-warm-{os.getpid()}", []
     ports = PortSet(table := PortTable(), [ShmPorts(name, table)])
     opening = threading.Thread(target=lambda: links.append(ShmTransport(name, rows=4, frame_bytes=128)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from switchsum.host.links.base import Transport
 from switchsum.host.links.names import open_transport
-from switchsum.native.checksum import sum16
+from switchsum.native.wires.checksum import sum16
 from switchsum.protocol.frame import (
     AGGREGATION_PORT,
     FRAME_BYTES,

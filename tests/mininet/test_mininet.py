@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native.cache import open_store
-from switchsum.native.sources import source_digest
+from switchsum.native.kernels.cache import open_store
+from switchsum.native.kernels.sources import source_digest
 
 from ..timing import patience
 

@@ -10,9 +10,9 @@ from typing import IO, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.native.atomics import fence, load_acquire, store_release
-from switchsum.native.kernels import kernel
-from switchsum.native.shm import SharedMemory
+from switchsum.native.kernels.atomics import fence, load_acquire, store_release
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.wires.shared_memory import SharedMemory
 
 Bytes = npt.NDArray[np.uint8]
 

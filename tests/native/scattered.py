@@ -9,7 +9,7 @@ import sys
 import numpy as np
 
 from switchsum.host.engine import dtypes, exact
-from switchsum.native.natives import address_of
+from switchsum.native.kernels.loading import address_of
 
 PAGE = mmap.PAGESIZE
 FAR = 3 << 30

@@ -6,8 +6,8 @@ import time
 
 import numpy as np
 
-from switchsum.native.atomics import copy_bytes
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import kernel
 
 from .atomics_peer import RECORD, ROUNDS, Peer, meet, store, take_over
 

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native import cache_writing
-from switchsum.native.cache import CACHE_VARIABLE, Store, open_directory, open_store
-from switchsum.native.cache_writing import keep
+from switchsum.native.kernels import cache
+from switchsum.native.kernels.cache import CACHE_VARIABLE, Store, keep, open_directory, open_store
 
 STRANGER = 54321
 """A user that nobody is."""
@@ -24,7 +23,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the directory that the cache is said to lie in; it does not exist, and there is no other place."""
     (tmp_path / "above").mkdir(mode=0o755)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "above" / "cache"))
-    monkeypatch.setattr("switchsum.native.cache.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", nowhere)
     return tmp_path / "above" / "cache"
 
 
@@ -78,7 +77,9 @@ def test_a_level_of_another_user_is_refused(place: Path, tmp_path: Path, level: 
 @pytest.mark.root
 def test_another_user_takes_nothing_of_a_strangers_and_root_nothing_of_his(place: Path, tmp_path: Path) -> None:
     def takes(user: int) -> bool:
-        code = "from switchsum.native.cache import open_store as o; s = o('kernels'); print(s and s.load('file'))"
+        code = (
+            "from switchsum.native.kernels.cache import open_store as o; s = o('kernels'); print(s and s.load('file'))"
+        )
         drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         command = [*drop, sys.executable, "-c", code]
         for folder in (tmp_path, *tmp_path.parents):
@@ -211,13 +212,13 @@ def test_a_disk_that_is_all_but_full_is_passed_over(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(small_disk / "cache"))
-    monkeypatch.setattr("switchsum.native.cache.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", nowhere)
     store = open_store("kernels")
     assert isinstance(store, Store)  # better than nothing
     assert store.path.is_relative_to(small_disk)
     spare = tmp_path / "spare"
     spare.mkdir()
-    monkeypatch.setattr("switchsum.native.cache.tempfile.gettempdir", lambda: str(spare))
+    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", lambda: str(spare))
     store = open_store("kernels")
     assert store is not None
     assert store.path == spare / f"switchsum-cache-{os.geteuid()}" / "kernels"
@@ -225,15 +226,15 @@ def test_a_disk_that_is_all_but_full_is_passed_over(
 
 def test_without_any_place_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "/proc/nothing/here")
-    monkeypatch.setattr("switchsum.native.cache.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", nowhere)
     assert open_store("kernels") is None
-    assert "/proc/nothing/here" in cache_writing.refusals()[0]
+    assert "/proc/nothing/here" in cache.refusals()[0]
 
 
 @pytest.mark.root
 def test_in_a_namespace_of_one_user_what_belongs_to_root_outside_is_trusted(place: Path) -> None:
     assert open_store("kernels") is not None
-    code = "from switchsum.native.cache import open_store; s = open_store('kernels'); print(s and s.path)"
+    code = "from switchsum.native.kernels.cache import open_store; s = open_store('kernels'); print(s and s.path)"
     for command in (["unshare", "--user", "--map-root-user"], []):
         done = subprocess.run(
             [*command, sys.executable, "-c", code],

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from switchsum.native.checksum import fill_ip_checksum, pseudo_header_sum, sum16, udp_checksum
+from switchsum.native.wires.checksum import fill_ip_checksum, pseudo_header_sum, sum16, udp_checksum
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, Header, Kind
 from switchsum.protocol.wire import Address, build_frame, internet_checksum
 from switchsum.protocol.wire import udp_checksum as udp_checksum_in_python

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pytest
 
-from switchsum.native.datagrams import (
+from switchsum.native.wires.datagrams import (
     DatagramReceiver,
     DatagramSender,
     has_more,
@@ -17,8 +17,8 @@ from switchsum.native.datagrams import (
     receive_rows,
     take_together,
 )
-from switchsum.native.messages import TOGETHER, grow_buffers
-from switchsum.native.rows import LEAD_BYTES
+from switchsum.native.wires.messages import TOGETHER, grow_buffers
+from switchsum.native.wires.rows import LEAD_BYTES
 
 from ..timing import patience
 

@@ -16,17 +16,17 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.links.warm import warm_up
-from switchsum.native import kernels, natives, sources
-from switchsum.native.cache import CACHE_VARIABLE
-from switchsum.native.kernels import kernel, prepare
-from switchsum.native.machinecode import target_machine
-from switchsum.native.natives import PLAIN
+from switchsum.native.kernels import loading, sources
+from switchsum.native.kernels.cache import CACHE_VARIABLE
+from switchsum.native.kernels.decorators import kernel, prepare
+from switchsum.native.kernels.machinecode import target_machine
+from switchsum.native.kernels.plain import PLAIN
 
-SOURCES = Path(kernels.__file__).parent
+SOURCES = Path(loading.__file__).parents[1]
 
 CALLEE = """
 from __future__ import annotations
-from switchsum.native.kernels import kernel, prepare
+from switchsum.native.kernels.decorators import kernel, prepare
 from switchsum.host.constants import STEP
 
 @kernel
@@ -35,7 +35,7 @@ def advance(value):
 """
 CALLER = """
 from __future__ import annotations
-from switchsum.native.kernels import kernel, prepare
+from switchsum.native.kernels.decorators import kernel, prepare
 from .callee import advance
 
 @kernel
@@ -52,21 +52,11 @@ print(advance_twice(1), advance_twice(1.5), "compiled" if "numba" in sys.modules
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Return a package with two kernels, one of which calls the other in another file."""
-    for package in ("", "protocol", "native", "host", "switch"):
+    for package in ("", "protocol", "native", "native/process", "host", "switch"):
         (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
         (tmp_path / "switchsum" / package / "__init__.py").touch()
-    for name in (
-        "kernels.py",
-        "cache.py",
-        "cache_writing.py",
-        "compiler.py",
-        "compiling.py",
-        "machinecode.py",
-        "natives.py",
-        "plain.py",
-        "sources.py",
-    ):
-        shutil.copy(SOURCES / name, tmp_path / "switchsum" / "native")
+    shutil.copytree(SOURCES / "kernels", tmp_path / "switchsum" / "native" / "kernels")
+    shutil.copy(SOURCES / "process" / "notices.py", tmp_path / "switchsum" / "native" / "process")
     host = tmp_path / "switchsum" / "host"
     (host / "constants.py").write_text("STEP = 1\n")
     (host / "callee.py").write_text(CALLEE)
@@ -141,7 +131,7 @@ from numpy import j
 
 
 def test_the_digest_covers_kernels_and_what_they_import() -> None:
-    assert "switchsum.native.ring" in sources.module_sources()
+    assert "switchsum.native.wires.ring" in sources.module_sources()
     assert len(sources.source_digest()) == 20
 
 
@@ -168,7 +158,7 @@ def test_a_process_that_was_stopped_while_it_compiles_holds_nobody_up(
     [folder] = (tree / "cache" / "kernels").iterdir()
     for path in folder.glob("*.object"):
         path.unlink()
-    kernels_source = tree / "switchsum" / "native" / "compiling.py"
+    kernels_source = tree / "switchsum" / "native" / "kernels" / "turns.py"
     kernels_source.write_text(kernels_source.read_text().replace("STALE_S: Final = 10.0", "STALE_S: Final = 0.5"))
     with (folder / "workers.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # and never touched
@@ -274,7 +264,7 @@ def test_what_was_prepared_is_not_compiled_when_it_is_called() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_engine_counts_no_references_to_memory() -> None:
-    store = natives.kernel_store()
+    store = loading.kernel_store()
     if PLAIN or store is None:
         pytest.skip("no compiled code is kept")
     warm_up()
@@ -296,7 +286,7 @@ define i64 @entry(ptr %data, i64 %parent, i64 %items) {
 
 
 def test_inner_functions_take_only_what_they_use() -> None:
-    from switchsum.native import compiler
+    from switchsum.native.kernels import compiler
 
     module = llvm.parse_assembly(CALLS)
     compiler.leave_out_arguments(module, target_machine(compiler.OPTIMISATION))
@@ -312,7 +302,8 @@ def test_an_array_with_gaps_is_taken_too() -> None:
 
 def test_optimised_python_calls_outlined_kernels() -> None:
     code = (
-        "from switchsum.native.kernels import *\nimport switchsum.host.engine.kernels as k\nprint(k.fill_nan(1, 0, 0))"
+        "from switchsum.native.kernels.decorators import *\n"
+        "import switchsum.host.engine.kernels as k\nprint(k.fill_nan(1, 0, 0))"
     )
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"

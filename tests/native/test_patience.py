@@ -7,16 +7,20 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from switchsum.native.patience import (
+from switchsum.native.process.patience import (
     IN_A_ROW_S,
     LONGEST_AWAY_S,
     LONGEST_S,
     SHORTEST_AWAY_S,
     STOLEN_S,
     Patience,
+    give_way,
+    look_until,
     new_patience,
+    note_absence,
+    note_wait,
+    step_aside,
 )
-from switchsum.native.patience_kernels import give_way, look_until, note_absence, note_wait, step_aside
 
 
 @dataclass

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine.state import CORE, Core, Count, Phase
-from switchsum.native.kernels import kernel
-from switchsum.native.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 from switchsum.protocol.frame import Flag
 
 

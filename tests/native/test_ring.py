@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.native import outbox, ring
-from switchsum.native.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
-from switchsum.native.rows import CACHE_LINE, LEAD_BYTES, allocate_rows, row_stride
+from switchsum.native.wires import outbox, ring
+from switchsum.native.wires.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum.native.wires.rows import CACHE_LINE, LEAD_BYTES, allocate_rows, row_stride
 from switchsum.protocol.frame import FRAME_BYTES
 
 FRAME = 100

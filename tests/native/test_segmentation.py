@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from switchsum.native.checksum import sum16
-from switchsum.native.messages import MOST_SEGMENTS, TOGETHER
-from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, FrameSender, frames_of, send_frames
+from switchsum.native.wires.checksum import sum16
+from switchsum.native.wires.messages import MOST_SEGMENTS, TOGETHER
+from switchsum.native.wires.segmentation import SUPER_BYTES, VNET_BYTES, FrameSender, frames_of, send_frames
 from switchsum.protocol.frame import (
     AGGREGATION_PORT,
     ETHERNET_BYTES,

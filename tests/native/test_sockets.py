@@ -13,11 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native import serving
-from switchsum.native.runtime_directory import controller_address, distrust, p4runtime_address, runtime_directory
-from switchsum.native.serving import allow_many_descriptors, listening_at
-from switchsum.native.shm import socket_path
-from switchsum.native.sockets import MAX_PATH_BYTES, RUNTIME_VARIABLE, check_owner, path_of
+from switchsum.connections import serving
+from switchsum.connections.serving import allow_many_descriptors, listening_at
+from switchsum.native.process.runtime_directory import (
+    MAX_PATH_BYTES,
+    RUNTIME_VARIABLE,
+    check_owner,
+    controller_address,
+    distrust,
+    p4runtime_address,
+    path_of,
+    runtime_directory,
+)
+from switchsum.native.wires.shared_memory import socket_path
 from switchsum.protocol.errors import LocalError, TransportError, UsageError
 
 NOBODY = 65534
@@ -79,9 +87,11 @@ def test_a_name_that_another_user_took_is_left_for_the_sessions_directory(
     for directory in (taken, session):
         directory.mkdir(mode=0o700)
     os.chown(taken, NOBODY, NOBODY)
-    monkeypatch.setattr("switchsum.native.runtime_directory._candidates", lambda: [taken, session / "switchsum"])
+    monkeypatch.setattr(
+        "switchsum.native.process.runtime_directory._candidates", lambda: [taken, session / "switchsum"]
+    )
     assert runtime_directory() == session / "switchsum"
-    monkeypatch.setattr("switchsum.native.runtime_directory._candidates", lambda: [taken])
+    monkeypatch.setattr("switchsum.native.process.runtime_directory._candidates", lambda: [taken])
     with pytest.raises(LocalError, match=f"belongs to user {NOBODY}"):
         runtime_directory()
     (taken / "below").mkdir(mode=0o700)

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchsum.native.kernels import kernel
-from switchsum.native.system import monotonic, poll, ring_bell, silence_bell
-from switchsum.native.watched import READY, Watched, watch
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.process.system import READY, Watched, monotonic, poll, ring_bell, silence_bell, watch
 
 LONG_NS = 30_000_000_000
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.native.natives import VARIABLE
+from switchsum.native.kernels.plain import VARIABLE
 from switchsum.protocol.frame import LaneFormat
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.testing.embedded import Embedded
@@ -25,7 +25,19 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operators.md"
 COMPILER = "p4c-bm2-ss"
 LANES = 128
-COPIED = ("protocol", "native", "switch", "controller", "host", "p4src", "src", "tools", "mininet/topologies", "docs")
+COPIED = (
+    "protocol",
+    "native",
+    "connections",
+    "switch",
+    "controller",
+    "host",
+    "p4src",
+    "src",
+    "tools",
+    "mininet/topologies",
+    "docs",
+)
 MOST_FILES, MOST_LINES = 5, 40
 JOB = """
 import sys

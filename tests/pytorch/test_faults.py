@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.native import waiting
-from switchsum.native.controller_client import ControllerClient
+from switchsum.connections.controller_client import ControllerClient
+from switchsum.native.process import notices
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
 from ..timing import eventually, patience
@@ -33,7 +33,7 @@ def test_ranks_that_a_process_group_waits_for_are_named(
 ) -> None:
     from switchsum.torch.store import Meeting, fetch, gather
 
-    monkeypatch.setattr(waiting, "QUIET_S", 0.01)
+    monkeypatch.setattr(notices, "QUIET_S", 0.01)
     store = dist.HashStore()
     store.set("machine/0", "here")
     with pytest.raises(CollectiveTimeout, match="rank 1, 2 of 3 has not come"):

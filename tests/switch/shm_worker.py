@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.links.shm import ShmTransport
-from switchsum.native import outbox
+from switchsum.native.wires import outbox
 
 FRAME = 1114
 WINDOW = 48

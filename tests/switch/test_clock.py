@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from switchsum.native.kernels import kernel
-from switchsum.native.system import monotonic
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.process.system import monotonic
 from switchsum.switch.clock import Clock, ClockWords, clock_us
 from switchsum.switch.meters import GREEN, RED, MeterRates
 from switchsum.switch.pipeline import EngineName

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.native.kernels import kernel
+from switchsum.native.kernels.decorators import kernel
 from switchsum.switch import ir
 from switchsum.switch.batch import Output
 from switchsum.switch.codegen.deparser import body_start

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from switchsum.native.cache import Store, open_directory
+from switchsum.native.kernels.cache import Store, open_directory
 from switchsum.switch import ir
 from switchsum.switch.batch import Output
 from switchsum.switch.codegen import compile, compile_program, machine

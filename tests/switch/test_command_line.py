@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from switchsum.native.packetsocket import open_packet_socket
+from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.switch.command_line import LISTEN, make_config, parse, run
 from switchsum.switch.daemon import Config

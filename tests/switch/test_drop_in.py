@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchsum.native.packetsocket import open_packet_socket
+from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.switch.meters import GREEN, RED, YELLOW
 

@@ -21,8 +21,8 @@ import pytest
 
 from switchsum.host.links import shm as shm_link
 from switchsum.host.links.shm import ShmTransport
-from switchsum.native import ring
-from switchsum.native.shm import Answer, Hello, socket_path
+from switchsum.native.wires import ring
+from switchsum.native.wires.shared_memory import Answer, Hello, socket_path
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.rpc_codec import encode
 from switchsum.switch.ports import shm as shm_ports

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from switchsum.host.links.shm import ShmTransport
-from switchsum.native.outbox import TAIL_WORD
+from switchsum.native.wires.outbox import TAIL_WORD
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.port_set import PortSet

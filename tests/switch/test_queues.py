@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from switchsum.native.packetsocket import open_packet_socket
+from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.switch.clock import Clock
 from switchsum.switch.ports.backlog import Backlog
 from switchsum.switch.ports.base import Batch, PortCounter, PortTable

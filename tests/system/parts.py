@@ -12,11 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import CPU_PORT, free_port
 from switchsum.launch.children import Children
 from switchsum.launch.options import MTU
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 

@@ -12,11 +12,10 @@ import pytest
 from switchsum.host.engine.loop import RUN
 from switchsum.launch.options import Links
 from switchsum.launch.session import compile_for_workers
-from switchsum.native.cache import CACHE_VARIABLE, open_directory, open_store
-from switchsum.native.cache_writing import keep
-from switchsum.native.compiling import compiling
-from switchsum.native.natives import name_of
-from switchsum.native.sources import source_digest
+from switchsum.native.kernels.cache import CACHE_VARIABLE, keep, open_directory, open_store
+from switchsum.native.kernels.loading import name_of
+from switchsum.native.kernels.sources import source_digest
+from switchsum.native.kernels.turns import compiling
 
 
 class Started:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.controller.client import P4RuntimeClient
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 
 from ..timing import eventually, patience

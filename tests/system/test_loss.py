@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native.controller_client import ControllerClient
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.protocol import rpc
 
 from ..timing import eventually, patience

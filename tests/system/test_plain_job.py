@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.native.natives import VARIABLE
+from switchsum.native.kernels.plain import VARIABLE
 
 WORKERS = 4
 JOB = """

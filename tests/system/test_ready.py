@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 COMPILES = """
 import sys, time
 from switchsum.launch import ready
-from switchsum.native.compiling import _turn
+from switchsum.native.kernels.turns import _turn
 ready.report_progress()
 for second in range(int(sys.argv[1])):
     time.sleep(0.25)
@@ -79,7 +79,7 @@ def test_mininet_hears_progress_and_does_not_take_it_for_readiness(tmp_path: Pat
 
 
 def test_warm_says_why_it_would_be_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsum.native.natives.kernel_store", lambda: None)
+    monkeypatch.setattr("switchsum.native.kernels.loading.kernel_store", lambda: None)
     monkeypatch.setenv("SWITCHSUM_CACHE_DIR", "/proc/none")
     done = CliRunner().invoke(application(), ["warm"])
     assert isinstance(done.exception, LocalError)

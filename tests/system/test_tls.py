@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from switchsum import launch
 from switchsum.cli import application
+from switchsum.connections import serving, tls
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch import authority
-from switchsum.native import serving, tls
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import ControllerUnreachable, LocalError, SwitchsumError, UsageError
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch.ready import PROGRESS, READY_FD
-from switchsum.native.controller_client import ControllerClient
-from switchsum.native.sockets import RUNTIME_VARIABLE
+from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
 
 from ..timing import patience
 from .conftest import NAMESPACES, Run

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch.bmv2 import free_port
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UnknownJob
 from switchsum.web.server import WebServer

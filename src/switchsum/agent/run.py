@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from switchsum.agent.options import AgentOptions
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.host.links.names import open_transport
 from switchsum.launch.children import Children
-from switchsum.native.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UnknownJob, UsageError
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import typer
 
 import switchsum
-from switchsum.native.threads import is_exhausted
+from switchsum.connections.threads import is_exhausted
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
@@ -79,7 +79,7 @@ def print_version(wanted: bool) -> None:
     """If the option was given, print the version and the digests that must be equal on all machines, and exit."""
     if wanted:
         from switchsum import p4src
-        from switchsum.native.outbox import LAYOUT_DIGEST
+        from switchsum.native.wires.outbox import LAYOUT_DIGEST
         from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
         typer.echo(f"switchsum {switchsum.__version__}")

@@ -16,11 +16,10 @@ import typer
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
+from switchsum.connections.addresses import check_form, is_listening, is_number
+from switchsum.connections.serving import allow_many_descriptors
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
-from switchsum.native.addresses import check_form, is_number
-from switchsum.native.runtime_directory import controller_address, p4runtime_address
-from switchsum.native.serving import allow_many_descriptors
-from switchsum.native.sockets import is_listening
+from switchsum.native.process.runtime_directory import controller_address, p4runtime_address
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT

@@ -14,7 +14,7 @@ from switchsum.view import explain as view
 from switchsum.view.facts import gather
 
 if TYPE_CHECKING:
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.connections.controller_client import ControllerClient
 
 
 def explain(

@@ -14,7 +14,7 @@ from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.protocol.errors import LocalError
 
 if TYPE_CHECKING:
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.connections.controller_client import ControllerClient
     from switchsum.protocol.rpc import JobInfo, LinkInfo
 
 app = typer.Typer(name="link", help="Look at the links between switches.", no_args_is_help=True)

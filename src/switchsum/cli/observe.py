@@ -16,7 +16,7 @@ from switchsum.view.explain import runs
 from switchsum.view.rounds import ranks_of, switches_in
 
 if TYPE_CHECKING:
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.connections.controller_client import ControllerClient
 
 
 def slots(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from switchsum.launch.ready import is_launched
-from switchsum.native.log_lines import is_wanted, log_as
+from switchsum.native.process.logs import is_wanted, log_as
 from switchsum.protocol.errors import UsageError
 
 if TYPE_CHECKING:

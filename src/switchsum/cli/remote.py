@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
-from switchsum.native.addresses import check_form
-from switchsum.native.runtime_directory import controller_address
+from switchsum.connections.addresses import check_form
+from switchsum.native.process.runtime_directory import controller_address
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 
 if TYPE_CHECKING:
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.connections.controller_client import ControllerClient
 
 ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port or unix:path.")

@@ -15,9 +15,9 @@ from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.cli.switches import list_switches, show_switch
-from switchsum.native.addresses import LAST_PORT, is_number
-from switchsum.native.runtime_directory import p4runtime_address
-from switchsum.native.serving import allow_many_descriptors
+from switchsum.connections.addresses import LAST_PORT, is_number
+from switchsum.connections.serving import allow_many_descriptors
+from switchsum.native.process.runtime_directory import p4runtime_address
 from switchsum.protocol.errors import UsageError
 
 app = typer.Typer(name="switch")

@@ -12,7 +12,7 @@ from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.connections.controller_client import ControllerClient
     from switchsum.protocol.rpc import JobInfo, LinkInfo, SwitchInfo
 
 

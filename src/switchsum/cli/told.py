@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from switchsum.native.controller_client import ControllerClient
-from switchsum.native.member_client import Reply
-from switchsum.native.waiting import waiting_for
+from switchsum.connections.controller_client import ControllerClient
+from switchsum.connections.member_client import Reply
+from switchsum.native.process.notices import waiting_for
 
 
 class ToldClient(ControllerClient):

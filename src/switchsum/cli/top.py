@@ -19,7 +19,7 @@ from switchsum.view.pace import Pace
 from switchsum.view.ranks import Seen, rank_rows, what_it_does
 
 if TYPE_CHECKING:
-    from switchsum.native.controller_client import ControllerClient
+    from switchsum.connections.controller_client import ControllerClient
 
 LEAST_INTERVAL_S: Final = 0.2
 """Reports come once a second: asking the controller more often than this is of no use."""

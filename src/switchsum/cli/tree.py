@@ -12,14 +12,14 @@ import typer
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.cli.topology import MbitOption, SourceArgument, read
-from switchsum.native.waiting import waiting_for
+from switchsum.native.process.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.rpc import JobInfo, JobRequest
 
 if TYPE_CHECKING:
+    from switchsum.connections.controller_client import ControllerClient
     from switchsum.controller.topology import Network
     from switchsum.controller.trees import Plan
-    from switchsum.native.controller_client import ControllerClient
 
 app = typer.Typer(name="tree", help="Plan and show the trees over which a job is added.", no_args_is_help=True)
 

@@ -27,9 +27,8 @@ def warm(
     from switchsum import p4src
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
-    from switchsum.native.cache import CACHE_VARIABLE
-    from switchsum.native.cache_writing import refusals
-    from switchsum.native.natives import kernel_store
+    from switchsum.native.kernels.cache import CACHE_VARIABLE, refusals
+    from switchsum.native.kernels.loading import kernel_store
     from switchsum.switch.pipeline import Pipeline
 
     store = kernel_store()

@@ -17,8 +17,7 @@ from typing import Final
 from switchsum.doctor.python import Finding, Verdict
 from switchsum.launch.bmv2 import PROGRAM, find
 from switchsum.launch.wires import ENTERED
-from switchsum.native.runtime_directory import runtime_directory
-from switchsum.native.sockets import RUNTIME_VARIABLE
+from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import AGGREGATION_PORT
 from switchsum.topologies import find_leftovers

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import NameOID
 
-from switchsum.native.tls import FILES, HOSTS, NAME, P4RUNTIME
+from switchsum.connections.tls import FILES, HOSTS, NAME, P4RUNTIME
 from switchsum.protocol.errors import UsageError
 
 ROLES: Final = {

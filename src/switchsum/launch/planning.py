@@ -15,7 +15,7 @@ from switchsum.controller.forest import AggregationTree, switches_of
 from switchsum.controller.topology import Network
 from switchsum.launch.options import Links
 from switchsum.launch.tree import Rail, TreePlan
-from switchsum.native.messages import receive_bytes
+from switchsum.native.wires.messages import receive_bytes
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS, MOST_LINKS
 

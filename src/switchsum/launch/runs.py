@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from switchsum.native.runtime_directory import controller_address, distrust, runtime_directory
-from switchsum.native.sockets import UNIX, is_listening, path_of
+from switchsum.connections.addresses import is_listening
+from switchsum.native.process.runtime_directory import UNIX, controller_address, distrust, path_of, runtime_directory
 from switchsum.protocol.errors import LocalError, UsageError
 
 PREFIX: Final = "run-"

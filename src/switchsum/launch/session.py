@@ -13,18 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from switchsum.connections.controller_client import ControllerClient
+from switchsum.connections.starting import ANSWER_S, LAUNCHER_VARIABLE, start_limit
 from switchsum.launch import bmv2, runs, tree, wires
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.launch.ending import ended_by_signals
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
-from switchsum.native.cache import open_store
-from switchsum.native.cache_writing import has
-from switchsum.native.compiling import WORKERS
-from switchsum.native.controller_client import ControllerClient
-from switchsum.native.sources import source_digest
-from switchsum.native.starting import ANSWER_S, LAUNCHER_VARIABLE, start_limit
-from switchsum.native.trace_files import PROFILE_VARIABLE, merge
+from switchsum.native.kernels.cache import has, open_store
+from switchsum.native.kernels.sources import source_digest
+from switchsum.native.kernels.turns import WORKERS
+from switchsum.native.process.trace_files import PROFILE_VARIABLE, merge
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import format_ip, format_mac

@@ -17,10 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from switchsum.connections.starting import HINT, start_limit
 from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.native.runtime_directory import runtime_directory
-from switchsum.native.sockets import RUNTIME_VARIABLE
-from switchsum.native.starting import HINT, start_limit
+from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import MAX_WORKERS
 from switchsum.protocol.wire import Address, format_ip, format_mac

@@ -10,10 +10,10 @@ import numpy as np
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
 
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.host.api.join import Membership
 from switchsum.host.links.base import Transport
 from switchsum.host.links.names import open_transport
-from switchsum.native.controller_client import ControllerClient
 from switchsum.packets.craft import craft
 from switchsum.protocol import rpc
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes

@@ -15,8 +15,8 @@ from scapy.packet import Packet, bind_bottom_up
 from scapy.utils import PcapReader
 
 from switchsum.host.links.scapy_layer import Aggregation
-from switchsum.native.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
-from switchsum.native.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
+from switchsum.native.wires.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
+from switchsum.native.wires.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 from switchsum.protocol.errors import LocalError, TransportError
 from switchsum.protocol.frame import AGGREGATION_PORT
 

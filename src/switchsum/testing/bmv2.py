@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from switchsum import p4src
+from switchsum.connections.addresses import is_listening
+from switchsum.connections.starting import HINT, start_limit
 from switchsum.controller.client import P4RuntimeClient, Pipeline
 from switchsum.controller.entries import Entry, Group, Replica
 from switchsum.controller.schema import Schema, encode_group
@@ -21,9 +23,7 @@ from switchsum.launch.bmv2 import AS_STARTED, START_S, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import hold_namespace, run
-from switchsum.native.packetsocket import SOL_PACKET, open_packet_socket
-from switchsum.native.sockets import is_listening
-from switchsum.native.starting import HINT, start_limit
+from switchsum.native.wires.packetsocket import SOL_PACKET, open_packet_socket
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import AT, Kind
 from switchsum.protocol.p4runtime import parse_p4info, v1

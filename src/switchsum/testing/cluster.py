@@ -17,7 +17,7 @@ from switchsum.host.engine.worker import EngineConfig
 from switchsum.host.links.base import Indices, Received
 from switchsum.host.links.callbacks import PythonTransport
 from switchsum.host.links.driver import Driver
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum.protocol.wire import Address

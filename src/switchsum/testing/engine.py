@@ -10,7 +10,8 @@ import numpy.typing as npt
 from switchsum.host.engine import by_hand
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine
-from switchsum.native.natives import Native, address_of
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Native
 
 BY_HAND: Final = tuple(Native(by_hand.__name__, name) for name in ("submit", "receive", "poll", "wake_at", "sent"))
 _SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND

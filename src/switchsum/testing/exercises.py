@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from switchsum.connections.starting import start_limit
 from switchsum.exercises.driver import Wrong
 from switchsum.exercises.frames import GROUP, WORKERS, port_of
 from switchsum.exercises.p4 import STATIONS, Compiled, no_stations, no_such_entry
-from switchsum.native.starting import start_limit
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.p4runtime import P4RuntimeError
 from switchsum.testing.bmv2 import Bmv2Program

@@ -14,7 +14,7 @@ from switchsum.host.engine.worker import Engine
 from switchsum.host.links.base import Indices, Received
 from switchsum.host.links.callbacks import PythonTransport
 from switchsum.host.links.driver import Driver
-from switchsum.native.rows import LEAD_BYTES, allocate_rows
+from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import ReferenceSwitch

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.connections import tls
 from switchsum.controller.fabric import MOST_TREES
-from switchsum.native import tls
-from switchsum.native.messages import receive_bytes
+from switchsum.native.wires.messages import receive_bytes
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.gloo import own_address

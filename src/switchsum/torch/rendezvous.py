@@ -12,14 +12,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from switchsum.connections.controller_client import ControllerClient
+from switchsum.connections.starting import ANSWER_S, note_launcher, start_limit
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.join import CALL_S
 from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
-from switchsum.native.cache import say
-from switchsum.native.controller_client import ControllerClient
-from switchsum.native.starting import ANSWER_S, note_launcher, start_limit
-from switchsum.native.waiting import QUIET_S, ranks_of, waiting_for
+from switchsum.native.process.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 from switchsum.torch import machines

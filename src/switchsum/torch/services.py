@@ -14,12 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.connections.controller_client import ControllerClient
+from switchsum.connections.tls import VARIABLE
 from switchsum.launch.children import Children
 from switchsum.launch.runs import findable
 from switchsum.launch.session import daemon
-from switchsum.native.controller_client import ControllerClient
-from switchsum.native.tls import VARIABLE
-from switchsum.native.waiting import ranks_of, waiting_for
+from switchsum.native.process.notices import ranks_of, waiting_for
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import LANE_BUILDS

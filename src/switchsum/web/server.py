@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final, Protocol
 
-from switchsum.native import threads
+from switchsum.connections import threads
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.view.facts import Source
 from switchsum.web.slot_packets import Samples, SlotPackets

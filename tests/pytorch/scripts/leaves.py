@@ -8,7 +8,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from switchsum.native.controller_client import ControllerClient
+from switchsum.connections.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.torch import rendezvous
 

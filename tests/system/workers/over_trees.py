@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import switchsum
-from switchsum.native.controller_client import ControllerClient
+from switchsum.connections.controller_client import ControllerClient
 
 VALUES = 100_000
 meeting = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

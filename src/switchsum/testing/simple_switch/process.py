@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.connections.starting import start_limit
 from switchsum.launch.bmv2 import PROGRAM, free_port
 from switchsum.launch.children import Children
-from switchsum.native.starting import start_limit
 from switchsum.protocol.errors import LocalError
 from switchsum.switch.reader import read_program
 from switchsum.switch.stf import Left, Names, Outcome, Test, run

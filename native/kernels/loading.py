@@ -1,0 +1,125 @@
+"""Machine code of kernels: from the cache on disk, or compiled and put there.
+
+Numba takes longer to import than all else together; a process that finds its kernels on disk does without it.  What is
+kept lies under a digest of all files that kernels are made of: any change compiles them anew.  (numba's own cache looks
+at the file of the function alone and keeps calling yesterday's code of a callee that has changed in another file; and
+it is pickles.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from functools import cache
+from hashlib import sha256
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from .cache import Store, keep, open_store
+from .machinecode import Library, fingerprint
+from .signatures import Made
+from .sources import source_digest
+from .turns import compiling
+
+
+class Named(Protocol):
+    """A kernel, as far as its code on disk goes."""
+
+    __module__: str
+    __qualname__: str
+    store: Callable[[], Store | None]
+
+
+@cache
+def kernel_store() -> Store | None:
+    """Return where this version's compiled kernels are kept; None when nothing can be."""
+    return open_store("kernels", source_digest())
+
+
+_find: Callable[[], Store | None] = kernel_store
+
+
+def store_of_new() -> Callable[[], Store | None]:
+    """Return what says where the code of a kernel is kept that is defined now."""
+    return _find
+
+
+@contextmanager
+def kept_in(find: Callable[[], Store | None]) -> Iterator[None]:
+    """Keep what is compiled of the kernels that are defined meanwhile elsewhere: where `find` says."""
+    global _find  # noqa: PLW0603
+    before, _find = _find, find
+    try:
+        yield
+    finally:
+        _find = before
+
+
+def name_of(kernel: Named) -> str:
+    """Return how the names begin under which what was compiled is stored."""
+    return f"{kernel.__module__.removeprefix('switchsum.')}.{kernel.__qualname__}"
+
+
+def stored(kernel: Named, types: str) -> tuple[Made, int] | None:
+    """Return what is on disk for a kernel, and its address; None where that is nothing."""
+    return _from_store(kernel.store(), _file_of(kernel, types))
+
+
+def load(kernel: Named, types: str, compile_it: Callable[[], tuple[Made, bytes]]) -> tuple[Made, int]:
+    """Return what was made for a kernel, from the store or compiled now, and its address."""
+    store, file = kernel.store(), _file_of(kernel, types)
+    loaded = _from_store(store, file)
+    if loaded is not None:
+        return loaded
+    with compiling(store, name_of(kernel)):
+        loaded = _from_store(store, file)  # others may have compiled it meanwhile
+        if loaded is not None:
+            return loaded
+        made, code = compile_it()
+        if store is not None:
+            keep(store, file, json.dumps(asdict(made)).encode() + b"\n" + code)
+        return made, _link(made, code)
+
+
+def address_of(array: np.ndarray[Any, Any]) -> int:
+    """Return the address of an array's first byte."""
+    try:
+        return ctypes.addressof(_FROM_BUFFER(array.data))
+    except (ValueError, TypeError, BufferError):  # empty, read-only, or of a dtype that a buffer does not have
+        address: int = array.__array_interface__["data"][0]
+        return address
+
+
+_FROM_BUFFER: Final = ctypes.c_char.from_buffer
+_libraries: list[Library] = []
+"""Code stays loaded: who knows an address of it."""
+
+
+def _file_of(kernel: Named, types: str) -> str:
+    """Return the name of the file with the code for arguments of some types."""
+    name = name_of(kernel)
+    digest = sha256("\n".join((fingerprint(), name, types)).encode()).hexdigest()[:16]
+    return f"{name}.{digest}.object"
+
+
+def _from_store(store: Store | None, file: str) -> tuple[Made, int] | None:
+    content = None if store is None else store.load(file)
+    if content is None:
+        return None
+    head, _, code = content.partition(b"\n")
+    made = Made(**json.loads(head))
+    try:
+        return made, _link(made, code)
+    except RuntimeError:  # it uses what this process does not have
+        return None
+
+
+def _link(made: Made, code: bytes) -> int:
+    given = dict.fromkeys(made.given, ctypes.cast(ctypes.CDLL(None).abort, ctypes.c_void_p).value or 0)
+    library = Library(code, (made.symbol,), given)
+    _libraries.append(library)
+    return library.address(made.symbol)

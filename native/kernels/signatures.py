@@ -1,0 +1,35 @@
+"""What compiled code takes and returns: kinds of numbers, and what is kept beside the code."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Final
+
+INTEGER: Final = "int"
+FLOAT: Final = "float"
+BOOLEAN: Final = "bool"
+NOTHING: Final = "None"
+C_TYPES: Final[dict[str, Any]] = {INTEGER: ctypes.c_int64, FLOAT: ctypes.c_double, BOOLEAN: ctypes.c_int64}
+"""Kinds of arguments and results; a boolean comes as a word."""
+
+Tag = Any
+"""What code depends on of an argument: INTEGER, FLOAT, BOOLEAN, NOTHING (None), `(dtype, dimensions)` of an array, or a
+tuple's class (`tuple` itself, or a NamedTuple) and the tags of its items."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Made:
+    """What comes with the code of a kernel."""
+
+    symbol: str
+    """The function: of the arguments' words (see `decorators.py`) and, unless it is outlined, of the address of the
+    results."""
+    result: str
+    """INTEGER, FLOAT, BOOLEAN or NOTHING; where there is no tuple."""
+    results: tuple[str, ...] = ()
+    """INTEGER or BOOLEAN each, of a tuple."""
+    arguments: tuple[str, ...] = ()
+    """INTEGER or FLOAT each, of what is outlined."""
+    given: tuple[str, ...] = ()
+    """What it uses of numba's where a kernel raises an exception, which none does."""
