@@ -270,7 +270,7 @@ class Jobs:
         if member is None or member.rank != rank or not 0 <= link < member.link_count:
             return False
         if not whole:
-            member.hello_cut = True
+            member.short.add(link)
             return True
         # After admission the address is fixed: a late copy of a hello changes nothing.
         member.heard_s = now
@@ -432,7 +432,7 @@ class Jobs:
         if member.state is MemberState.EXPECTED:
             member.nonce, member.cookie, member.rates, member.doors = 0, 0, [], {}
             member.connections, member.has_attended = 0, False
-            member.hello_cut, member.issued, member.report = False, "", None
+            member.short, member.issued, member.report = set(), "", None
 
     def _check_size(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= self._most_workers:

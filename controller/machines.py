@@ -153,8 +153,8 @@ class Member:
     """Rate of each of its links in Mbit/s, 0 where it does not know; empty: it has one link."""
     doors: dict[int, Door] = field(default_factory=dict)
     """Where its links come in, by number; all are known from SEEN on."""
-    hello_cut: bool = False
-    """A hello without lanes has arrived: short frames reach the switch, but perhaps not long ones."""
+    short: set[int] = field(default_factory=set)
+    """Links over which a hello without lanes has come: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0
     """Bytes that may wait on its link, as its kernel counts them; 0: enough."""
     window_bytes: int = 0
@@ -191,6 +191,11 @@ class Member:
     def unseen(self) -> list[int]:
         """Its links of which no hello has come, by number."""
         return [link for link in range(self.link_count) if link not in self.doors]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether hellos have come over a link, but none with lanes; of a link that is silent that is not known."""
+        return not self.short.isdisjoint(self.unseen)
 
     @property
     def all_doors(self) -> list[Door]:

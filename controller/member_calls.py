@@ -168,7 +168,7 @@ class MemberCalls(Upkeep):
         return member_rpc.ReadyReply(
             admitted=False,
             hello_seen=member.state is not MemberState.JOINED,
-            hello_cut=member.state is MemberState.JOINED and member.hello_cut,
+            hello_cut=member.state is MemberState.JOINED and member.is_cut,
             missing=[rank for rank in missing if rank not in incarnation.gave_up],
             gave_up=sorted(incarnation.gave_up),
             lost_switch=incarnation.held_up or self._away(incarnation),

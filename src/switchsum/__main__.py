@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import signal
+import os
 
 
 def main() -> None:
     """Run the command line; an interrupt that comes while it is imported ends the process without a traceback."""
-    previous = signal.getsignal(signal.SIGINT)
-    if previous is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        import signal  # noqa: PLC0415
+
+        previous = signal.getsignal(signal.SIGINT)
+        if previous is signal.default_int_handler:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+    except KeyboardInterrupt:
+        os._exit(130)  # nothing is there yet that could be cleaned up
     from switchsum import cli  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, previous)

@@ -156,9 +156,25 @@ def test_who_takes_a_freed_rank_has_nothing_of_the_member_before() -> None:
     assert jobs.hello(before, 0, address(0), 1, 0.0, whole=False)
     member = job.gathering.members[0]
     member.issued, member.report = "allreduce", WorkerReport(job="a", nonce=before)
-    assert member.hello_cut
+    assert member.is_cut
     jobs.leave(before)
     assert member == Member(rank=0)
+
+
+def test_a_link_that_is_silent_is_not_one_that_cuts_frames() -> None:
+    """Its switch may be away for a moment: short hellos over the other link say nothing of it."""
+    jobs = make_jobs()
+    job = create(jobs)
+    nonce = join(jobs, 0)
+    member = job.gathering.members[0]
+    member.rates = [100.0, 100.0]
+    assert jobs.hello(nonce, 0, address(0), 1, 0.0)
+    assert jobs.hello(nonce, 0, address(0), 1, 0.0, whole=False)
+    assert (member.unseen, member.is_cut) == ([1], False)
+    assert jobs.hello(nonce, 0, address(1), 2, 0.0, whole=False, link=1)
+    assert (member.unseen, member.is_cut) == ([1], True)
+    assert jobs.hello(nonce, 0, address(1), 2, 0.0, link=1)
+    assert (member.unseen, member.is_cut) == ([], False)
 
 
 def test_a_controller_that_was_stopped_does_not_take_it_out_on_its_members() -> None:

@@ -15,13 +15,24 @@ import switchsum
 from switchsum.cli import main
 
 TURNS, MOST_TURNS = 40, 5000
+LONG = ("u16", "0x0400", "0x0400", "at", "2")
+"""Of tc: a bit of the packet's length."""
+HOW = {
+    "down": [["ip", "link", "set", "sum1", "down"]],
+    "mtu": [["ip", "link", "set", "sum1", "mtu", "600"]],
+    # A way on which frames of 1,024 bytes and more get lost, as behind a switch or a tunnel of a smaller MTU.
+    "way": [
+        ["tc", "qdisc", "add", "dev", "sum1", "clsact"],
+        ["tc", "filter", "add", "dev", "sum1", "egress", "protocol", "ip", "u32", "match", *LONG, "action", "drop"],
+    ],
+}
 
 communicator = switchsum.connect()
 rank, size = communicator.rank, communicator.world_size
 loses = len(sys.argv) > 1
 ramp = np.arange(100_000, dtype=np.int32)
 if loses and rank == 1:
-    threading.Timer(0.05, subprocess.check_call, [["ip", "link", "set", "sum1", "down"]]).start()
+    threading.Timer(0.05, lambda: [subprocess.check_call(command) for command in HOW[sys.argv[1]]]).start()
 for turn in range(MOST_TURNS if loses else TURNS):
     values = ramp * (rank + turn)
     communicator.allreduce(values)
