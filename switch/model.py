@@ -240,7 +240,7 @@ class Table:
     """Next nodes on hit and on miss, if the program branches on these and not on the action."""
     next_default: str | None
     """Next node after an action that `next_by_action` does not list."""
-    default: DefaultEntry | None
+    default: DefaultEntry
     entries: tuple[TableEntry, ...]
     const_entries: bool
     counters: bool

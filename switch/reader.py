@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from . import model, value_sets
 from .errors import ProgramError
@@ -16,6 +16,12 @@ from .node import Node
 
 _T = TypeVar("_T")
 
+_CORE_ERRORS: Final = (
+    *("NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds"),
+    *("HeaderTooShort", "ParserTimeout", "ParserInvalidArgument"),
+)
+_NO_ACTION: Final = model.Action(name="no action", id=-1, params=(), primitives=(), source=None)
+"""The default action of a table for which the program gives none."""
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
     *("register_array", "counter_array", "meter_array", "extern", "string"),
@@ -29,19 +35,21 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
     except (ValueError, RecursionError) as error:
         raise ProgramError(f"no BMv2 program: not JSON ({error})") from None
     # The major version changes when older readers would misread the file; minor versions only add to the format.
-    version = [item.integer() for item in root["__meta__"]["version"].items()]
-    if not version or version[0] != 2:
-        raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
+    # p4c wrote no version before 2016, and BMv2 takes such a file.
+    if (meta := root.get("__meta__")) is not None:
+        version = [item.integer() for item in meta["version"].items()]
+        if not version or version[0] != 2:
+            raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
-    actions = root.list("actions", _action)
+    actions = (*root.list("actions", _action), _NO_ACTION)
     return model.Bmv2Program(
         name=root.text_or_none("program") or "",
         headers=tuple(headers.values()),
         stacks=root.list("header_stacks", lambda node: _stack(node, headers)),
         unions=root.list("header_unions", _name) + root.list("header_union_stacks", _name),
         field_lists=dict(root.list("field_lists", _field_list)),
-        errors=dict(root.list("errors", _error)),
+        errors=_with_core_errors(dict(root.list("errors", _error))),
         parser=_named(root, "parsers", "parser", _parser),
         value_sets=dict(root.list("parse_vsets", _value_set)),
         deparser=_named(root, "deparsers", "deparser", _deparser),
@@ -81,6 +89,13 @@ def _value_set(node: Node) -> tuple[str, int]:
 def _error(node: Node) -> tuple[str, int]:
     name, number = node.exactly(2)
     return name.text(), number.natural()
+
+
+def _with_core_errors(errors: dict[str, int]) -> dict[str, int]:
+    """Add the errors of core.p4 that a file does not number, behind those that it numbers, as BMv2 does."""
+    following = max(errors.values(), default=-1) + 1
+    missing = [name for name in _CORE_ERRORS if name not in errors]
+    return errors | {name: following + place for place, name in enumerate(missing)}
 
 
 def _alias(node: Node) -> tuple[str, model.FieldName]:
@@ -209,7 +224,12 @@ def _parser_operation(node: Node) -> model.Primitive:
 
 
 def _transition(node: Node) -> model.Transition:
-    kind = node["type"].text()
+    # p4c wrote no type before April 2020, when the default case had the value "default".
+    given = node.text_or_none("type") or "hexstr"
+    is_default = given == "hexstr" and node["value"].value == "default"
+    kind = "default" if is_default else given
+    if kind not in ("hexstr", "default", "parse_vset"):
+        raise ProgramError(f"no BMv2 program: {node.path} has the unknown type {kind}")
     mask = node.get("mask")
     return model.Transition(
         value=node["value"].hexadecimal() if kind == "hexstr" else None,
@@ -278,11 +298,15 @@ def _conditional(node: Node) -> model.Conditional:
 
 
 def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
-    action_ids = node.list("action_ids", Node.integer)
+    names = node.list("actions", Node.text)
+    by_name = {action.name: action.id for action in reversed(actions)}
+    if node.get("action_ids") is not None:
+        action_ids = node.list("action_ids", Node.integer)
+    else:  # before 2017 an action had one place in the file, and tables named it
+        action_ids = tuple(by_name.get(name, -1) for name in names)
     known = {action.id for action in actions}
     if not set(action_ids) <= known:
         raise ProgramError(f"no BMv2 program: {node.path} names unknown actions")
-    names = node.list("actions", Node.text)
     if len(names) != len(action_ids):
         raise ProgramError(f"no BMv2 program: {node.path} has {len(action_ids)} action ids and {len(names)} actions")
     following = {
@@ -295,18 +319,20 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
     if "__HIT__" in following or "__MISS__" in following:
         by_hit = following.get("__HIT__", otherwise), following.get("__MISS__", otherwise)
     default = node.get("default_entry")
+    # On a miss a table without a default action does nothing, as in BMv2.
+    nothing = model.DefaultEntry(action_id=_NO_ACTION.id, arguments=(), const=False)
     return model.Table(
         name=_name(node),
         kind=node["type"].text(),
         size=node["max_size"].natural(),
         keys=node.list("key", _table_key),
-        action_ids=action_ids,
+        action_ids=action_ids if default else (*action_ids, _NO_ACTION.id),
         next_by_action={
             number: following[name] for number, name in zip(action_ids, names, strict=True) if name in following
         },
         next_by_hit=by_hit,
         next_default=otherwise,
-        default=_default_entry(default) if default else None,
+        default=_default_entry(default) if default else nothing,
         entries=node.list("entries", _table_entry),
         const_entries=node.get("entries") is not None,
         counters=node.truth("with_counters"),

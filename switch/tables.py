@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class KeySpec:
     width: int
     """Bits."""
     kind: MatchKind
+    mask: int | None = None
+    """The bits that the program compares (`key & mask: exact`); entries lose their other bits, as in BMv2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,7 @@ class Table:
         self._rows: dict[_Key, int] = {}
         self._entries: dict[int, Entry] = {}
         self._free: list[int] = []
+        self._masked = any(key.mask is not None for key in spec.keys)
         self._exact = all(key.kind is MatchKind.EXACT for key in spec.keys)
         self._by_value: dict[tuple[int, ...], int] = {}
         self._ranked: list[tuple[int, int, int]] = []
@@ -219,19 +222,20 @@ class Table:
         with self._lock:
             self._writable()
             self._check(entry)
-            self._add(entry, age)
+            self._add(self._as_compared(entry), age)
 
     def load(self, entry: Entry) -> None:
         """Add an entry that the program itself declares."""
         with self._lock:
             self._check(entry)
-            self._add(entry)
+            self._add(self._as_compared(entry))
 
     def modify(self, entry: Entry) -> None:
         """Change the action of the entry with this match and priority; raises EntryMissing, ReadOnly or BadEntry."""
         with self._lock:
             self._writable()
             self._check(entry)
+            entry = self._as_compared(entry)
             row = self._find(entry.match, entry.priority)
             self._entries[row] = entry
             if self._mirror:
@@ -241,6 +245,7 @@ class Table:
         """Remove the entry with this match and priority, and return its age; raises EntryMissing or ReadOnly."""
         with self._lock:
             self._writable()
+            match = self.compared(match)
             row = self._find(match, priority)
             entry = self._entries.pop(row)
             del self._rows[match, priority]
@@ -375,8 +380,17 @@ class Table:
         if not self.spec.keys:
             raise BadEntry(f"table {self.spec.name} has no key: it has only a default action")
 
+    def compared(self, match: tuple[Match, ...]) -> tuple[Match, ...]:
+        """Return a match without the bits that the program masks away."""
+        if not self._masked:
+            return match
+        return tuple(_compared(one, key) for one, key in zip(match, self.spec.keys, strict=True))
+
+    def _as_compared(self, entry: Entry) -> Entry:
+        return replace(entry, match=self.compared(entry.match)) if self._masked else entry
+
     def _find(self, match: tuple[Match, ...], priority: int) -> int:
-        row = self._rows.get((match, priority))
+        row = self._rows.get((self.compared(match), priority))
         if row is None:
             raise EntryMissing(f"table {self.spec.name} has no entry {_text(match, priority)}")
         return row
@@ -447,6 +461,13 @@ class Table:
         for value, param in zip(params, action.params, strict=True):
             if not 0 <= value < 1 << param.width:
                 raise BadEntry(f"parameter {param.name} of action {name}: {value:#x} does not fit {param.width} bits")
+
+
+def _compared(match: Match, key: KeySpec) -> Match:
+    """Return the match of one key field without the bits that the program masks away."""
+    if key.mask is None or isinstance(match, Range):
+        return match
+    return replace(match, value=match.value & key.mask)
 
 
 def _values(match: tuple[Match, ...]) -> tuple[int, ...]:

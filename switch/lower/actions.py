@@ -155,6 +155,19 @@ def _assign_member(
     return made
 
 
+def _compute(operator: str) -> Callable[..., list[ir.Statement]]:
+    """Return the primitive of BMv2 that writes `left operator right` to its target; p4c itself writes `assign`."""
+
+    def lower(
+        scope: Scope, target: model.Operand, left: model.Operand, right: model.Operand | None = None
+    ) -> list[ir.Statement]:
+        # Of two operands the first one is the target, too: add_to_field(f, 1).
+        value = model.Operation(operator, target, left) if right is None else model.Operation(operator, left, right)
+        return _assign(scope, target, value)
+
+    return lower
+
+
 def _assign_header(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
     to, of = _name(scope, target, "header"), _name(scope, source, "header")
     return [ir.CopyHeader(scope.symbols.header(to), scope.symbols.header(of))]
@@ -315,7 +328,18 @@ def _list(scope: Scope, fields: model.Operand) -> ir.Const:
 
 _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assign": _assign,
+    "modify_field": _assign,
+    "add_to_field": _compute("+"),
+    "subtract_from_field": _compute("-"),
+    "add": _compute("+"),
+    "subtract": _compute("-"),
+    "bit_xor": _compute("^"),
+    "bit_or": _compute("|"),
+    "bit_and": _compute("&"),
+    "shift_left": _compute("<<"),
+    "shift_right": _compute(">>"),
     "assign_header": _assign_header,
+    "copy_header": _assign_header,
     "assign_header_stack": _assign_stack,
     "add_header": lambda scope, header: _add_or_remove(scope, header, True),
     "remove_header": lambda scope, header: _add_or_remove(scope, header, False),

@@ -90,7 +90,6 @@ class ControlLowering:
     ) -> ir.Terminator:
         self._refuse_features(table)
         default = self._default(table)
-        assert table.default is not None
         if not table.keys and table.default.const and not table.counters:
             self.fixed_tables.append(self._info(table, default))
             constants = [
@@ -118,8 +117,6 @@ class ControlLowering:
 
     def _default(self, table: model.Table) -> model.Action:
         """Return the action that the program names as default."""
-        if table.default is None:
-            raise refusal(f"table {table.name} has no default action", table.source)
         action = self._actions.get(table.default.action_id)
         if action is None or action.id not in table.action_ids:
             raise refusal(f"no BMv2 program: the default action of table {table.name} is none of its own", table.source)
@@ -147,8 +144,8 @@ class ControlLowering:
                 raise refusal(f"match kind {key.kind} of table {table.name} is not supported", table.source)
             value = _key(symbols, key)
             keys.append(value)
-            specs.append(KeySpec(name=key.name, width=value.width, kind=_KINDS[key.kind]))
-        assert table.default is not None
+            mask = None if key.mask is None else key.mask & ((1 << value.width) - 1)
+            specs.append(KeySpec(name=key.name, width=value.width, kind=_KINDS[key.kind], mask=mask))
         meter = self._direct_meter(table)
         spec = TableSpec(
             name=table.name,

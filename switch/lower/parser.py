@@ -19,6 +19,7 @@ from .graph import GraphBuilder
 from .symbols import Symbols
 
 _INVALID_ADVANCE = "ParserInvalidArgument"
+_NO_ERROR = "NoError"
 _STACK_FULL = "StackOutOfBounds"
 PARTS_OF_STATES: Final = {"", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced"}
 """Last parts of the names of blocks that begin no state; the block in front of the first state has no name."""
@@ -43,10 +44,19 @@ class ParserLowering:
         entry = self._builder.new("")
         self._accept = self._builder.add("accept", [], ir.End())
         self._states = {state.name: self._builder.new(state.name) for state in self._parser.states}
-        self._builder.fill(entry, [], ir.Jump(self._block(self._parser.start)))
+        self._builder.fill(entry, self._no_error(), ir.Jump(self._block(self._parser.start)))
         for state in self._parser.states:
             self._state(state)
         return self._builder.finish()
+
+    def _no_error(self) -> list[ir.Statement]:
+        """Begin with the number that the program has for NoError; metadata is 0, unless a field list has kept it."""
+        symbols = self._symbols
+        slot, number = symbols.intrinsics.parser_error, symbols.error(_NO_ERROR)
+        if not number and not any(slot in kept for kept in symbols.field_lists):
+            return []
+        width = symbols.fields[slot].width
+        return [ir.Assign(slot, ir.Const(width, number & ((1 << width) - 1)))]
 
     def _block(self, name: str | None) -> int:
         if name is None:

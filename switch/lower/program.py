@@ -49,7 +49,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         field_lists=symbols.field_lists,
         stack_counts=symbols.stack_counts,
         deparser=tuple(symbols.header(name) for name in program.deparser),
-        too_short=program.errors.get("PacketTooShort", 1),
+        too_short=program.errors["PacketTooShort"],
         drop_port=drop_port,
         passes=passes,
         queues=queues,

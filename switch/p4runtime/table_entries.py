@@ -77,7 +77,7 @@ class TableEntries:
             return self._write_default(kind, schema, message)
         if schema.const and kind != MODIFY:
             raise ReadOnly(f"the entries of table {schema.name} are const")
-        key = decode_key(schema, message.match)
+        key = _key(schema, message.match)
         if kind == DELETE:
             return self._delete(schema, key, message.priority)
         _check_resources(schema, message)
@@ -133,7 +133,7 @@ class TableEntries:
         schema = lookup("table", self._tables, query.table_id)
         _require_meter(schema, query)
         rates = decode_rates(message.config) if message.HasField("config") else None
-        return _set_rates(schema, schema.table.get(decode_key(schema, query.match), query.priority), rates)
+        return _set_rates(schema, schema.table.get(_key(schema, query.match), query.priority), rates)
 
     def read_meter(self, query: Any) -> Iterator[Any]:
         """Yield the direct meters that a DirectMeterEntry selects; without a match, those of whole tables."""
@@ -265,7 +265,7 @@ class TableEntries:
             if query.match or query.priority:
                 raise invalid("the default action has no match and no priority")
             return [None]
-        key = decode_key(schema, query.match) if query.match else None
+        key = _key(schema, query.match) if query.match else None
         return [
             entry
             for entry in schema.table.entries()
@@ -276,7 +276,7 @@ class TableEntries:
         """Return the one entry that a message names; None is the default action."""
         if query.is_default_action:
             return self._matching(schema, query)[0]
-        return schema.table.get(decode_key(schema, query.match), query.priority)
+        return schema.table.get(_key(schema, query.match), query.priority)
 
     def _encode(self, schema: TableSchema, entry: Entry | None) -> Any:
         table = schema.table
@@ -295,6 +295,11 @@ class TableEntries:
         note = self._notes.get(place, Note())
         message.metadata, message.controller_metadata = note.metadata, note.controller_metadata
         return message
+
+
+def _key(schema: TableSchema, matches: Any) -> tuple[Match, ...]:
+    """Read the fields of a match, without the bits that the program masks away."""
+    return schema.table.compared(decode_key(schema, matches))
 
 
 def _check_resources(schema: TableSchema, message: Any) -> None:
