@@ -40,6 +40,7 @@ FRAME_LANES: Final = 256
 """32-bit lanes in a frame of MTU 1,500: one exponent for 256 values in lanes of 32 bits, for 512 of 16 and 8 bits."""
 LARGE_FRAME_LANES: Final = 2048
 """Of an MTU of 9,000 and of shared memory: eight times as many values share an exponent."""
+FRAMES: Final = (FRAME_LANES, LARGE_FRAME_LANES)
 VALUES: Final = 65_536
 DTYPES: Final = {
     "float32": (dtypes.FLOAT32, np.dtype(np.float32)),
@@ -52,6 +53,10 @@ INPUTS: Final = {
     "heavy": "heavy tails: Student's t with 3 degrees of freedom, each rank's its own",
     "mixed": "layers of different size in one block: normal, times 1, 0.1 or 0.01 in runs of 100 values",
 }
+APART: Final = "apart"
+"""Another input: a small layer beside a large one in each block, of which errors within the small one are told."""
+CLEARLY: Final = 1.5
+"""So many times smaller an error of the ring's is said to be."""
 WORDS: Final = {
     "Packed(4)": packed.Layout(per_word=4, block=32),
     "Packed(3)": packed.Layout(per_word=3, block=32),
@@ -60,6 +65,12 @@ WORDS: Final = {
 """Several values to a 32-bit word, 32 of them to a scale."""
 BLOCKS: Final = {"int8": 64, "int16": 32}
 """Lanes of `BlockScaled`, and how many values have a scale there."""
+LARGE: Final = {"Heavy tails": "heavy", "Layers of different size": "mixed"}
+"""Inputs that the page also has in large frames, where more values share an exponent."""
+SMALL: Final = (
+    "A layer beside one a million times larger: normal values times 1e-3 and 1e3, in runs of 100.\n"
+    "L2 of float32 within the smaller layer, in int32 lanes:"
+)
 SEED: Final = 7
 """Of what compressors draw."""
 GRADIENTS: Final = "gpt"
@@ -94,8 +105,15 @@ def draw(kind: str, ranks: int, dtype: np.dtype[Any], values: int = VALUES) -> l
         drawn = random.standard_t(3, values) if kind == "heavy" else random.standard_normal(values)
         if kind == "mixed":
             drawn *= 10.0 ** -(np.arange(values) // 100 % 3)
+        if kind == APART:
+            drawn *= np.where(is_small(values), 1e-3, 1e3)
         made.append(drawn.astype(dtype))
     return made
+
+
+def is_small(values: int = VALUES) -> npt.NDArray[np.bool_]:
+    """Return which values of `APART` are of the small layer."""
+    return np.arange(values) // 100 % 2 == 1
 
 
 def exact_sum(arrays: Sequence[Array]) -> npt.NDArray[np.float64]:
@@ -289,13 +307,45 @@ def table(
         yield from (row(kind, dtype, count, frame_lanes) for count in ranks)
 
 
+def within_small(ranks: int, frame_lanes: int) -> tuple[float, float]:
+    """Return the L2 errors of float32 within the small layer, in int32 lanes and around the ring."""
+    arrays = draw(APART, ranks, np.dtype(np.float32))
+    exact, small = exact_sum(arrays), is_small()
+    sums = through_lanes("float32", "int32", arrays, frame_lanes), around_a_ring(arrays)
+    ours, ring = (Error.of(found[small], exact[small]).relative for found in sums)
+    return ours, ring
+
+
+def small_table(ranks: Sequence[int] = RANKS) -> Iterator[str]:
+    """Yield the lines of the table of errors within a small layer."""
+    yield f"| ranks | {' | '.join(f'frames of {lanes:,} lanes' for lanes in FRAMES)} | ring |"
+    yield "|---" * (2 + len(FRAMES)) + "|"
+    for count in ranks:
+        found = [within_small(count, lanes) for lanes in FRAMES]
+        yield f"| {count} | {' | '.join(f'{ours:.1e}' for ours, _ in found)} | {found[0][1]:.1e} |"
+
+
+def where_the_ring_is_ahead(ranks: Sequence[int] = RANKS) -> list[tuple[str, int, int, float]]:
+    """Return the inputs, frames and ranks where a ring's float32 are clearly better than int32 lanes', and how much."""
+    ahead = []
+    for kind, frame_lanes, count in itertools.product(INPUTS, FRAMES, ranks):
+        found = errors(kind, "float32", count, frame_lanes)
+        times = found["int32"].relative / found["ring"].relative
+        if times > CLEARLY:
+            ahead.append((kind, frame_lanes, count, times))
+    return ahead
+
+
 def publish() -> None:
     """Write the tables to the page."""
     text = PAGE.read_text()
     before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
     parts = [f"{title[0].upper()}{title[1:]}:\n\n" + "\n".join(table(kind)) for kind, title in INPUTS.items()]
-    large = "\n".join(table("heavy", ["bfloat16"], frame_lanes=LARGE_FRAME_LANES))
-    parts.append(f"Heavy tails again, in frames of {LARGE_FRAME_LANES:,} lanes:\n\n{large}")
+    for name, kind in LARGE.items():
+        large = "\n".join(table(kind, ["float32", "bfloat16"], frame_lanes=LARGE_FRAME_LANES))
+        parts.append(f"{name} again, in frames of {LARGE_FRAME_LANES:,} lanes:\n\n{large}")
+    small = "\n".join(small_table())
+    parts.append(f"{SMALL}\n\n{small}")
     finer = "\n".join(finer_table())
     parts.append(f"Less than 32 bits a value: L2 of float32, with the bytes of a value each way:\n\n{finer}")
     PAGE.write_text(text[:before] + "\n\n" + "\n\n".join(parts) + "\n\n" + text[after:])

@@ -73,3 +73,48 @@ def test_a_small_layer_beside_large_ones_keeps_fewer_bits_as_the_page_says() -> 
     assert "is 2 % in int16 lanes, 0.26 % on gloo's ring" in accuracy.PAGE.read_text()
     assert accuracy.Error.of(ours[layer], exact[layer]).relative == pytest.approx(0.02, rel=0.1)
     assert accuracy.Error.of(ring[layer], exact[layer]).relative == pytest.approx(0.0026, rel=0.1)
+
+
+@pytest.mark.parametrize(("name", "kind"), accuracy.LARGE.items())
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_page_has_large_frames_beside_the_ring(name: str, kind: str, dtype: str) -> None:
+    heading = f"{name} again, in frames of {accuracy.LARGE_FRAME_LANES:,} lanes:"
+    table = accuracy.PAGE.read_text().split(heading)[1].split("\n\n")[1]
+    for ranks in (2, 16):
+        (on_page,) = (line for line in table.splitlines() if line.startswith(f"| {dtype} | {ranks} |"))
+        made = accuracy.row(kind, dtype, ranks, accuracy.LARGE_FRAME_LANES)
+        np.testing.assert_allclose(
+            *([float(cell) for cell in line.split("|")[3:-1]] for line in (on_page, made)), rtol=0.1
+        )
+
+
+def first_paragraph() -> str:
+    """Return the page's first paragraph on one line."""
+    return " ".join(accuracy.PAGE.read_text().split("\n\n")[1].split())
+
+
+def test_the_first_paragraph_says_where_a_ring_is_clearly_better() -> None:
+    ahead = {
+        (kind, lanes, ranks): times for kind, lanes, ranks, times in accuracy.where_the_ring_is_ahead((4, 16, 32, 64))
+    }
+    words = re.search(
+        r"at 32 ranks by ([\d.]+) times in frames of 256 lanes and by ([\d.]+) times in frames of 2,048, "
+        r"at 64 ranks by ([\d.]+) and ([\d.]+) times",
+        first_paragraph(),
+    )
+    assert words
+    cases = [("heavy", lanes, ranks) for ranks in (32, 64) for lanes in accuracy.FRAMES]
+    assert list(ahead) == sorted(cases, key=lambda case: case[1:])
+    np.testing.assert_allclose([ahead[case] for case in cases], [float(times) for times in words.groups()], rtol=0.05)
+
+
+def test_the_first_paragraph_says_what_is_left_of_a_small_layer() -> None:
+    words = re.search(r"off by ([\d.]+) % at 4 ranks and by ([\d.]+) % at 16", first_paragraph())
+    assert words
+    table = accuracy.PAGE.read_text().split(accuracy.SMALL)[1].split("\n\n")[1]
+    for ranks, percent in zip((4, 16), words.groups(), strict=True):
+        (line,) = (line for line in table.splitlines() if line.startswith(f"| {ranks} |"))
+        on_page = [float(cell) for cell in line.split("|")[2:-1]]
+        found = [accuracy.within_small(ranks, lanes)[0] for lanes in accuracy.FRAMES]
+        np.testing.assert_allclose(on_page[:-1], found, rtol=0.1)
+        assert float(percent) / 100 == pytest.approx(found[0], rel=0.2)
