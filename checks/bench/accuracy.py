@@ -113,7 +113,8 @@ def draw(kind: str, ranks: int, dtype: np.dtype[Any], values: int = VALUES) -> l
 
 def is_small(values: int = VALUES) -> npt.NDArray[np.bool_]:
     """Return which values of `APART` are of the small layer."""
-    return np.arange(values) // 100 % 2 == 1
+    small: npt.NDArray[np.bool_] = np.arange(values) // 100 % 2 == 1
+    return small
 
 
 def exact_sum(arrays: Sequence[Array]) -> npt.NDArray[np.float64]:

@@ -28,13 +28,11 @@ _DOUBLE_FRACTION: Final = np.uint64((1 << 52) - 1)
 _SINGLE_MIN: Final = -126
 _SINGLE_MAX: Final = 127
 """Exponents of float32's normal powers of two."""
-_HALF_BIAS_GAP: Final = 112
+HALF_BIAS_GAP: Final = 112
 """Exponent bias of float32 less that of float16."""
-HALF_TO_SINGLE: Final = 2.0**_HALF_BIAS_GAP
+HALF_TO_SINGLE: Final = 2.0**HALF_BIAS_GAP
 """A float16's bits, moved to where float32 has its own, are too small by this factor."""
-_HALF_INFINITY: Final = 0x7C00
-_INFINITY: Final = (0, 0x7F80_0000, _HALF_INFINITY, 0x7F80)
-"""By dtype; one less is the largest finite value."""
+HALF_INFINITY: Final = 0x7C00
 _HALF_SMALLEST_NORMAL: Final = 0x3880_0000
 """2**-14 as float32."""
 _HALF_TOO_LARGE: Final = 0x477F_F000
@@ -45,14 +43,6 @@ _NAN: Final = (0, 0x7FC0_0000, 0x7E00, 0x7FC0)
 """Quiet NaN by dtype."""
 _ITEM_BYTES: Final = (4, 4, 2, 2, 1, 2, 4, 8, 4)
 """Size of a value by dtype."""
-_LAST_EXPONENT: Final = (0, NOT_FINITE - 1, NOT_FINITE - 1 - _HALF_BIAS_GAP, NOT_FINITE - 1)
-"""Of a block whose values may be the largest finite ones, by dtype."""
-
-
-@inner
-def can_round_to_infinity(dtype: int, exponent: int) -> bool:
-    """Tell whether a step more than a block's largest value may be infinite."""
-    return exponent >= _LAST_EXPONENT[dtype]
 
 
 @inner
@@ -112,7 +102,7 @@ def _scan_halves(dtype: int, source: int, count: int) -> Scalar:
         return ALL_ZERO
     if dtype == BFLOAT16:
         return np.int64(largest >> np.uint16(7))
-    if largest >= _HALF_INFINITY:
+    if largest >= HALF_INFINITY:
         return NOT_FINITE
     value = np.float32(np.float64(np.uint32(np.uint32(largest) << np.uint32(13)).view(np.float32)) * HALF_TO_SINGLE)
     return np.int64(np.float32(value).view(np.uint32) >> np.uint32(23))
@@ -203,12 +193,12 @@ def as_float16(value: Scalar) -> Scalar:
     bits = np.float32(value).view(np.uint32)
     magnitude = np.uint32(bits & np.uint32(0x7FFF_FFFF))
     odd = (magnitude >> np.uint32(13)) & np.uint32(1)
-    normal = ((magnitude + np.uint32(0xFFF) + odd) >> np.uint32(13)) - np.uint32(_HALF_BIAS_GAP << 10)
+    normal = ((magnitude + np.uint32(0xFFF) + odd) >> np.uint32(13)) - np.uint32(HALF_BIAS_GAP << 10)
     # Adding 0.5 rounds to a subnormal's last bit; without 0.5 again the bits left are the subnormal's.
     rounded = np.float32(magnitude.view(np.float32) + np.float32(0.5))
     subnormal = np.uint32(np.float32(rounded).view(np.uint32) - np.uint32(_ONE_HALF))
     half = subnormal if magnitude < np.uint32(_HALF_SMALLEST_NORMAL) else np.uint32(normal)
-    half = np.uint32(_HALF_INFINITY) if magnitude >= np.uint32(_HALF_TOO_LARGE) else half
+    half = np.uint32(HALF_INFINITY) if magnitude >= np.uint32(_HALF_TOO_LARGE) else half
     return np.uint16(half | ((bits >> np.uint32(16)) & np.uint32(0x8000)))
 
 
@@ -219,18 +209,4 @@ def fill_nan(dtype: int, target: int, count: int) -> int:
         words_at(target, count)[:] = _NAN[dtype]
     else:
         halves_at(target, count)[:] = _NAN[dtype]
-    return 0
-
-
-@Outlined
-def limit(dtype: int, target: int, count: int) -> int:
-    """Make infinities of a block of floats the largest finite values."""
-    if dtype == FLOAT32:
-        words = words_at(target, count)
-        for i in range(count):
-            words[i] -= np.uint32(words[i] & np.uint32(0x7FFF_FFFF) == _INFINITY[FLOAT32])
-    else:
-        halves = halves_at(target, count)
-        for i in range(count):
-            halves[i] -= np.uint16(halves[i] & np.uint16(0x7FFF) == _INFINITY[dtype])
     return 0

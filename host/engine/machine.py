@@ -31,7 +31,7 @@ from .contribution import (
 from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32, slot_of
 from .integers import parts_of
-from .kernels import can_round_to_infinity
+from .narrow import can_round_to_infinity
 from .recovery import (
     note_answer,
     note_held,

@@ -7,17 +7,24 @@ into lanes of 16 bits: the sums are the same.  All else is as in `switchsum.host
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.floats import restore_floats, usual_floats
-from switchsum.native.kernels.memory import Scalar, bytes_at, floats_at, halves_at, swap
+from switchsum.native.kernels.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
 from switchsum.native.kernels.mixing import drawn_at
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.protocol.lanes import FRACTION_BITS
+from switchsum.protocol.lanes import FRACTION_BITS, NOT_FINITE
 
 from .dtypes import BFLOAT16, FLOAT32
-from .kernels import HALF_TO_SINGLE, as_bfloat16, as_float16
+from .kernels import HALF_BIAS_GAP, HALF_INFINITY, HALF_TO_SINGLE, as_bfloat16, as_float16
+
+_LAST_EXPONENT: Final = (0, NOT_FINITE - 1, NOT_FINITE - 1 - HALF_BIAS_GAP, NOT_FINITE - 1)
+"""Of a block whose values may be the largest finite ones, by dtype."""
+_INFINITY: Final = (0, 0x7F80_0000, HALF_INFINITY, 0x7F80)
+"""By dtype; one less is the largest finite value."""
 
 
 @Outlined
@@ -104,3 +111,23 @@ def _rounded(fixed: Scalar, seed: int, index: int) -> Scalar:
 def _pair(first: Scalar, second: Scalar) -> Scalar:
     """Return the lowest bytes of two words side by side, as a half lies in memory."""
     return swap(np.uint16(np.uint32(np.uint32(first) << np.uint32(8)) | np.uint32(second & np.uint32(0xFF))))
+
+
+@inner
+def can_round_to_infinity(dtype: int, exponent: int) -> bool:
+    """Tell whether a step more than a block's largest value may be infinite."""
+    return exponent >= _LAST_EXPONENT[dtype]
+
+
+@Outlined
+def limit(dtype: int, target: int, count: int) -> int:
+    """Make infinities of a block of floats the largest finite values."""
+    if dtype == FLOAT32:
+        words = words_at(target, count)
+        for i in range(count):
+            words[i] -= np.uint32(words[i] & np.uint32(0x7FFF_FFFF) == _INFINITY[FLOAT32])
+    else:
+        halves = halves_at(target, count)
+        for i in range(count):
+            halves[i] -= np.uint16(halves[i] & np.uint16(0x7FFF) == _INFINITY[dtype])
+    return 0

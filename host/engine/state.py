@@ -116,8 +116,8 @@ class Count(IntEnum):
 BLOCK_KERNELS: Final = {
     name: Native(f"{__package__}.{module}", name)
     for module, names in (
-        ("kernels", ("scan", "pack", "unpack", "fill_nan", "limit")),
-        ("narrow", ("pack_narrow", "unpack_narrow")),
+        ("kernels", ("scan", "pack", "unpack", "fill_nan")),
+        ("narrow", ("pack_narrow", "unpack_narrow", "limit")),
         ("exact", ("pack_exact", "unpack_exact")),
         ("integers", ("pack_integers", "pack_part", "unpack_integers", "unpack_part")),
     )

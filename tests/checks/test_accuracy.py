@@ -83,9 +83,8 @@ def test_the_page_has_large_frames_beside_the_ring(name: str, kind: str, dtype: 
     for ranks in (2, 16):
         (on_page,) = (line for line in table.splitlines() if line.startswith(f"| {dtype} | {ranks} |"))
         made = accuracy.row(kind, dtype, ranks, accuracy.LARGE_FRAME_LANES)
-        np.testing.assert_allclose(
-            *([float(cell) for cell in line.split("|")[3:-1]] for line in (on_page, made)), rtol=0.1
-        )
+        found, expected = ([float(cell) for cell in line.split("|")[3:-1]] for line in (on_page, made))
+        np.testing.assert_allclose(found, expected, rtol=0.1)
 
 
 def first_paragraph() -> str:
