@@ -28,7 +28,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from checks.soak.world import TreeWorld, leftovers
+from checks.soak.world import Place, TreeWorld, leftovers
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.protocol import rpc
@@ -173,7 +173,7 @@ class Starts:
         order["timeout_s"] = min(timeout_s, self._patience * SWITCH_TIMEOUT_S)
         began = time.monotonic()
         acts: list[tuple[float, Callable[[], object]]] = [
-            (began + dice.random() * FIRST_S, partial(place.order, **order, rank=rank))
+            (began + dice.random() * FIRST_S, partial(self._send_to, place, {**order, "rank": rank}))
             for rank, place in enumerate(self._places)
         ]
         at = began + dice.random() * 2 * FIRST_S
@@ -184,6 +184,11 @@ class Starts:
         self._collect(trial, timeout_s + STATED_S * self._patience, began)
         self._tidy(job)
         return trial
+
+    def _send_to(self, place: Place, order: dict[str, Any]) -> None:
+        """Have a rank join, unless it was killed before its turn."""
+        if not place.was_killed:
+            place.order(**order)
 
     def _injury(self, trial: Trial, at: float) -> list[tuple[float, Callable[[], object]]]:
         """Return what happens to a part, and what makes it good, each with its time."""

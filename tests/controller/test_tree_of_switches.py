@@ -50,6 +50,22 @@ def fabric_at(addresses: dict[str, str]) -> Fabric:
     return Fabric(switches={"root": root, **leaves}, parents=dict.fromkeys(leaves, "root"))
 
 
+def three_levels_at(addresses: dict[str, str]) -> Fabric:
+    """Return a root, an inner switch below it on each side, and a leaf below each of these."""
+    inner = {"near": "left", "far": "right"}
+    switches = {"root": FabricSwitch(p4runtime=addresses["root"], address=SWITCH, ports={"near": 1, "far": 2})}
+    for name, leaf in inner.items():
+        switches[name] = FabricSwitch(p4runtime=addresses[name], address=SWITCH, ports={leaf: 1, "root": UP})
+        switches[leaf] = FabricSwitch(p4runtime=addresses[leaf], address=SWITCH, ports={name: UP})
+    return Fabric(
+        switches=switches, parents={**dict.fromkeys(inner, "root"), **{far: near for near, far in inner.items()}}
+    )
+
+
+LEVELS = {2: (fabric_at, NAMES), 3: (three_levels_at, ("root", "near", "left", "far", "right"))}
+"""Trees on which everything is tried that is tried on one of them."""
+
+
 class Tree:
     """Switches, the cables between them, and a controller."""
 
@@ -128,10 +144,10 @@ class Tree:
         self.dead.add(name)
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Iterator[Tree]:
-    """Yield three switches with a controller."""
-    made = Tree(tmp_path)
+@pytest.fixture(params=LEVELS, ids=lambda levels: f"{levels} levels")
+def tree(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tree]:
+    """Yield switches with a controller, in trees of two and of three levels."""
+    made = Tree(tmp_path, *LEVELS[request.param])
     yield made
     made.close()
 
@@ -168,16 +184,22 @@ def test_a_job_goes_on_after_each_switch_and_the_controller_were_restarted(tree:
     job = show(tree)
     assert (job.state, job.epoch) == ("running", epoch)
     assert [(member.switch, member.ingress_port) for member in job.members] == list(PLACES)
-    assert job_text(job) == "root\n├── left: ranks 0 1\n└── right: ranks 2"
+    drawn = {
+        3: "root\n├── left: ranks 0 1\n└── right: ranks 2",
+        5: "root\n├── near\n│   └── left: ranks 0 1\n└── far\n    └── right: ranks 2",
+    }
+    assert job_text(job) == drawn[len(tree.switches)]
     cells = tree.running.client.slots(rpc.SlotsRequest(job="a")).slots
     assert {cell.switch for cell in cells} == set(tree.switches)
     statistics = tree.running.client.statistics()
     assert {one.rank for one in statistics.members} == {0, 1, 2}
     # Each was restarted with a controller that kept its job; what the last rounds brought is counted.
     took = {one.switch: one.contributions for one in statistics.switches}
-    assert list(took) == ["root", "left", "right"]
+    assert list(took) == list(tree.switches)
     assert all(took.values()), took
-    assert job_text(job, took).startswith(f"root ({took['root']} contributions)\n├── left: ranks 0 1 (")
+    first = list(tree.switches)[1]
+    assert job_text(job, took).startswith(f"root ({took['root']} contributions)\n├── {first}")
+    assert f"left: ranks 0 1 ({took['left']} contributions)" in job_text(job, took)
     for worker in workers:
         worker.client.leave(worker.request)
     eventually(lambda: show(tree).state == "waiting")

@@ -21,6 +21,9 @@ from .checks import check_sums
 from .test_terrible_network import EXAMPLES, LINKS, draw_arrays
 
 WORKERS = 8
+LEVELS = pytest.mark.parametrize("shape", [{"leaves": 2}, {"leaves": 4, "inner": 2}], ids=["2 levels", "3 levels"])
+"""Trees on which everything is tried that is tried on one of them."""
+Shape = dict[str, Any]
 TYPES = [np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.int32), np.dtype(np.int64), np.dtype(np.uint8)]
 
 
@@ -53,50 +56,61 @@ def test_a_tree_gives_the_same_bits_as_one_switch(dtype: np.dtype[Any], leaves: 
         assert len(set(expected)) == 1
 
 
-def test_integers_that_overflow_come_out_as_on_one_switch() -> None:
+@LEVELS
+def test_integers_that_overflow_come_out_as_on_one_switch(shape: Shape) -> None:
     config = ClusterConfig(workers=WORKERS)
     outcomes = []
-    tree = Tree(config, leaves=2)
+    tree = Tree(config, **shape)
     for switch in (None, tree):
         given = [np.full(40, (2**30 - rank) * (1 if rank < 4 else -1), np.int32) for rank in range(WORKERS)]
         Cluster(config, switch=switch).allreduce(given)
         outcomes.append([array.tobytes() for array in given])
     assert outcomes[0] == outcomes[1]
     assert np.frombuffer(outcomes[1][0], np.int32).tolist() == [16] * 40
-    assert all(leaf.events[Reason.OVERFLOW] for leaf in tree.leaves)  # and their partial sums cancel at the root
+    below = [switch for name, switch in tree.switches.items() if name.startswith("inner")] or tree.leaves
+    assert all(switch.events[Reason.OVERFLOW] for switch in below)  # and their partial sums cancel at the root
 
 
-def test_loss_and_duplication_on_every_hop_are_recovered_by_the_workers() -> None:
+@LEVELS
+def test_loss_and_duplication_on_every_hop_are_recovered_by_the_workers(shape: Shape) -> None:
     config = ClusterConfig(workers=WORKERS)
     bad = Impairment(loss=0.05, duplication=0.05, reordering=0.05)
-    for seed, leaves, inner in ((0, 2, 0), (1, 2, 0), (2, 4, 2)):
-        tree = Tree(config, leaves=leaves, inner=inner, loss=0.1, duplication=0.1, seed=seed)
+    for seed in range(2):
+        tree = Tree(config, **shape, loss=0.1, duplication=0.1, seed=seed)
         links = LinkConditions(up=bad, down=bad)
         dtype = TYPES[0]
         assert bits(dtype, "sum", tree, config, links) == bits(dtype, "sum", None, config)
         assert tree.root.events[Reason.REPEATED] + tree.root.events[Reason.HELD] > 0
 
 
-def test_a_leaf_sends_up_what_one_of_its_workers_sends() -> None:
+@LEVELS
+def test_a_switch_sends_up_what_one_of_its_members_sends(shape: Shape) -> None:
     config = ClusterConfig(workers=WORKERS)
-    tree = Tree(config, leaves=2)
+    tree = Tree(config, **shape)
     bits(TYPES[0], "sum", tree, config)
+    rounds = tree.root.events[Reason.COMPLETED]
+    assert rounds
     came = sum(leaf.events[Reason.CONTRIBUTED] for leaf in tree.leaves)
-    assert tree.passed_up * (WORKERS // 2) == came
-    assert tree.root.events[Reason.COMPLETED] * 2 == tree.passed_up
+    assert came == rounds * WORKERS
+    assert tree.passed_up == rounds * shape["leaves"]
+    assert tree.root.events[Reason.CONTRIBUTED] == rounds * 2
 
 
-def test_a_mismatch_behind_another_leaf_is_raised() -> None:
+@LEVELS
+def test_a_mismatch_behind_another_leaf_is_raised(shape: Shape) -> None:
     config = ClusterConfig(workers=WORKERS)
-    cluster = Cluster(config, switch=Tree(config, leaves=2))
+    cluster = Cluster(config, switch=Tree(config, **shape))
     with pytest.raises(OperationMismatch):
         cluster.allreduce([np.ones(20 + (rank == 7), np.float32) for rank in range(WORKERS)])
 
 
-@pytest.mark.parametrize("cleared", ["leaf1", "inner0", "root", "leaf0 inner1 root"])
-def test_switches_that_are_cleared_are_filled_again(cleared: str) -> None:
+@pytest.mark.parametrize(
+    ("inner", "cleared"),
+    [(0, "leaf1"), (0, "root"), (0, "leaf0 root"), (2, "leaf1"), (2, "inner0"), (2, "root"), (2, "leaf0 inner1 root")],
+)
+def test_switches_that_are_cleared_are_filled_again(inner: int, cleared: str) -> None:
     config = ClusterConfig(workers=WORKERS)
-    tree = Tree(config, leaves=4, inner=2)
+    tree = Tree(config, leaves=4, inner=inner)
     given = arrays(TYPES[0], 900)
     cluster = Cluster(config, switch=tree)
     serials = [cluster.submit(rank, array) for rank, array in enumerate(given)]
@@ -140,10 +154,11 @@ def test_64_workers_get_right_sums_and_the_same_bits_over_trees_of_two_and_three
     assert sums_of_many(Tree(config, leaves=8, inner=2), config, given, "max") == {np.max(given, axis=0).tobytes()}
 
 
-def test_averages_of_the_largest_float32_are_finite_where_workers_are_so_many_that_rounding_reaches_further() -> None:
+@pytest.mark.parametrize("inner", [0, 2])
+def test_averages_of_the_largest_float32_are_finite_where_rounding_of_many_workers_reaches_further(inner: int) -> None:
     config = ClusterConfig(workers=160)  # a lane of 32 bits has fewer steps for each than a float32 has
     given = [np.full(12, np.finfo(np.float32).max) for _ in range(config.workers)]
-    found = sums_of_many(Tree(config, leaves=8), config, given, "average")
+    found = sums_of_many(Tree(config, leaves=8, inner=inner), config, given, "average")
     assert found == {given[0].tobytes()}
 
 
