@@ -29,6 +29,16 @@ types: Any = _types
 OPTIMISATION: Final = 3
 """As numba's."""
 _OPTIONS: Final = {"nogil": True, "error_model": "numpy"}
+LEFT_OUT: Final = (
+    (JITCPUCodegen, "_add_module"),
+    (JITCPUCodegen, "set_env"),
+    (JITCodeLibrary, "_finalize_specific"),
+)
+"""Methods of numba's that are replaced by nothing while a kernel is compiled (`_hurried`).
+
+They are numba's own affair, so pyproject.toml has an upper bound of its version, and tests/native/test_numba.py says
+what each of them does in the versions that are allowed.
+"""
 _NUMBERS: Final[dict[str, Any]] = {
     INTEGER: types.int64,
     FLOAT: types.float64,
@@ -109,9 +119,8 @@ def _hurried() -> Iterator[None]:
     It would make machine code of every function with all that it calls, at every level of callers: a quarter of the
     time.  Nor is there much garbage to look for while everything that was made is still in use.
     """
-    steps = (JITCPUCodegen, "_add_module"), (JITCPUCodegen, "set_env"), (JITCodeLibrary, "_finalize_specific")
     with global_compiler_lock, contextlib.ExitStack() as kept:
-        for owner, name in steps:
+        for owner, name in LEFT_OUT:
             kept.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, lambda *_: None)
         if gc.isenabled():
