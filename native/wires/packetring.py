@@ -87,7 +87,9 @@ _DROPPED: Final = 12
 """Frames that were of no use so far: longer than a row, or of a kind that nobody here can cut."""
 _FULL: Final = 13
 """1: the kernel has found no free slot since somebody last asked."""
-RING_FIELDS: Final = 14
+_UNCUT: Final = 14
+"""How many of the dropped ones were super-frames."""
+RING_FIELDS: Final = 15
 
 _MEMORY_COUNT_AT: Final = 24
 _MESSAGE_BYTES_AT: Final = 56
@@ -167,6 +169,11 @@ class PacketRing:
             statistics = self.link.getsockopt(SOL_PACKET, _PACKET_STATISTICS, 8)  # which starts anew then
             self.ring[_DROPPED] += struct.unpack("II", statistics)[1]
         return int(self.ring[_DROPPED])
+
+    @property
+    def uncut(self) -> int:
+        """Return how many of them were super-frames that nobody here can cut, such as TCP's."""
+        return int(self.ring[_UNCUT])
 
     def close(self) -> None:
         """Close the socket and give the memory back; no kernel may use the ring any more."""
@@ -303,6 +310,7 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
         if pieces == 0 or status & VLAN_TAG:  # nobody here gives a super-frame its tag back
             pieces = 0
             ring[_DROPPED] += 1
+            ring[_UNCUT] += 1
         for row in range(count, count + pieces):
             rows[row] = row
             size += lengths[row]

@@ -31,6 +31,12 @@ _log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024
 """Slots of a port's receive ring: it holds the windows of four workers while the switch is busy."""
 
+OFFLOADS: Final = (
+    "port %d, %s, drops super-frames of TCP, which no wire carries: `ethtool -K %s gro off lro off`, and at the other "
+    "end of a veth pair `ethtool -K PEER tso off gso off`"
+)
+"""What is logged once for such an interface."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Port:
@@ -39,8 +45,11 @@ class _Port:
     number: int
     ring: PacketRing
     backlog: Backlog
+    interface: str
     dropped: int = field(default=0, init=False)
     """How many of the frames that the ring has dropped are in the port's counters."""
+    is_told: bool = field(default=False, init=False)
+    """The log says that the port drops super-frames."""
 
 
 class PacketPorts(PortGroup):
@@ -88,9 +97,8 @@ class PacketPorts(PortGroup):
         if ring.shortage:
             _log.warning(ring.shortage)
         grow_buffers(ring.link, sending=self._deep)
-        self._ports[number] = _Port(
-            number=number, ring=ring, backlog=Backlog(number, self.table.queues, self.table.clock)
-        )
+        backlog = Backlog(number, self.table.queues, self.table.clock)
+        self._ports[number] = _Port(number=number, ring=ring, backlog=backlog, interface=interface)
         self.words.numbers[index] = number
         self.words.links[number, DESCRIPTOR] = ring.link.fileno()
         self.words.links[number, TOGETHER] = longest if self._deep and segments(interface) else 0
@@ -157,12 +165,18 @@ class PacketPorts(PortGroup):
         return [port.ring.link.fileno() for port in self._ports.values()]
 
     def service(self) -> None:
-        """Count the frames that the rings dropped, and clear the errors of interfaces that went down."""
+        """Count the frames that the rings dropped, and clear the errors of interfaces that went down.
+
+        An interface whose super-frames are dropped is named once: TCP crawls over it, and nothing else says why.
+        """
         for port in self._ports.values():
             forget_error(port.ring.ring)
             dropped = port.ring.dropped
             self.table.counters[port.number, PortCounter.RX_DROPS] += dropped - port.dropped
             port.dropped = dropped
+            if port.ring.uncut and not port.is_told:
+                port.is_told = True
+                _log.warning(OFFLOADS, port.number, port.interface, port.interface)
 
     def close(self) -> None:
         """Close the sockets."""
