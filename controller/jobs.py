@@ -11,6 +11,7 @@ A member calls the controller with its nonce.  When its membership ends, the non
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -409,6 +410,8 @@ class Jobs:
             return
         incarnation.step(IncarnationEvent.LAST_GONE)
         job.live = None
+        if not incarnation.ranks(MemberState.LOST):
+            job.vacant_s = math.inf  # all have left in order: an ephemeral job ends, and its slots are free
         for rank in incarnation.ranks(MemberState.LOST):
             self._end(incarnation.members[rank], NotAdmitted("this member was declared lost: join again"))
 

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import socket
+import threading
 import time
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -56,6 +57,7 @@ def connect(
     switch_timeout_s: float | None = None,
     checksum: bool | None = None,
     seed: int | None = None,
+    cancelled: threading.Event | None = None,
 ) -> Communicator:
     """Join a job and return this rank's communicator, once every rank has joined.
 
@@ -69,10 +71,10 @@ def connect(
     (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which the switch verifies: for
     links that do not check whole frames themselves.  `seed` (SWITCHSUM_SEED), 0 if not given, is any integer that
     rounding at random starts from, in lanes of 16 and 8 bits: a program that is run again with the same seed gets the
-    same bits.
+    same bits.  Another thread that sets `cancelled` ends the waiting for other ranks.
 
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
-    CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError.
+    CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError, also when it is cancelled.
     """
     rank_variable, size_variable = next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
     settings = _Settings(
@@ -85,6 +87,7 @@ def connect(
         switch_timeout_s=switch_timeout_s,
         checksum=_checksum() if checksum is None else checksum,
         seed=_seed(seed),
+        cancelled=cancelled,
     )
     settings.check()
     if os.environ.get("SWITCHSUM_DEBUG"):
@@ -107,6 +110,7 @@ class _Settings:
     switch_timeout_s: float | None
     checksum: bool
     seed: int
+    cancelled: threading.Event | None = None
 
     def check(self) -> None:
         """Refuse what no job can have; raises UsageError."""
@@ -146,6 +150,7 @@ def _join(settings: _Settings) -> Communicator:
         **_most_in_flight(link, world_size),
         rates=several.rates_of(link) if several else (),
     )
+    membership.cancelled = settings.cancelled
     transport = None
     try:
         timeout_s = membership.reply.timeout_s if settings.timeout_s is None else settings.timeout_s

@@ -25,6 +25,7 @@ from switchsum.protocol.errors import (
     SwitchLost,
     SwitchsumError,
     UnknownMembership,
+    UsageError,
     WorkerLost,
 )
 from switchsum.protocol.frame import Flag, Header, Kind, payload_bytes
@@ -48,6 +49,8 @@ BROKEN_OFF: Final = 0.9
 """A call that fails in less than this share of the time that it has was broken off."""
 READY_S: Final = 1.0
 """Longest single call of Ready."""
+CANCELLED_S: Final = 0.2
+"""The same where another thread may end the waiting."""
 EXPLAIN_S: Final = 2.0
 """How long to wait for what the controller knows about an error."""
 RETRY_S: Final = 0.2
@@ -119,6 +122,8 @@ class Membership:
         self._stop = threading.Event()
         self._patience = patience
         self._is_admitted = False
+        self.cancelled: threading.Event | None = None
+        """Set by another thread to end `admit`."""
         self._request = member_rpc.JoinRequest(
             job=job,
             rank=rank,
@@ -202,6 +207,8 @@ class Membership:
         hellos, written_for = self._write_all_hellos(shown), self._links_of(shown)
         seen, sent = False, 0
         while True:
+            if self.cancelled is not None and self.cancelled.is_set():
+                raise UsageError(f"rank {self.rank} was told to wait no longer for job {self.job!r} to be complete")
             for one in shown:
                 one.wait(0.0)  # a link that has ended with its switch is opened again in there
             if written_for != (written_for := self._links_of(shown)):
@@ -211,7 +218,8 @@ class Membership:
                     for one, (rows, lengths) in zip(shown, hellos, strict=True):
                         one.send(rows[which : which + 1], lengths[which : which + 1])
                 sent += 1
-            reply = self._ask_ready(max(0.0, min(end - time.monotonic(), READY_S if seen else HELLO_S)), end, waiter)
+            longest_s = READY_S if self.cancelled is None else CANCELLED_S
+            reply = self._ask_ready(max(0.0, min(end - time.monotonic(), longest_s if seen else HELLO_S)), end, waiter)
             if reply is None:
                 continue
             if reply.admitted:

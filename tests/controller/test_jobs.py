@@ -406,20 +406,32 @@ def test_an_ephemeral_job_ends_when_nobody_has_been_in_it_for_its_time_out() -> 
     assert not wait(0.0, 1.0, 2.0, 4.0, 6.0, 8.0)
     join(jobs, 0, now=8.0)
     assert not wait(9.0)
-    # Its only member falls silent before it is admitted; then all members do; then they leave.
+    # Its only member falls silent before it is admitted; then all members do; then one of them does and the other leaves.
     assert not wait(11.0, 13.0, 15.0, 17.0, 19.0)
     run(jobs, now=19.0)
     assert not wait(21.0, 23.0, 25.0, 27.0, 29.0)
     assert jobs.find("a").is_vacant
     nonces = run(jobs, now=29.0)
-    for nonce in nonces:
-        jobs.leave(nonce)
-    assert not wait(31.0, 1000.0, 1002.0)  # suspended meanwhile: that does not count
-    assert wait(1004.0, 1006.0) == ["a"]
+    jobs.leave(nonces[0])
+    assert not wait(31.0, 33.0, 35.0, 1000.0, 1002.0)  # suspended meanwhile: that does not count
+    assert jobs.find("a").is_vacant
+    assert wait(1004.0, 1006.0, 1008.0, 1010.0, 1012.0) == ["a"]
     assert [job.name for job in jobs] == ["b"]
     assert jobs.free_slots == 12
     with pytest.raises(NotAdmitted):
         jobs.heartbeat(nonces[0], 1006.0)
+
+
+def test_an_ephemeral_job_ends_at_once_when_all_members_have_left_it_in_order() -> None:
+    jobs = make_jobs()
+    jobs.create("a", workers=2, slots=4, timeout_s=TIMEOUT_S, ephemeral=True)
+    first, second = run(jobs, now=1.0)
+    jobs.leave(first)
+    jobs.tick(1.25)
+    assert not jobs.end_ephemeral()
+    jobs.leave(second)
+    jobs.tick(1.5)
+    assert [job.name for job in jobs.end_ephemeral()] == ["a"]
 
 
 def test_who_only_gathers_cannot_reform() -> None:

@@ -71,11 +71,13 @@ class SwitchGroup(Forwarded):
         closed: Callable[[], object],
         address: str = LOOPBACK,
         others: Mapping[str, dist.ProcessGroup] = MappingProxyType({}),
+        closing: threading.Event | None = None,
     ) -> None:
         """Use `connect` for the communicator when it is first needed, and call `closed` when it is not any more.
 
         `address` is where the group's gloo listens; `others` are torch's own groups of the same ranks for types of
-        devices (`cpu`, `cuda`) that are not this one's.
+        devices (`cpu`, `cuda`) that are not this one's.  `closing` is set when the group is closed, so that `connect`
+        ends early.
         """
         super().__init__(rank, size)  # the form that can be subclassed
         self.lanes = asked_for()
@@ -88,7 +90,9 @@ class SwitchGroup(Forwarded):
         self._connecting = threading.Lock()
         self._refusal: Exception | None = None
         """What joining the job failed with; ranks would get out of step if some of them tried again."""
-        self._is_closed = False
+        self._closing = closing or threading.Event()
+        self.joining: threading.Thread | None = None
+        """Joins the job in the background."""
         self._passed = 0
         self._detours = Detours()
         self._gloo = open_gloo(store, rank, size, timeout, address)
@@ -114,7 +118,7 @@ class SwitchGroup(Forwarded):
         """
         keep_order()
         with self._connecting:
-            if self._is_closed and self._refusal is None:  # else it would make its job anew, and wait there
+            if self._closing.is_set() and self._refusal is None:  # else it would make its job anew, and wait there
                 self._refusal = UsageError("the process group is closed")
             if self._refusal is not None:
                 raise self._refusal.with_traceback(None)
@@ -129,7 +133,9 @@ class SwitchGroup(Forwarded):
         So a collective that is begun with async_op=True waits for no rank that has not come to it, and ranks may begin
         the first collectives of several groups in different orders.
         """
-        threading.Thread(target=self._connect_or_note, name=f"switchsum torch join {self.rank()}", daemon=True).start()
+        name = f"switchsum torch join {self.rank()}"
+        self.joining = threading.Thread(target=self._connect_or_note, name=name, daemon=True)
+        self.joining.start()
 
     def _connect_or_note(self) -> None:
         try:
@@ -143,7 +149,7 @@ class SwitchGroup(Forwarded):
         except Exception as error:
             self._refusal = error
             raise
-        if self._is_closed:  # while the others were waited for
+        if self._closing.is_set():  # while the others were waited for
             communicator.close()
             self._refusal = UsageError("the process group is closed")
             raise self._refusal
@@ -163,7 +169,7 @@ class SwitchGroup(Forwarded):
 
         While an exception is handled, or when one has ended the program, the others hear that this rank is lost.
         """
-        self._is_closed = True
+        self._closing.set()
         communicator, self._communicator = self._communicator, None
         if communicator is not None:
             communicator._close(failed=is_failing())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import os
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Mapping
@@ -14,10 +15,11 @@ from typing import Any
 import torch.distributed as dist
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 from switchsum.torch import flight_recorder, mixed
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.group import GroupStatistics, SwitchGroup
+from switchsum.torch.members import Made, Members, listed
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
 from switchsum.torch.store import Meeting
@@ -33,6 +35,10 @@ class Base:
     place: Place
     services: LocalServices | None
     """What this rank has started."""
+    made: Made
+    """The groups of some ranks that this rank has made."""
+    joining: list[threading.Thread] = field(default_factory=list)
+    """Threads of those of them that were closed while they joined their jobs; they end in a moment."""
     owner: int = field(default_factory=os.getpid)
     """The process that closes the group; a forked one closes nothing.  0: it is closed."""
 
@@ -58,31 +64,33 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     """
     if backend_options is not None:
         raise UsageError(f"the backend has no options: pg_options must be None, not {backend_options!r}")
-    _generations[options.group_id] += 1
-    # Names of groups come again after destroy_process_group, and after torchrun's restarts, in the same store.
-    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    store = dist.PrefixStore(f"{restarts}/{_generations[options.group_id]}/", options.store)
+    parent, ranks = _parent(), list(options.global_ranks_in_group)
+    members = parent.base.made.note(ranks) if parent is not None else None
+    store = _store_of(options, parent, members)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     meeting = Meeting(store, rank, size, timeout.total_seconds())
     others = mixed.others(options, store)
-    parent = _parent()
     if size == 1:
         return SwitchGroup(store, rank, size, timeout, _nothing, lambda: mixed.close(others), others=others)
-    if parent is not None:
-        place = dataclasses.replace(parent.base.place, job=f"{parent.base.place.job}/{options.group_id}", is_ours=True)
-        base = Base(place, None)
+    if parent is not None and members is not None:
+        job = members.job(parent.base.place.job)
+        place = dataclasses.replace(parent.base.place, job=job, is_ours=True, is_of_some=True)
+        base = Base(place, None, parent.base.made, parent.base.joining)
+        connect = lambda: _open_job(meeting, base, members)  # noqa: E731
     else:
-        base = Base(*meet(meeting))
+        base = Base(*meet(meeting), Made(store, rank))
+        connect = lambda: open_job(meeting, base.place)  # noqa: E731
     kind = _RecordedGroup if flight_recorder.is_wanted() else _Group
     group = kind(
         store,
         rank,
         size,
         timeout,
-        lambda: open_job(meeting, base.place),
+        connect,
         lambda: _close(meeting, base, others, group),
         gloo_address(base.place),
         others,
+        meeting.closed,
     )
     group.base = base
     group.is_of_all = parent is None
@@ -97,6 +105,30 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     else:
         group.connect_in_background()
     return group
+
+
+def _store_of(options: Any, parent: _Group | None, members: Members | None) -> dist.Store:
+    """Return where the ranks of a group meet, and no others.
+
+    Names of groups come again after destroy_process_group, and after torchrun's restarts, in the same store; those of
+    some ranks may be other ranks', too.
+    """
+    if parent is not None and members is not None:
+        return dist.PrefixStore(f"group/{members.key}/", parent.get_group_store())
+    name = f"{options.group_id}/{listed(options.global_ranks_in_group)}" if options.global_ranks_in_group else ""
+    _generations[name] += 1
+    restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return dist.PrefixStore(f"{restarts}/{_generations[name]}/{name}/", options.store)
+
+
+def _open_job(meeting: Meeting, base: Base, members: Members) -> Communicator:
+    """Join the job of a group of some ranks; raises CollectiveTimeout with what those have made who do not come."""
+    try:
+        return open_job(meeting, base.place)
+    except CollectiveTimeout as error:
+        advice = "call new_group with the same list, as often, on every rank that is in it"
+        text = f"{base.made.compared(members, error.missing)}: {advice} ({error})"
+        raise CollectiveTimeout(text, error.missing) from None
 
 
 def statistics(group: dist.ProcessGroup | None = None) -> GroupStatistics:
@@ -124,13 +156,18 @@ def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup]
     base.owner = 0
     if group.is_of_all and group.flight is not None:
         group.flight.stop()
+    if group.joining is not None:
+        base.joining.append(group.joining)
+    if group.is_of_all:  # a thread that is left in a call of gRPC would abort the process when Python ends
+        for thread in base.joining:
+            thread.join()
     if flight_recorder.recorder is not None:
         flight_recorder.recorder.forget(group)
     mixed.close(others)
     services, base.services = base.services, None
     if services is not None:
         services.stop()
-    elif base.place.is_ours and meeting.rank == 0:
+    elif base.place.is_ours and meeting.rank == 0 and not base.place.is_of_some:  # those end with their last member
         try:
             await_leaving(base.place)
             remove_job(base.place)

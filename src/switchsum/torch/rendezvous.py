@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 from switchsum.torch import machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
+from switchsum.torch.members import job_name
 from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
 from switchsum.torch.store import Meeting, fetch, gather, tell_error
 
@@ -51,6 +51,8 @@ class Place:
     job: str
     is_ours: bool
     """Whether the job was made for the group, and goes with it."""
+    is_of_some: bool = False
+    """Whether the group is one of some ranks: it leaves slots to others."""
     links: list[str] | None = None
     """How each rank of all reaches its machine's switch, where ranks have started them."""
     certificate: machines.Certificate | None = None
@@ -132,6 +134,7 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
         fetch(meeting, key, "makes the group's job", 0)
     deadline, quiet_until = time.monotonic() + meeting.timeout_s, time.monotonic() + QUIET_S
     while True:
+        meeting.check_open()
         try:
             return connect(
                 controller=place.controller,
@@ -140,6 +143,7 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
                 world_size=meeting.size,
                 link=link,
                 timeout_s=meeting.timeout_s,
+                cancelled=meeting.closed,
             )
         except RankTaken:  # by an incarnation that was killed, until the controller finds it lost
             if time.monotonic() > deadline:
@@ -153,7 +157,7 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
 def _make_job(place: Place, meeting: Meeting) -> None:
     """Make a group's own job."""
     remove_job(place)  # an incarnation that was killed
-    if "/" not in place.job:
+    if not place.is_of_some:
         _create_job(place, meeting, None)
         return
     most, fewest = GROUP_SLOTS
@@ -199,16 +203,6 @@ def remove_job(place: Place) -> None:
         pass
 
 
-def job_name() -> str:
-    """Return a name for the job of this training: the same after torchrun has restarted it."""
-    run = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    if run != "none":
-        return f"torch-{run}"
-    if "MASTER_ADDR" in os.environ and "MASTER_PORT" in os.environ:
-        return f"torch-{os.environ['MASTER_ADDR']}-{os.environ['MASTER_PORT']}"
-    return f"torch-{secrets.token_hex(4)}"
-
-
 def this_machine() -> str:
     """Name what workers must share to meet at a switch in shared memory: kernel, network namespace and /tmp.
 
@@ -237,7 +231,7 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
         place = Place(
             controller=found.services.controller,
             link=None,
-            job=job_name(),
+            job=job_name(meeting.store),
             is_ours=True,
             links=found.links,
             certificate=found.certificate,
@@ -248,11 +242,13 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
     machines.no_tasks(meeting)
     if controller:
         shared = own_link if own_link.startswith("udp:") or is_alone else None
-        job = given or job_name()
+        job = given or job_name(meeting.store)
         return Place(controller=controller, link=shared or None, job=job, is_ours=not given, beacon=beacon), None
     services = start()
     link, switch = services.link, services.p4runtime
-    return Place(controller=services.controller, link=link, job=job_name(), is_ours=True, switch=switch), services
+    return Place(
+        controller=services.controller, link=link, job=job_name(meeting.store), is_ours=True, switch=switch
+    ), services
 
 
 def _beacon(meeting: Meeting) -> str | None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
 
 from switchsum.native.process.notices import waiting_for
 from switchsum.protocol import rpc_codec
-from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError
+from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 
 _OPTION: Final = " (init_process_group(timeout=...) changes how long)"
 
@@ -24,6 +25,13 @@ class Meeting:
     rank: int
     size: int
     timeout_s: float
+    closed: threading.Event = field(default_factory=threading.Event)
+    """Set when the group is closed: whoever still waits for the others gives up."""
+
+    def check_open(self) -> None:
+        """Raise UsageError once the group is closed."""
+        if self.closed.is_set():
+            raise UsageError("the process group is closed")
 
 
 def gather(meeting: Meeting, prefix: str) -> list[str]:
@@ -55,6 +63,7 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
     deadline = time.monotonic() + limit_s
     with waiting_for(f"rank {rank}, which {what}"):
         while not meeting.store.check([key]):
+            meeting.check_open()
             if time.monotonic() > deadline:
                 raise CollectiveTimeout(f"no word of rank {rank}, which {what}, for {limit_s:g} s{_OPTION}", [rank])
             time.sleep(0.005)
