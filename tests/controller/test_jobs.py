@@ -406,7 +406,7 @@ def test_an_ephemeral_job_ends_when_nobody_has_been_in_it_for_its_time_out() -> 
     assert not wait(0.0, 1.0, 2.0, 4.0, 6.0, 8.0)
     join(jobs, 0, now=8.0)
     assert not wait(9.0)
-    # Its only member falls silent before it is admitted; then all members do; then one of them does and the other leaves.
+    # Its only member falls silent before it is admitted; then all members do; then one of them does, one leaves.
     assert not wait(11.0, 13.0, 15.0, 17.0, 19.0)
     run(jobs, now=19.0)
     assert not wait(21.0, 23.0, 25.0, 27.0, 29.0)
