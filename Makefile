@@ -11,6 +11,7 @@ VENV ?= .venv
 EXTRAS ?= dev,demo
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+TORCH_STAMP := $(VENV)/installed-torch-$(or $(TORCH),newest)
 DEMO_STAMP := $(VENV)/installed-demo
 ARGS ?=
 JOBS ?= auto
@@ -129,8 +130,13 @@ examples: torch ## the four trainings in full, each beside gloo, and their curve
 bench-train: torch ## steps of the examples beside gloo, on links of 200 Mbit/s, 1 Gbit/s and none (links need root)
 	$(BIN)/python -m checks.bench --only train $(ARGS)
 
-torch: $(STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
+torch: $(TORCH_STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
+
+$(TORCH_STAMP): $(STAMP)
+	@echo "installing PyTorch into $(VENV): what pip does not have comes from the network, some hundred MB"
+	@rm -f $(VENV)/installed-torch-*
+	$(BIN)/python -m pip install --no-compile --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
+	@touch $@
 
 torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (ARGS=--quick: a minute's worth)
 	$(BIN)/python -m pip install --quiet expecttest
@@ -154,6 +160,6 @@ define install
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing switchsum[$1] into $(VENV), what pip does not have from the network"
 	@# Without bytecode: Python makes it of what is imported, which is a fraction of what is installed.
-	$(BIN)/python -m pip install --quiet --no-compile --editable '.[$1]'
+	$(BIN)/python -m pip install --no-compile --editable '.[$1]'
 	@touch $@
 endef

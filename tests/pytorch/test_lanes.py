@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
@@ -15,9 +16,10 @@ from checks.bench import accuracy
 from switchsum.protocol.errors import UsageError
 
 from ..timing import patience
-from .conftest import RANKS, make_groups, on_all
+from .conftest import RANKS, SCRIPTS, Launch, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+import switchsum.torch  # noqa: E402  (it needs torch)
 from switchsum.torch.gloo import LOOPBACK, open_gloo  # noqa: E402  (it needs torch)
 from switchsum.torch.lanes import FEW_BYTES, MOST_RANKS, asked_for, lanes_for  # noqa: E402  (it needs torch)
 
@@ -91,21 +93,91 @@ def test_counts_in_small_tensors_stay_exact(groups: list[Any]) -> None:
     on_all(groups, call)
 
 
-@pytest.mark.parametrize(
-    ("asked", "dtype", "most"), [("int32", torch.bfloat16, WIDE), ("int16", torch.float32, NARROW)]
-)
-def test_others_are_asked_for_by_a_variable(
-    asked: str, dtype: Any, most: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SWITCHSUM_LANES", asked)
+@pytest.fixture
+def asked_groups(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Groups of an environment that asks for lanes."""
+    monkeypatch.setenv("SWITCHSUM_LANES", request.param)
     made = make_groups(RANKS)
-
-    def call(group: Any) -> None:
-        group.allreduce([values(group.rank(), dtype)], options()).wait()
-
-    assert most - 0.4 < sent_each_way(made, call) < most
+    yield made
     for group in made:
         group.shutdown()
+
+
+def own_sum(group: Any) -> None:
+    group.allreduce([values(group.rank(), torch.float32)], options()).wait()
+
+
+def gradient(group: Any) -> None:
+    """Reduce a gradient as DistributedDataParallel does: when it has been accumulated."""
+    weight = torch.nn.Parameter(values(group.rank(), torch.float32))
+
+    def reduce(one: Any) -> None:
+        group.allreduce([one.grad], options()).wait()
+
+    weight.register_post_accumulate_grad_hook(reduce)
+    (weight * 2).sum().backward()
+
+
+def activation(group: Any) -> None:
+    """Reduce an activation's gradient, as tensor parallelism does."""
+    layer = torch.nn.Identity()
+
+    def reduce(_: Any, __: Any, after: Any) -> None:
+        group.allreduce([after[0].clone()], options()).wait()
+
+    layer.register_full_backward_hook(reduce)
+    layer(values(group.rank(), torch.float32).requires_grad_()).sum().backward()
+
+
+def by_word(group: Any) -> None:
+    with switchsum.torch.lanes("int16"):
+        own_sum(group)
+
+
+def of_group(group: Any) -> None:
+    group.lanes = "int16"
+    own_sum(group)
+    group.lanes = None
+
+
+def chained(group: Any) -> None:
+    """Begin the sum in a callback of a gradient's, as torch's powerSGD hook does."""
+    weight = torch.nn.Parameter(torch.full((2,), 1.0))
+    later: list[Any] = []
+
+    def begin(one: Any) -> None:
+        first = group.allreduce([one.grad], options()).get_future()
+        later.append(first.then(lambda _: own_sum(group)))
+
+    weight.register_post_accumulate_grad_hook(begin)
+    (weight * 2).sum().backward()
+    later[0].wait()
+
+
+@pytest.mark.parametrize("asked_groups", ["int16"], indirect=True)
+def test_narrow_lanes_of_the_environment_are_for_gradients(asked_groups: list[Any]) -> None:
+    for call, most in [(own_sum, WIDE), (gradient, NARROW), (activation, WIDE), (chained, NARROW)]:
+        assert most - 0.4 < sent_each_way(asked_groups, call) < most, call
+
+
+@pytest.mark.parametrize("asked_groups", ["int32"], indirect=True)
+def test_wide_lanes_of_the_environment_are_for_all_sums(asked_groups: list[Any]) -> None:
+    def call(group: Any) -> None:
+        group.allreduce([values(group.rank(), torch.bfloat16)], options()).wait()
+
+    assert WIDE - 0.4 < sent_each_way(asked_groups, call) < WIDE
+
+
+def test_a_call_or_a_group_has_narrow_lanes_by_the_callers_word(groups: list[Any]) -> None:
+    for call, most in [(by_word, NARROW), (of_group, NARROW), (own_sum, WIDE)]:
+        assert most - 0.4 < sent_each_way(groups, call) < most, call
+    with pytest.raises(UsageError, match="lanes is 'int4'"), switchsum.torch.lanes("int4"):
+        pass
+
+
+@pytest.mark.timeout(120)
+def test_gradients_of_parallel_trainings_are_told_from_other_sums(launch: Launch) -> None:
+    assert launch(2, SCRIPTS / "gradients.py").check().count("told apart") == 2
 
 
 def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

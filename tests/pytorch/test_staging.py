@@ -148,8 +148,10 @@ class Copies(TorchDispatchMode):
 def test_what_results_are_written_over_is_not_copied() -> None:
     apart = torch.arange(10.0)[::2]
     with Copies() as copies:
-        Reduction(operator="sum").stage_result(apart)
-        Reduction(operator="sum", dtype=torch.int32, divisor=2).stage_result(torch.ones(4, dtype=torch.int8))
+        Reduction(name="SUM", operator="sum").stage_result(apart)
+        Reduction(name="SUM", operator="sum", dtype=torch.int32, divisor=2).stage_result(
+            torch.ones(4, dtype=torch.int8)
+        )
         tensors.room(apart)
     assert copies.count == 0
     plain = torch.ones(3)

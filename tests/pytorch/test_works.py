@@ -228,7 +228,7 @@ def test_a_group_used_from_two_threads(groups: list[Any], monkeypatch: pytest.Mo
             time.sleep(0.05)
             super().__init__(name)
 
-    monkeypatch.setattr("switchsum.torch.group.Completer", Late)
+    monkeypatch.setattr("switchsum.torch.seat.Completer", Late)
 
     def call(group: Any) -> None:
         def many(_: int) -> None:

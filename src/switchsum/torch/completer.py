@@ -32,6 +32,12 @@ def keep_order() -> None:
         completer.keep_order()
 
 
+def current_work() -> SwitchWork | None:
+    """Return the work of whose future the caller is a callback, on a thread of a completer."""
+    completer: Completer | None = getattr(_callbacks_of, "completer", None)
+    return None if completer is None else completer.running_here()
+
+
 class Completer:
     """Completes works whose collectives have ended, so that futures need no thread that waits for them.
 
@@ -92,8 +98,7 @@ class Completer:
 
     def keep_order(self) -> None:
         """Wait, in a callback that is about to begin a collective, until those that must come before it have begun."""
-        with self._turn:
-            work = self._running.get(threading.current_thread())
+        work = self.running_here()
         if work is None:
             return
         while not self.is_stopped and not work.backward_is_over.wait(RELIEF_S):
@@ -104,6 +109,11 @@ class Completer:
 
     def _has_earlier(self, work: SwitchWork, counts: Callable[[SwitchWork], bool] = lambda _: True) -> bool:
         return any(one.number < work.number and counts(one) for one in (*self._running.values(), *self._works))
+
+    def running_here(self) -> SwitchWork | None:
+        """Return the work whose callbacks run on the caller's thread."""
+        with self._turn:
+            return self._running.get(threading.current_thread())
 
     def is_own_thread(self) -> bool:
         """Whether the caller is a callback of a future that this completer has completed."""

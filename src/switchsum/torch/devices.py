@@ -28,6 +28,8 @@ WITH_TENSORS: Final = (
     "all_gather_single",
     "all_gather_single_coalesced",
     "gather",
+    "gather_single",
+    "gather_into_tensor",
     "scatter",
     "alltoall",
     "all_to_all_single",

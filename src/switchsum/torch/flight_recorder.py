@@ -183,7 +183,7 @@ class FlightRecorder:
 
 def _waiting(group: Any, ranks: list[int]) -> list[dict[str, Any]]:
     """Return the slots that wait, as the switch has said, and for which ranks (-1: those at other switches)."""
-    communicator = None if group is None else group._communicator
+    communicator = None if group is None else group.seat.communicator
     if communicator is None or communicator._closed:
         return []
     return [

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -12,10 +14,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from switchsum.host.api.communicator import Communicator
+from switchsum.protocol.errors import UsageError
+from switchsum.torch.agreement import Agreement, Counts
 from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import GLOOS, Detours
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import check_written, is_away, is_usable
+from switchsum.torch.words import dtype_name, words
 from switchsum.torch.work import SwitchWork
 
 if TYPE_CHECKING:
@@ -94,7 +100,7 @@ class _Behind(SwitchWork):
     def __init__(
         self,
         name: str,
-        works: Sequence[dist.Work],
+        works: Sequence[dist.Work | _Later],
         results: list[torch.Tensor],
         finish: Callable[[], object] = lambda: None,
     ) -> None:
@@ -122,6 +128,25 @@ class _Behind(SwitchWork):
         return self._waited.done() and super().is_completed()
 
 
+class _Later:
+    """A call of gloo's that begins when all ranks have called the same; waited for once, on a thread of its own."""
+
+    def __init__(
+        self, before: threading.Event, begun: threading.Event, agreed: Agreement, begin: Callable[[], dist.Work]
+    ) -> None:
+        self._before, self._begun, self._agreed, self._begin = before, begun, agreed, begin
+
+    def wait(self) -> None:
+        """Wait for its turn among gloo's calls, which go by their order, and then until it has ended."""
+        try:
+            self._agreed.wait()
+            self._before.wait()
+            work = self._begin()
+        finally:
+            self._begun.set()
+        work.wait()
+
+
 @kept_out_of_graphs
 class Forwarded(dist.ProcessGroup):
     """What a group passes on to its gloo."""
@@ -132,16 +157,53 @@ class Forwarded(dist.ProcessGroup):
     _detours: Detours
     _passed: int
     """How many calls gloo was given."""
+    _last_begun: threading.Event
+    """Set when gloo has begun the last call that was asked for, or never will."""
     _coalesced: list[dist.Work] | None = None
     """Works that were begun since torch has asked for coalescing."""
 
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give the root the tensors of all ranks."""
-        return self._passed_on("gather", outputs, inputs, opts or c10d.GatherOptions())
+        opts = opts or c10d.GatherOptions()
+        self._check_lists("gather", outputs, inputs, opts.rootRank)
+        called = words("gather", list(tensors_in([inputs])), root=opts.rootRank)
+        return self._passed_on("gather", outputs, inputs, opts, called=called)
+
+    def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
+        """Give the root the tensors of all ranks, in one."""
+        opts = opts or c10d.GatherOptions()
+        lists: list[list[torch.Tensor]] = []
+        if opts.rootRank == self.rank():
+            with self._checked():
+                if output.numel() != input.numel() * self.size() or output.dtype != input.dtype:
+                    raise UsageError(
+                        f"the gathered tensor must have {self.size()} times the input's size, and its dtype"
+                    )
+                check_written(output)
+            lists = [[torch.empty_like(input) for _ in range(self.size())]]
+
+        def finish() -> None:
+            if lists:
+                output.detach().copy_(torch.stack(lists[0]).reshape(output.shape))
+
+        return _Behind("gather", [self.gather(lists, [input], opts)], [output] if lists else [], finish)
 
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
         """Give each rank a tensor of the root."""
-        return self._passed_on("scatter", outputs, inputs, opts or c10d.ScatterOptions())
+        opts = opts or c10d.ScatterOptions()
+        self._check_lists("scatter", inputs, outputs, opts.rootRank)
+        called = words("scatter", list(tensors_in([outputs])), root=opts.rootRank)
+        return self._passed_on("scatter", outputs, inputs, opts, called=called)
+
+    def _check_lists(self, call: str, lists: Sequence[Tensors], own: Tensors, root: int) -> None:
+        """Refuse a root's list that has not a tensor like its own one for each rank; raises UsageError."""
+        kinds = [(one.dtype, one.numel()) for one in tensors_in(lists)]
+        like = [(one.dtype, one.numel()) for one in tensors_in([own])]
+        with self._checked():
+            if root == self.rank() and kinds != like * self.size():
+                raise UsageError(
+                    f"{call}: the root lists {self.size()} tensors of its own tensor's dtype and number of elements"
+                )
 
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give each rank a tensor of every rank; this group's gloo has it for parts of one tensor only."""
@@ -165,7 +227,20 @@ class Forwarded(dist.ProcessGroup):
     ) -> dist.Work:
         """Give each rank a part of every rank's tensor."""
         splits = list(output_splits or ()), list(input_splits or ())
-        return self._passed_on("alltoall_base", output, input, *splits, opts or c10d.AllToAllOptions())
+        called = f"all_to_all of {dtype_name(input.dtype)}"
+        opts = opts or c10d.AllToAllOptions()
+        with self._checked():
+            counts = Counts(called, self._counts(input, splits[1]), self._counts(output, splits[0]))
+        return self._passed_on("alltoall_base", output, input, *splits, opts, called=called, counts=counts)
+
+    def _counts(self, whole: torch.Tensor, splits: list[int]) -> list[int]:
+        """Return how many values of a tensor are for, or of, each rank; raises UsageError."""
+        rows, size = len(whole) if whole.dim() else 1, self.size()
+        if splits and (len(splits) != size or sum(splits) != rows):
+            raise UsageError(f"all_to_all of {rows} rows over {size} ranks: splits {splits}")
+        if not splits and rows % size:
+            raise UsageError(f"all_to_all divides {rows} rows among {size} ranks: give splits")
+        return [one * (whole.numel() // max(rows, 1)) for one in splits or [rows // size] * size]
 
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> dist.Work:
         """Send a tensor to one rank."""
@@ -180,20 +255,57 @@ class Forwarded(dist.ProcessGroup):
         return self._passed_on("recv_anysource", tensors, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Refuse: the switch names missing ranks in any barrier's error."""
-        raise NotImplementedError("monitored_barrier: use barrier(), whose time-out names the missing ranks")
+        """Wait for every rank, as `barrier` does, whose time-out names all that are missing."""
+        self.barrier().wait()
 
-    def _over_gloo(self, name: str, *arguments: Any) -> dist.Work:
+    def barrier(self, opts: Any = None) -> dist.Work:
+        """Wait for every rank."""
+        raise NotImplementedError
+
+    def connect(self) -> Communicator:
+        """Return the communicator."""
+        raise NotImplementedError
+
+    def _checked(self) -> AbstractContextManager[object]:
+        """Return what lets the other ranks hear of it where arguments are refused."""
+        context: AbstractContextManager[object] = nullcontext() if self.size() == 1 else self.connect().checked()
+        return context
+
+    def _over_gloo(self, name: str, *arguments: Any, called: str = "", counts: Counts | None = None) -> dist.Work:
+        """Have gloo do a call, on which all ranks have agreed through the switch if it has a name in words.
+
+        gloo compares nothing: it waits for its time-out, adds what does not belong together, or ends the process.
+        """
         keep_order()
         self._passed += 1
         call, tensors = getattr(self._gloo, name), list(tensors_in(arguments))
         is_known = name not in _MOVED or all(tensor.dtype in GLOOS for tensor in tensors)
+        results = list(tensors_in(arguments[:1]))
+        begin: Callable[[], dist.Work] = functools.partial(call, *arguments)
         if not is_known or not all(_is_gloos(tensor) for tensor in tensors):
-            return self._noted(_by_way_of_memory(name, call, arguments))
-        work = call(*arguments)
-        if name in _WITHOUT_FUTURE:
-            work = _Behind(name, [work], list(tensors_in(arguments[:1])))
+            if name != "send":
+                with self._checked() if called else nullcontext():
+                    check_written(*results)
+            begin = functools.partial(_by_way_of_memory, name, call, arguments)
+        if not called or self.size() == 1:
+            work = begin()
+        else:
+            agreed = counts.agree(self.connect()) if counts else Agreement(self.connect().barrier_async(label=called))
+            work = self._when_agreed(name, agreed, begin, results, arguments[-1])
+        if name in _WITHOUT_FUTURE and not isinstance(work, SwitchWork):
+            work = _Behind(name, [work], results)
         return self._noted(work)
+
+    def _when_agreed(
+        self, name: str, agreed: Agreement, begin: Callable[[], dist.Work], results: list[torch.Tensor], opts: Any
+    ) -> dist.Work:
+        """Have gloo begin a call when all ranks have called the same, in the order of the calls."""
+        before, begun = self._last_begun, threading.Event()
+        if not getattr(opts, "asyncOp", True) and before.is_set():  # the caller waits in any case
+            agreed.wait()
+            return begin()
+        self._last_begun = begun
+        return _Behind(name, [_Later(before, begun, agreed, begin)], results)
 
     def _noted(self, work: Begun) -> Begun:
         """Note a work that was begun, where torch has asked for coalescing, and return it."""
@@ -201,13 +313,13 @@ class Forwarded(dist.ProcessGroup):
             self._coalesced.append(work)
         return work
 
-    def _each_over_gloo(self, name: str, outputs: Tensors, inputs: Tensors, opts: Any) -> dist.Work:
+    def _each_over_gloo(self, name: str, outputs: Tensors, inputs: Tensors, opts: Any, called: str = "") -> dist.Work:
         """Have gloo do a call for each of several tensors: its coalesced forms are called otherwise in each torch."""
-        works = [self._over_gloo(name, *pair, opts) for pair in zip(outputs, inputs, strict=True)]
+        works = [self._over_gloo(name, *pair, opts, called=called) for pair in zip(outputs, inputs, strict=True)]
         if len(works) == 1:
             return works[0]
         return _Behind(name, works, list(outputs))
 
-    def _passed_on(self, name: str, *arguments: Any) -> dist.Work:
+    def _passed_on(self, name: str, *arguments: Any, called: str = "", counts: Counts | None = None) -> dist.Work:
         self._detours.note(name)
-        return self._over_gloo(name, *arguments)
+        return self._over_gloo(name, *arguments, called=called, counts=counts)

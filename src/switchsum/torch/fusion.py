@@ -61,12 +61,15 @@ def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> li
     return parts
 
 
-def begin(communicator: Communicator, parts: Sequence[Fused | Single], asked: str | None) -> list[Handle]:
-    """Begin the reductions, in the lanes that were asked for; small tensors in those that round least."""
+def begin(communicator: Communicator, parts: Sequence[Fused | Single], asked: str | None, called: str) -> list[Handle]:
+    """Begin the reductions that a call is, in the lanes asked for; small tensors in those that round least."""
     handles = []
     for one in parts:
         whole, operator = one.part.plain(), one.reduction.operator
         lanes = WIDEST if isinstance(one, Fused) else lanes_for(whole, operator, communicator, asked)
         pieces = [whole] if one.part.device is None else one.part.pieces()
-        handles += [communicator.allreduce_async(values, operator, lanes=lanes) for values in pieces]
+        label = called if len(one.part.coming) < 2 else f"{called} in pieces, from {one.part.tensor.device.type}"
+        handles += [
+            communicator.allreduce_async(values.reshape(-1), operator, lanes=lanes, label=label) for values in pieces
+        ]
     return handles

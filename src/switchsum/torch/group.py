@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import MappingProxyType
@@ -20,24 +21,23 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.exit_code import is_failing
 from switchsum.host.api.handle import Handle
 from switchsum.host.api.statistics import Statistics
-from switchsum.protocol.errors import UsageError
-from switchsum.torch import sparse
-from switchsum.torch.completer import Completer, keep_order
+from switchsum.torch import gradients, sparse
 from switchsum.torch.detours import Detours
 from switchsum.torch.devices import backends_of, shared_by_device
 from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
-from switchsum.torch.lanes import asked_for, lanes_for
-from switchsum.torch.operators import Reduction, choose, deliver
+from switchsum.torch.lanes import WIDEST, asked_for, lanes_for, of_call
+from switchsum.torch.operators import Reduction, choose, deliver, kind_of
 from switchsum.torch.profiling import seen_by_profilers
+from switchsum.torch.seat import Seat
 from switchsum.torch.signals import calm
 from switchsum.torch.staging import begin_later
 from switchsum.torch.tensors import Staged, apart, check_written, hand_out, join, room, same_size, stage
+from switchsum.torch.words import words
 from switchsum.torch.work import SwitchWork
 
 BACKEND: Final = "switchsum"
@@ -80,20 +80,16 @@ class SwitchGroup(Forwarded):
         ends early.
         """
         super().__init__(rank, size)  # the form that can be subclassed
-        self.lanes = asked_for()
-        """What sums of floats in large tensors are to travel as; None: what suits their dtype."""
+        self.lanes: str | None = None
+        """What sums of floats in large tensors are to travel as; None: what suits their dtype, or what the environment
+        asks for."""
+        self._lanes_by_variable = asked_for()
         self._store = store
-        self._connect = connect
         self._closed = closed
-        self._communicator: Communicator | None = None
-        self._completer: Completer | None = None
-        self._connecting = threading.Lock()
-        self._refusal: Exception | None = None
-        """What joining the job failed with; ranks would get out of step if some of them tried again."""
-        self._closing = closing or threading.Event()
-        self.joining: threading.Thread | None = None
-        """Joins the job in the background."""
+        self.seat = Seat(rank, connect, closing or threading.Event())
         self._passed = 0
+        self._last_begun = threading.Event()
+        self._last_begun.set()
         self._detours = Detours()
         self._gloo = open_gloo(store, rank, size, timeout, address)
         self.others = others
@@ -116,16 +112,7 @@ class SwitchGroup(Forwarded):
 
         Raises what joining the job failed with, every time.
         """
-        keep_order()
-        with self._connecting:
-            if self._closing.is_set() and self._refusal is None:  # else it would make its job anew, and wait there
-                self._refusal = UsageError("the process group is closed")
-            if self._refusal is not None:
-                raise self._refusal.with_traceback(None)
-            if self._communicator is None:
-                self._join()
-            assert self._communicator is not None
-            return self._communicator
+        return self.seat.connect()
 
     def connect_in_background(self) -> None:
         """Begin to join the job; the first collective waits for it.
@@ -133,33 +120,11 @@ class SwitchGroup(Forwarded):
         So a collective that is begun with async_op=True waits for no rank that has not come to it, and ranks may begin
         the first collectives of several groups in different orders.
         """
-        name = f"switchsum torch join {self.rank()}"
-        self.joining = threading.Thread(target=self._connect_or_note, name=name, daemon=True)
-        self.joining.start()
-
-    def _connect_or_note(self) -> None:
-        try:
-            self.connect()
-        except Exception:
-            pass  # the first collective raises it
-
-    def _join(self) -> None:
-        try:
-            communicator = self._connect()
-        except Exception as error:
-            self._refusal = error
-            raise
-        if self._closing.is_set():  # while the others were waited for
-            communicator.close()
-            self._refusal = UsageError("the process group is closed")
-            raise self._refusal
-        communicator._holds_back = True
-        self._communicator = communicator
-        self._completer = Completer(f"switchsum torch rank {self.rank()}")
+        self.seat.connect_in_background()
 
     def statistics(self) -> GroupStatistics:
         """Return what has happened so far."""
-        communicator = self._communicator
+        communicator = self.seat.communicator
         return GroupStatistics(
             switch=None if communicator is None else communicator.statistics(), over_gloo=dict(self._detours.counts)
         )
@@ -169,44 +134,40 @@ class SwitchGroup(Forwarded):
 
         While an exception is handled, or when one has ended the program, the others hear that this rank is lost.
         """
-        self._closing.set()
-        communicator, self._communicator = self._communicator, None
-        if communicator is not None:
-            communicator._close(failed=is_failing())
-        if self._completer is not None:
-            self._completer.stop()
-            self._completer = None
+        self.seat.leave()
         self._closed()
 
     def abort(self) -> None:
         """Do the same as `shutdown`."""
         self.shutdown()
 
-    def begun(self, handles: Sequence[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> SwitchWork:
+    def begun(self, handles: list[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> SwitchWork:
         """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
         work = SwitchWork(handles, tensors, finish)
+        work.is_of_gradients = self._lanes_by_variable is not None and gradients.are_reduced()
         try:
-            self._watch(work, handles)
+            self.seat.watch(work, handles)
         except BaseException as error:  # a signal handler's, for there is nothing else that could fail
             work.hold_back(error)
-            self._watch(work, handles)
+            self.seat.watch(work, handles)
         return self._noted(work)
-
-    def _watch(self, work: SwitchWork, handles: Sequence[Handle]) -> None:
-        if handles and self._completer is not None:
-            self._completer.watch(work, handles[-1])
-        else:  # or a signal handler has closed the group meanwhile
-            work.complete()
 
     def begun_so_far(self) -> tuple[int, int] | None:
         """Return how many collectives were begun, here and on gloo; None while there is no communicator."""
-        communicator = self._communicator
+        communicator = self.seat.communicator
         return None if communicator is None else (communicator.begun, self._passed)
+
+    def refuse(self, error: BaseException) -> None:
+        """Let the other ranks hear that this one has refused a call, so that theirs ends at once."""
+        if self.size() == 1 or not isinstance(error, Exception):
+            return
+        with suppress(Exception), self._checked():
+            raise error
 
     def break_off(self, error: BaseException) -> None:
         """Break the communicator, for what was raised has left a call half begun."""
-        if self._communicator is not None:
-            self._communicator._broken_off(error)
+        if self.seat.communicator is not None:
+            self.seat.communicator._broken_off(error)
 
     # What is reduced.
 
@@ -223,28 +184,29 @@ class SwitchGroup(Forwarded):
     def _allreduce(self, tensors: list[torch.Tensor], opts: Any, name: str) -> dist.Work:
         if self._is_alone or not tensors:
             return self._over_gloo(name, tensors, opts)
+        called = self._reduces("all_reduce", tensors, opts)
         if tensors[0].layout == torch.sparse_coo:
-            return self._allreduce_sparse(tensors, opts)
+            return self._allreduce_sparse(tensors, opts, called)
         reductions = self._choose(name, tensors, opts)
         if reductions is None:
-            return self._over_gloo(name, tensors, opts)
-        parts = fuse(tensors, reductions)
-        handles = self._started([one.part for one in parts], lambda to: begin(to, parts, self.lanes))
+            return self._over_gloo(name, tensors, opts, called=called)
+        parts, asked = fuse(tensors, reductions), self._asked()
+        handles = self._started([one.part for one in parts], lambda to: begin(to, parts, asked, called))
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
-    def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:
+    def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any, called: str) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
         if reductions is None:
-            return self._over_gloo("allreduce", tensors, opts)
+            return self._over_gloo("allreduce", tensors, opts, called=called)
         if any(tensor.sparse_dim() != 1 for tensor in tensors):
             self._detours.take("allreduce of tensors that are sparse in several dimensions")
-            return self._over_gloo("allreduce", tensors, opts)
+            return self._over_gloo("allreduce", tensors, opts, called=called)
         if any(reduction.operator not in ("sum", "average") for reduction in reductions):
             raise NotImplementedError(
                 "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"
             )
         sums = [
-            sparse.SparseSum(self.connect(), tensor, reduction.operator)
+            sparse.SparseSum(self.connect(), tensor, reduction.operator, called)
             for tensor, reduction in zip(tensors, reductions, strict=True)
         ]
         return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
@@ -253,16 +215,22 @@ class SwitchGroup(Forwarded):
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
         tensors = _listed(tensors)
-        reductions = None if self._is_alone else self._choose("reduce", tensors, opts)
-        if reductions is None:
+        if self._is_alone:
             return self._over_gloo("reduce", tensors, opts)
+        called = self._reduces("reduce", tensors, opts, opts.rootRank)
         check_written(*tensors[: opts.rootRank == self.rank()])
+        reductions = self._choose("reduce", tensors, opts)
+        if reductions is None:
+            return self._over_gloo("reduce", tensors, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
         part, operator = reduction.stage(tensors[0]), reduction.operator
-        lanes = lanes_for(part.plain(), operator, communicator, self.lanes)
-        handles = self._started(
-            [part], lambda to: [to.reduce_async(part.array(), opts.rootRank, operator, lanes=lanes)]
-        )
+        lanes = lanes_for(part.plain(), operator, communicator, self._asked())
+
+        def start(to: Communicator) -> list[Handle]:
+            values = part.array().reshape(-1)
+            return [to.reduce_async(values, opts.rootRank, operator, lanes=lanes, label=called)]
+
+        handles = self._started([part], start)
         return self.begun(handles, tensors, lambda: deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
     @calm
@@ -274,16 +242,22 @@ class SwitchGroup(Forwarded):
         if len(sizes) != self.size() or wanted != sizes[self.rank() :][:1]:
             raise ValueError(f"reduce_scatter of {sizes} values over {self.size()} ranks: {wanted}")
         check_written(*outputs)
-        reductions = None if self._is_alone else self._choose("reduce_scatter", shares[:1], opts)
-        if reductions is None:
-            return self._over_gloo("reduce_scatter", list(outputs), [list(group) for group in inputs], opts)
+        lists = [list(group) for group in inputs]
+        if self._is_alone:
+            return self._over_gloo("reduce_scatter", list(outputs), lists, opts)
         if same_size(shares):  # then a rank takes down its own alone
             return self._reduce_scatter(list(outputs), [join(shares)], opts)
+        called = self._reduces("reduce_scatter", shares, opts)
+        reductions = self._choose("reduce_scatter", shares[:1], opts)
+        if reductions is None:
+            return self._over_gloo("reduce_scatter", list(outputs), lists, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(join(shares), copy=True)
         operator = reduction.operator
-        lanes = lanes_for(part.plain(), operator, communicator, self.lanes)
-        handles = self._started([part], lambda to: [to.allreduce_async(part.array(), operator, lanes=lanes)])
+        lanes = lanes_for(part.plain(), operator, communicator, self._asked())
+        handles = self._started(
+            [part], lambda to: [to.allreduce_async(part.array(), operator, lanes=lanes, label=called)]
+        )
 
         def finish() -> None:
             own = reduction.convert(part.values.split(sizes)[self.rank()], outputs[0].dtype)
@@ -306,10 +280,11 @@ class SwitchGroup(Forwarded):
         for output, whole in zip(outputs, inputs, strict=True):
             if output.numel() * self.size() != whole.numel():
                 raise ValueError(f"reduce_scatter of {whole.numel()} values over {self.size()} ranks: {output.numel()}")
+        called = self._reduces("reduce_scatter", inputs, opts)
         reductions = None if self._is_alone else self._choose("reduce_scatter", inputs, opts)
         if reductions is None:
-            return self._each_over_gloo("_reduce_scatter_base", outputs, inputs, opts)
-        rows = self.size()
+            return self._each_over_gloo("_reduce_scatter_base", outputs, inputs, opts, called=called)
+        rows, asked = self.size(), self._asked()
         parts = [(one, one.stage_result(output)) for one, output in zip(reductions, outputs, strict=True)]
         staged = [one.stage(whole) for one, whole in zip(reductions, inputs, strict=True)]
 
@@ -317,8 +292,8 @@ class SwitchGroup(Forwarded):
             handles = []
             for (reduction, part), whole in zip(parts, staged, strict=True):
                 values, out, operator = whole.array().reshape(rows, -1), part.array().reshape(1, -1), reduction.operator
-                lanes = lanes_for(values, operator, to, self.lanes)
-                handles.append(to.reduce_scatter_async(values, operator, out=out, lanes=lanes))
+                lanes = lanes_for(values, operator, to, asked)
+                handles.append(to.reduce_scatter_async(values, operator, out=out, lanes=lanes, label=called))
             return handles
 
         return self.begun(self._started(staged, start), outputs, lambda: deliver(parts))
@@ -332,9 +307,11 @@ class SwitchGroup(Forwarded):
         return [begin_later(to, lambda: start(to))]
 
     def _started_gathers(self, own: Sequence[Staged], parts: Sequence[Staged]) -> list[Handle]:
+        called = words("all_gather", [one.tensor for one in own])
+
         def start(to: Communicator) -> list[Handle]:
             pairs = zip(own, parts, strict=True)
-            return [to.allgather_async(one.bits(), out=part.rows(self.size())) for one, part in pairs]
+            return [to.allgather_async(one.bits(), out=part.rows(self.size()), label=called) for one, part in pairs]
 
         return self._started(own, start)
 
@@ -345,10 +322,15 @@ class SwitchGroup(Forwarded):
         """Give every rank the root's tensor."""
         tensors = _listed(tensors)
         opts = opts or c10d.BroadcastOptions()
+        called = words("broadcast", tensors, root=opts.rootRank)
         if self._is_alone or tensors[0].layout != torch.strided:
-            return self._over_gloo("broadcast", tensors, opts)
+            return self._over_gloo("broadcast", tensors, opts, called=called)
         parts = [(stage if opts.rootRank == self.rank() else room)(tensor) for tensor in tensors]
-        handles = self._started(parts, lambda to: [to.broadcast_async(part.bits(), opts.rootRank) for part in parts])
+
+        def start(to: Communicator) -> list[Handle]:
+            return [to.broadcast_async(part.bits(), opts.rootRank, label=called) for part in parts]
+
+        handles = self._started(parts, start)
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts * (opts.rootRank != self.rank())))
 
     @calm
@@ -356,7 +338,8 @@ class SwitchGroup(Forwarded):
         """Give every rank the tensors of all ranks, one by one."""
         gathered, own = list(outputs[0]), _listed(inputs)[0]
         if self._is_alone or own.layout != torch.strided:
-            return self._over_gloo("allgather", [gathered], [own], opts or c10d.AllgatherOptions())
+            opts = opts or c10d.AllgatherOptions()
+            return self._over_gloo("allgather", [gathered], [own], opts, called=words("all_gather", [own]))
         if len(gathered) != self.size() or not same_size([own, *gathered]):
             raise ValueError(f"allgather needs {self.size()} tensors of the input's size and dtype")
         return self._allgather([gathered], [own])
@@ -427,11 +410,23 @@ class SwitchGroup(Forwarded):
     _reduce_scatter_base = reduce_scatter_single
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = Forwarded.all_to_all_single
+    gather_into_tensor = Forwarded.gather_single
 
     @property
     def _is_alone(self) -> bool:
         """Whether there is nobody to talk to, so that nothing need go anywhere."""
         return self.size() == 1
+
+    def _reduces(self, call: str, tensors: Sequence[torch.Tensor], opts: Any, root: int | None = None) -> str:
+        """Return in words what a call reduces."""
+        return words(call, tensors, kind_of(opts.reduceOp).name, root)
+
+    def _asked(self) -> str | None:
+        """Return the lanes that a call's floats are asked to travel in, by the caller, or by the environment."""
+        asked, by_variable = of_call() or self.lanes, self._lanes_by_variable
+        if asked is None and (by_variable == WIDEST or (by_variable is not None and gradients.are_reduced())):
+            return by_variable
+        return asked
 
     def _choose(self, call: str, tensors: Sequence[torch.Tensor], opts: Any) -> list[Reduction] | None:
         """Return how the switch reduces each tensor; None, and noted, if it cannot do all of them."""

@@ -156,8 +156,8 @@ def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup]
     base.owner = 0
     if group.is_of_all and group.flight is not None:
         group.flight.stop()
-    if group.joining is not None:
-        base.joining.append(group.joining)
+    if group.seat.joining is not None:
+        base.joining.append(group.seat.joining)
     if group.is_of_all:  # a thread that is left in a call of gRPC would abort the process when Python ends
         for thread in base.joining:
             thread.join()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import ml_dtypes
@@ -23,14 +26,47 @@ MOST_RANKS: Final = {128: 8, 256: 8, 2048: 4}
 That is one that rounds to bfloat16: docs/accuracy.md.  Sums of float16, which has three bits more, are worse."""
 
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
+_of_thread = threading.local()
+"""Its `lanes`: what calls of this thread are to travel as."""
+
+
+def check_lanes(lanes: str | None, name: str) -> str | None:
+    """Return lanes that floats can travel as, or None; raises UsageError."""
+    if lanes is not None and lanes not in tuple(FLOAT_LANES):
+        raise UsageError(f"{name} is {lanes!r}: it must be one of {', '.join(FLOAT_LANES)}, or not set")
+    return lanes
 
 
 def asked_for() -> str | None:
-    """Return what all large sums of floats are to travel as, by the environment; raises UsageError."""
-    lanes = os.environ.get(VARIABLE) or None
-    if lanes is not None and lanes not in tuple(FLOAT_LANES):
-        raise UsageError(f"{VARIABLE} is {lanes!r}: it must be one of {', '.join(FLOAT_LANES)}, or not set")
-    return lanes
+    """Return what the environment asks for; raises UsageError."""
+    return check_lanes(os.environ.get(VARIABLE) or None, VARIABLE)
+
+
+@contextmanager
+def lanes(kind: str) -> Iterator[None]:
+    """Have sums of floats that this thread begins within travel in lanes of a kind: "int32", "int16" or "int8".
+
+    All ranks do so for the same calls.  Small tensors (up to 16 KiB) travel in lanes of 32 bits all the same.
+
+    Raises:
+        UsageError: There are no such lanes.
+
+    Example:
+        with switchsum.torch.lanes("int16"):
+            dist.all_reduce(activations)
+
+    """
+    check_lanes(kind, "lanes")
+    before, _of_thread.lanes = of_call(), kind
+    try:
+        yield
+    finally:
+        _of_thread.lanes = before
+
+
+def of_call() -> str | None:
+    """Return what this thread's calls are to travel as, by `lanes`."""
+    return getattr(_of_thread, "lanes", None)
 
 
 def lanes_for(values: npt.NDArray[Any], operator: str, communicator: Communicator, asked: str | None) -> str:

@@ -18,8 +18,9 @@ from torch import nn
 from switchsum.host.api.handle import Handle
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
-from switchsum.torch.lanes import lanes_for
+from switchsum.torch.lanes import asked_for, lanes_for
 from switchsum.torch.tensors import stage
+from switchsum.torch.words import words
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Scheduled:
         found = group or dist.group.WORLD
         if not isinstance(found, SwitchGroup) or found.size() == 1:
             raise UsageError("Scheduled needs a process group of the backend 'switchsum' with several ranks")
-        self._group = found
+        self._group, self._lanes = found, asked_for()
         for tensor in (*model.parameters(), *model.buffers()):
             found.broadcast([tensor.detach()]).wait()
         self.layers: list[Layer] = []
@@ -94,8 +95,9 @@ class Scheduled:
         layer.sums = torch.cat([_gradient(one) for one in layer.parameters])
         communicator = self._group.connect()
         values = stage(layer.sums).array()
-        lanes = lanes_for(values, "average", communicator, self._group.lanes)
-        layer.handles = [communicator.allreduce_async(values, "average", lanes=lanes)]
+        lanes = lanes_for(values, "average", communicator, self._lanes or self._group.lanes)
+        label = words("average of a layer's gradients", [layer.sums])
+        layer.handles = [communicator.allreduce_async(values, "average", lanes=lanes, label=label)]
 
     def _finish(self, layer: Layer) -> None:
         """Wait for a layer's gradients, if they are under way, and step."""

@@ -17,7 +17,7 @@ class SparseSum:
     The steps before are taken at once, and not by a thread: waking one up on each rank takes longer than they do.
     """
 
-    def __init__(self, communicator: Communicator, tensor: torch.Tensor, operator: str) -> None:
+    def __init__(self, communicator: Communicator, tensor: torch.Tensor, operator: str, called: str) -> None:
         """Agree on the rows, and begin the sum; the tensor is sparse in its first dimension only."""
         self._tensor = tensor
         own = tensor.detach().coalesce()
@@ -25,7 +25,7 @@ class SparseSum:
         self._part = stage(own.values())
         values = self._part.array()
         self._sum = sparse.allreduce_sparse(
-            communicator, indices, values, own.shape[0], Options(operator=operator), True
+            communicator, indices, values, own.shape[0], Options(operator=operator, label=called), True
         )
         self.handle = self._sum.handle
 

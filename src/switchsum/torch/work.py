@@ -18,23 +18,10 @@ from switchsum.host.api.handle import Handle
 from switchsum.host.api.interrupts import MOST_AGAIN
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.completer import RELIEF_S, Completer
+from switchsum.torch.gradients import in_backward, in_last_callbacks
 from switchsum.torch.graphs import kept_out_of_graphs
 
 NO_TIMEOUT: Final = timedelta(0)
-_NO_GRAPH_TASK: Final = -1
-
-
-def in_backward() -> bool:
-    """Whether the caller is part of a backward pass."""
-    return torch._C._current_graph_task_id() != _NO_GRAPH_TASK
-
-
-def in_last_callbacks() -> bool:
-    """Whether the caller is called when a backward pass has computed all gradients, as static graphs' first hooks are.
-
-    What torch calls then may wait, in C++, before it comes to what is queued behind it.
-    """
-    return in_backward() and torch._C._current_autograd_node() is None
 
 
 def raise_when_due(error: BaseException) -> None:
@@ -95,6 +82,8 @@ class SwitchWork(dist.Work):
         self.is_chained.set()
         self._relief_at = 0.0
         """When the future is told though that is not known."""
+        self.is_of_gradients = False
+        """Whether it reduces gradients, and so do the collectives that its callbacks begin."""
         self.number = 0
         """How many works of the group were begun before it; the completer's."""
 
