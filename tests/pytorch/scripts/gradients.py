@@ -64,7 +64,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    SwitchGroup._asked = noting  # type: ignore[method-assign]
+    SwitchGroup._asked = noting  # type: ignore[assignment,method-assign]
     dist.init_process_group("switchsum")
     main()
     dist.destroy_process_group()
