@@ -83,6 +83,8 @@ class Membership:
     """Ranks that have left in order, as far as heartbeats tell."""
     lost: frozenset[int] = frozenset()
     """Ranks that are lost, likewise."""
+    cancelled: threading.Event | None = None
+    """Set by another thread to end `admit`."""
     links_down: frozenset[int] = frozenset()
     """Of several links those that no member uses any more, as far as heartbeats tell."""
 
@@ -122,8 +124,6 @@ class Membership:
         self._stop = threading.Event()
         self._patience = patience
         self._is_admitted = False
-        self.cancelled: threading.Event | None = None
-        """Set by another thread to end `admit`."""
         self._request = member_rpc.JoinRequest(
             job=job,
             rank=rank,
