@@ -296,7 +296,7 @@ STILL_TAKEN: dict[str, set[str]] = {
         "_over_gloo",
     },
 }
-STILL_IN_CIRCLES = {"host/api": 7, "torch": 2}
+STILL_IN_CIRCLES = {"host/api": 7}
 """Files of a room that may stand in circles."""
 
 

@@ -8,12 +8,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from switchsum.host.api.handle import Handle
-
-if TYPE_CHECKING:
-    from switchsum.torch.work import SwitchWork
 
 RELIEF_S: Final = 0.05
 """How long callbacks may keep the works behind theirs from being completed."""
@@ -25,6 +22,48 @@ _callbacks_of = threading.local()
 """Its `completer`, in the threads of one."""
 
 
+class Completable(Protocol):
+    """What a completer needs of a work."""
+
+    completer: Completer | None
+    number: int
+    """How many works of the group were begun before it."""
+    has_ended: bool
+    """Whether its collectives have ended."""
+    is_of_gradients: bool
+    """Whether it reduces gradients, and so do the collectives that its callbacks begin."""
+    backward_is_over: threading.Event
+    """Set when no collective of the backward pass is to come that its future was asked for in."""
+    is_chained: threading.Event
+    """Set when the caller that asked for the future in a backward pass has chained its callbacks."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the results are where they belong, or the collective has failed."""
+
+    @property
+    def is_of_one_value(self) -> bool:
+        """Whether keeping it costs nothing."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether there is no future that waits for its value."""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether there is a future."""
+
+    @property
+    def has_future(self) -> bool:
+        """Whether callbacks may run when it is completed."""
+
+    def complete(self, is_patient: Callable[[], bool] = ...) -> None:
+        """Wait for the results and put them where they belong; once, whichever thread comes first."""
+
+    def tell(self) -> None:
+        """Give the future its value, which runs what is chained to it."""
+
+
 def keep_order() -> None:
     """Call before a collective is begun: in a callback it waits until what must come first on all ranks has begun."""
     completer: Completer | None = getattr(_callbacks_of, "completer", None)
@@ -32,7 +71,7 @@ def keep_order() -> None:
         completer.keep_order()
 
 
-def current_work() -> SwitchWork | None:
+def current_work() -> Completable | None:
     """Return the work of whose future the caller is a callback, on a thread of a completer."""
     completer: Completer | None = getattr(_callbacks_of, "completer", None)
     return None if completer is None else completer.running_here()
@@ -54,20 +93,20 @@ class Completer:
         self._name = name
         self._pid = os.getpid()
         self._turn = threading.Condition()
-        self._works: deque[SwitchWork] = deque()
+        self._works: deque[Completable] = deque()
         self._begun = 0
-        self._of_one_value: deque[SwitchWork] = deque(maxlen=MOST_OF_ONE_VALUE)
+        self._of_one_value: deque[Completable] = deque(maxlen=MOST_OF_ONE_VALUE)
         """What C++ may have, which keeps no Python object alive: DistributedDataParallel keeps such works in a join."""
         self._threads: set[threading.Thread] = set()
         self._idle = 0
-        self._running: dict[threading.Thread, SwitchWork] = {}
+        self._running: dict[threading.Thread, Completable] = {}
         """Works whose callbacks have not come back, in the order of the works."""
         self._latest_since = 0.0
         """When the last of them was taken."""
         self.is_stopped = False
         self._spawn()
 
-    def watch(self, work: SwitchWork, last: Handle) -> None:
+    def watch(self, work: Completable, last: Handle) -> None:
         """Complete `work` when its last collective has ended."""
         with self._turn:
             if work.completer is None:  # else a signal handler has interrupted this, and it is called again
@@ -81,14 +120,14 @@ class Completer:
                         earlier.is_chained.set()
         last.add_done_callback(lambda _: self._notify(work))
 
-    def keeps_turn(self, work: SwitchWork) -> bool:
+    def keeps_turn(self, work: Completable) -> bool:
         """Whether callbacks of a work that is done must wait for a backward pass or for callbacks of earlier works."""
         if not work.is_chained.is_set():
             return True
         with self._turn:
             return not self.is_own_thread() and self._has_earlier(work, lambda one: one.is_asked)
 
-    def tell_in_turn(self, work: SwitchWork) -> None:
+    def tell_in_turn(self, work: Completable) -> None:
         """Tell a work's future, which was asked for when its turn had come already."""
         with self._turn:
             if work not in self._works and work not in self._running.values():
@@ -107,10 +146,10 @@ class Completer:
             while not self.is_stopped and self._has_earlier(work):
                 self._turn.wait()
 
-    def _has_earlier(self, work: SwitchWork, counts: Callable[[SwitchWork], bool] = lambda _: True) -> bool:
+    def _has_earlier(self, work: Completable, counts: Callable[[Completable], bool] = lambda _: True) -> bool:
         return any(one.number < work.number and counts(one) for one in (*self._running.values(), *self._works))
 
-    def running_here(self) -> SwitchWork | None:
+    def running_here(self) -> Completable | None:
         """Return the work whose callbacks run on the caller's thread."""
         with self._turn:
             return self._running.get(threading.current_thread())
@@ -134,7 +173,7 @@ class Completer:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
 
-    def _notify(self, work: SwitchWork) -> None:
+    def _notify(self, work: Completable) -> None:
         with self._turn:
             work.has_ended = True
             self._turn.notify_all()
@@ -164,14 +203,14 @@ class Completer:
             del work  # its tensors are not kept while there is nothing to do
         self._threads.discard(threading.current_thread())
 
-    def _waits_for(self, work: SwitchWork) -> bool:
+    def _waits_for(self, work: Completable) -> bool:
         """Whether to wait for another thread that completes a work: only callbacks must be kept in order.
 
         That thread may be in a signal handler which waits for what comes after it, or which stops this.
         """
         return work.has_future and not self.is_stopped
 
-    def _take(self) -> SwitchWork | None:
+    def _take(self) -> Completable | None:
         """Wait for a turn; return the work that has ended, or None when there will be no more."""
         with self._turn:
             self._idle += 1
