@@ -174,7 +174,7 @@ class Forwarded(dist.ProcessGroup):
         opts = opts or c10d.GatherOptions()
         lists: list[list[torch.Tensor]] = []
         if opts.rootRank == self.rank():
-            with self._checked():
+            with self.checked():
                 if output.numel() != input.numel() * self.size() or output.dtype != input.dtype:
                     raise UsageError(
                         f"the gathered tensor must have {self.size()} times the input's size, and its dtype"
@@ -199,7 +199,7 @@ class Forwarded(dist.ProcessGroup):
         """Refuse a root's list that has not a tensor like its own one for each rank; raises UsageError."""
         kinds = [(one.dtype, one.numel()) for one in tensors_in(lists)]
         like = [(one.dtype, one.numel()) for one in tensors_in([own])]
-        with self._checked():
+        with self.checked():
             if root == self.rank() and kinds != like * self.size():
                 raise UsageError(
                     f"{call}: the root lists {self.size()} tensors of its own tensor's dtype and number of elements"
@@ -229,7 +229,7 @@ class Forwarded(dist.ProcessGroup):
         splits = list(output_splits or ()), list(input_splits or ())
         called = f"all_to_all of {dtype_name(input.dtype)}"
         opts = opts or c10d.AllToAllOptions()
-        with self._checked():
+        with self.checked():
             counts = Counts(called, self._counts(input, splits[1]), self._counts(output, splits[0]))
         return self._passed_on("alltoall_base", output, input, *splits, opts, called=called, counts=counts)
 
@@ -266,7 +266,7 @@ class Forwarded(dist.ProcessGroup):
         """Return the communicator."""
         raise NotImplementedError
 
-    def _checked(self) -> AbstractContextManager[object]:
+    def checked(self) -> AbstractContextManager[object]:
         """Return what lets the other ranks hear of it where arguments are refused."""
         context: AbstractContextManager[object] = nullcontext() if self.size() == 1 else self.connect().checked()
         return context
@@ -284,7 +284,7 @@ class Forwarded(dist.ProcessGroup):
         begin: Callable[[], dist.Work] = functools.partial(call, *arguments)
         if not is_known or not all(_is_gloos(tensor) for tensor in tensors):
             if name != "send":
-                with self._checked() if called else nullcontext():
+                with self.checked() if called else nullcontext():
                     check_written(*results)
             begin = functools.partial(_by_way_of_memory, name, call, arguments)
         if not called or self.size() == 1:

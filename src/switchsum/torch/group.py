@@ -161,7 +161,7 @@ class SwitchGroup(Forwarded):
         """Let the other ranks hear that this one has refused a call, so that theirs ends at once."""
         if self.size() == 1 or not isinstance(error, Exception):
             return
-        with suppress(Exception), self._checked():
+        with suppress(Exception), self.checked():
             raise error
 
     def break_off(self, error: BaseException) -> None:
