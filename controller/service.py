@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import grpc
 
 from switchsum.connections import serving, tls
 from switchsum.connections.threads import Pool, stop_server
-from switchsum.protocol import errors, member_rpc, rpc, rpc_codec
+from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec
 
 from .daemon import Controller
-from .member_calls import MAX_ATTENDING, MAX_WAITING
+from .members import MAX_ATTENDING, MAX_WAITING, Members
+from .users import Users
 
 log = logging.getLogger(__name__)
 
@@ -35,17 +36,56 @@ STATUS_CODES: Final[tuple[tuple[type[errors.SwitchsumError], grpc.StatusCode], .
 itself."""
 
 
+Request = TypeVar("Request")
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[Request]):
+    """What a method of the protocol takes, and what serves it."""
+
+    request: type[Request]
+    serve: Callable[[Request], object]
+
+
+def methods(members: Members, users: Users) -> dict[str, Method[Any]]:
+    """Return what serves each method of `rpc.METHODS`."""
+    return {
+        "Join": Method(member_rpc.JoinRequest, members.join),
+        "Ready": Method(member_rpc.ReadyRequest, members.ready),
+        "Reform": Method(member_rpc.ReformRequest, members.reform),
+        "Compare": Method(member_rpc.CompareRequest, members.compare),
+        "Leave": Method(member_rpc.LeaveRequest, members.leave),
+        "Heartbeat": Method(member_rpc.MemberRequest, members.heartbeat),
+        "Report": Method(reports.WorkerReport, members.report),
+        "LinkDown": Method(reports.LinkReport, members.link_down),
+        "Workers": Method(rpc.JobRequest, users.workers),
+        "CreateJob": Method(rpc.CreateJobRequest, users.create_job),
+        "ResizeJob": Method(rpc.ResizeJobRequest, users.resize_job),
+        "ShowJob": Method(rpc.JobRequest, users.show_job),
+        "RemoveJob": Method(rpc.RemoveJobRequest, users.remove_job),
+        "ListJobs": Method(member_rpc.Empty, users.list_jobs),
+        "Slots": Method(rpc.SlotsRequest, users.slots),
+        "Statistics": Method(member_rpc.Empty, users.statistics),
+        "Ports": Method(member_rpc.Empty, users.ports),
+        "Links": Method(member_rpc.Empty, users.links),
+        "Switches": Method(member_rpc.Empty, users.switches),
+        "SetLoss": Method(rpc.LossRequest, users.set_loss),
+        "Info": Method(member_rpc.Empty, users.info),
+    }
+
+
 class Service:
-    """Serves the methods of a controller at an address."""
+    """Serves a controller's methods at an address."""
 
     def __init__(self, controller: Controller, address: str) -> None:
         """Listen at `host:port` (port 0: any) or `unix:path`; raises UsageError or TransportError."""
         self._server = grpc.server(
-            Pool(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, "controller", controller.fail),
+            Pool(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, "controller", controller.upkeep.fail),
             options=serving.SERVER_OPTIONS,
         )
-        handlers = {name: _handler(controller, name) for name in rpc.METHODS}
-        handlers["Attend"] = _attendance(controller)
+        table = methods(controller.members, controller.users)
+        handlers = {name: _handler(name, method, controller.users) for name, method in table.items()}
+        handlers["Attend"] = _attendance(controller.members)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
         try:
             port = serving.add_port(self._server, address, tls.HOSTS)
@@ -61,36 +101,26 @@ class Service:
         stop_server(self._server, grace_s)
 
 
-def method_name(name: str) -> str:
-    """Return the name of the controller's method for a method of the protocol: for `CreateJob`, `create_job`."""
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-
-
-def _handler(controller: Controller, name: str) -> Any:
-    request_type, _ = rpc.METHODS[name]
-    method: Callable[[Any], Any] = getattr(controller, method_name(name))
-
+def _handler(name: str, method: Method[Any], users: Users) -> Any:
     def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
         request = None
         try:
-            request = _decode(request_type, data)
-            return rpc_codec.encode(method(request))
+            request = _decode(method.request, data)
+            return rpc_codec.encode(method.serve(request))
         except Exception as error:
             if isinstance(request, member_rpc.JoinRequest | rpc.CreateJobRequest) and isinstance(
                 error, errors.SwitchsumError
             ):
-                controller.note_refusal(request, error)
+                users.note_refusal(request, error)
             _refuse(context, name, error)
 
     return grpc.unary_unary_rpc_method_handler(handle)
 
 
-def _attendance(controller: Controller) -> Any:
-    request_type, _ = rpc.STREAMS["Attend"]
-
+def _attendance(members: Members) -> Any:
     def handle(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         try:
-            for reply in controller.attend(_decode(request_type, data), context.add_callback):
+            for reply in members.attend(_decode(member_rpc.MemberRequest, data), context.add_callback):
                 yield rpc_codec.encode(reply)
         except Exception as error:
             _refuse(context, "Attend", error)

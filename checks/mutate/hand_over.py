@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from checks.verify.hand_over import Move, moves
 from checks.verify.replay import differences
-from switchsum.controller import fleet, jobs, keeping, slots, upkeep
+from switchsum.controller import fleet, jobs, keeper, slots
 from switchsum.protocol.errors import SwitchsumError
 
 from .mutant import Mutant, edited
@@ -29,24 +29,24 @@ class Change(NamedTuple):
 
 CODE: Final[dict[str, Change]] = {
     "the first member that goes gives the slot away": Change(
-        jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", keeping, "Jobs"
+        jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", keeper, "Jobs"
     ),
     "entries stay when the last member has gone": Change(
-        jobs, "LAST_GONE)\n        job.live = None\n", "LAST_GONE)\n", keeping, "Jobs"
+        jobs, "LAST_GONE)\n        job.live = None\n", "LAST_GONE)\n", keeper, "Jobs"
     ),
     "an incarnation has the epoch of the one before": Change(
-        jobs, "new_incarnation(incarnation.epoch + 1,", "new_incarnation(incarnation.epoch,", keeping, "Jobs"
+        jobs, "new_incarnation(incarnation.epoch + 1,", "new_incarnation(incarnation.epoch,", keeper, "Jobs"
     ),
     "cells are read before the gate is closed": Change(
-        upkeep, "self._fleet.is_up:\n                self._synchronise()\n", "True:\n", upkeep, "Upkeep"
+        keeper, "self.fleet.is_up:\n                self.synchronise()\n", "True:\n", keeper, "Keeper"
     ),
     "who is admitted before cells are read": Change(
-        upkeep,
-        "            first_number = self._fleet.hand_over(job.slots)\n",
-        "            self._jobs.admit(job, 0)\n            self._synchronise()\n"
-        "            first_number = self._fleet.hand_over(job.slots)\n            return\n",
-        upkeep,
-        "Upkeep",
+        keeper,
+        "            first_number = self.fleet.hand_over(job.slots)\n",
+        "            self.jobs.admit(job, 0)\n            self.synchronise()\n"
+        "            first_number = self.fleet.hand_over(job.slots)\n            return\n",
+        keeper,
+        "Keeper",
     ),
     "numbers start anew with each incarnation": Change(slots, "if not used:", "if True:", fleet, "plan_numbers"),
     "the newest number is used again": Change(

@@ -7,12 +7,13 @@ Members leave or fall silent in every order, and those of the next incarnation j
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
 from switchsum import p4src
-from switchsum.controller import upkeep
+from switchsum.controller import keeper
 from switchsum.controller.branch import ADMISSION
 from switchsum.controller.config import Config
 from switchsum.controller.entries import Change, Entry, SwitchState, Write
@@ -141,11 +142,11 @@ class _Run:
         self._cells = cells
         self._first: list[int] = []
         self._members: dict[int, list[int]] = {rank: [] for rank in range(workers)}
-        self._controller = upkeep.Upkeep(Config(program=build, switch_address="", address=SWITCH_ADDRESS))
-        self._jobs = self._controller._jobs
+        self._keeper = keeper.Keeper(Config(program=build, switch_address="", address=SWITCH_ADDRESS), time.monotonic)
+        self._jobs = self._keeper.jobs
         self._jobs._draw_epoch = lambda: EPOCH
         self._switch = _Switch(workers, cells, self._note)
-        self._controller._fleet.connections[ONLY].attach(self._switch)  # type: ignore[arg-type]
+        self._keeper.fleet.connections[ONLY].attach(self._switch)  # type: ignore[arg-type]
         self._job = self._jobs.create(NAME, workers=workers, slots=1, timeout_s=1.0)
         for rank in range(workers):
             self.join(rank)
@@ -160,8 +161,8 @@ class _Run:
         address = Address(mac=0x02_00_00_00_01_00 + rank, ip=0x0A_00_00_64 + rank, port=40_000 + rank)
         self._jobs.hello(member.nonce, rank, address, rank + 1, self._now)
         self._members[rank].append(member.nonce)
-        with self._controller._changed:
-            self._controller._bring_up_to_date()
+        with self._keeper.changed:
+            self._keeper.bring_up_to_date()
 
     def leave(self, rank: int) -> None:
         """Let a member of the first incarnation leave."""
@@ -181,8 +182,8 @@ class _Run:
 
     def _update(self) -> None:
         count = len(self.moves)
-        with self._controller._changed:
-            self._controller._bring_up_to_date()
+        with self._keeper.changed:
+            self._keeper.bring_up_to_date()
         if len(self.moves) == count and self._switch.gate is Gate.OPEN:
             self._note(What.STAY)
 

@@ -284,14 +284,14 @@ class RunningController:
         self.controller = Controller(Config(**values))  # type: ignore[arg-type]
         self.service = Service(self.controller, listen)
         self.connected = threading.Event()
-        self._thread = threading.Thread(target=self.controller.run, args=(self.connected.set,))
+        self._thread = threading.Thread(target=self.controller.upkeep.run, args=(self.connected.set,))
         self._thread.start()
         self.client = MemberCalls(self.service.address)
 
     def stop(self) -> None:
         """End everything; what is on the switch stays there."""
         self.client.close()
-        self.controller.stop()
+        self.controller.upkeep.stop()
         self._thread.join()
         self.service.stop()
 

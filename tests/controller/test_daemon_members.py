@@ -83,11 +83,11 @@ def test_who_joins_with_the_rank_of_a_killed_process_waits_until_that_is_lost(sw
         return True
 
     for worker in workers:
-        next(running.controller.attend(worker.request, note))
+        next(running.controller.members.attend(worker.request, note))
     with pytest.raises(RankTaken):  # its process lives
         Worker(running.client, switch, 1)
     connections[1]()
-    eventually(lambda: not running.controller._jobs.member(workers[1].request.nonce)[2].connections)
+    eventually(lambda: not running.controller.keeper.jobs.member(workers[1].request.nonce)[2].connections)
     replacement = Worker(running.client, switch, 1)
     assert replacement.joined.epoch == following(epoch)
     assert running.client.heartbeat(workers[0].request).lost == [1]

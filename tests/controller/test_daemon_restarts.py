@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller import upkeep
+from switchsum.controller import keeper, upkeep
 from switchsum.controller.entries import SwitchState, Write
+from switchsum.controller.members import Members
 from switchsum.controller.switch import Switch
+from switchsum.controller.users import Users
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 
@@ -148,7 +150,7 @@ def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, st
 
 
 def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "SWITCH_WAIT_S", 0.2)
+    monkeypatch.setattr(keeper, "SWITCH_WAIT_S", 0.2)
     running = RunningController(f"unix:{tmp_path}/nowhere", f"unix:{tmp_path}/controller")
     try:
         for call in (
@@ -170,7 +172,7 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
 def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
     embedded: AnySwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "SWITCH_WAIT_S", LONG_S)
+    monkeypatch.setattr(keeper, "SWITCH_WAIT_S", LONG_S)
     embedded.close()
     running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
     timer = threading.Timer(0.5, embedded._start)  # type: ignore[attr-defined]
@@ -198,7 +200,11 @@ def test_nobody_is_answered_between_a_switch_s_connection_and_the_reading_of_its
         came = connect_one(self, *arguments)
         if came and not asked:
             other = rpc.CreateJobRequest(job="b", workers=1, slots=SLOTS)
-            for call in (partial(self.heartbeat, workers[0].request), partial(self.create_job, other)):  # type: ignore[attr-defined]
+            kept = self._keeper
+            for call in (
+                partial(Members(kept).heartbeat, workers[0].request),
+                partial(Users(kept).create_job, other),
+            ):
                 asked.append(threading.Thread(target=ask, args=(call,)))
                 asked[-1].start()
             for thread in asked:

@@ -120,7 +120,7 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
             (*("middle", 2, "right", 3), True),
         ]
         assert found.faults == []
-        neighbours = running.controller._neighbours
+        neighbours = running.controller.keeper.neighbours
         eventually(lambda: neighbours.hosts == {"left": {1}, "middle": set(), "right": {2}})
         assert 1 not in dict(neighbours.frames("left"))
         at = ["--controller", f"unix:{tmp_path}/controller", "--json"]

@@ -95,7 +95,7 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
         worker.hello()
         eventually(lambda: worker.ready(0.0).hello_seen)  # noqa: B023
     tree.kill("left")
-    eventually(lambda: "left" in tree.running.controller._fleet.without)
+    eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
     workers[2].hello()  # all have come, and the switch of two of them is done without by all others
     eventually(lambda: workers[2].ready(0.0).hello_seen)
     eventually(lambda: "switch left is away, to which ranks 0 1 of the job" in workers[0].ready(0.0).lost_switch)
@@ -110,7 +110,7 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
 def test_a_member_whose_hello_may_be_lost_at_a_switch_that_is_away_is_told_so(tree: Tree) -> None:
     create_at(tree, len(PLACES))
     tree.kill("left")
-    eventually(lambda: "left" in tree.running.controller._fleet.without)
+    eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
     workers = tree.join()
     workers[2].hello()
     eventually(lambda: workers[2].ready(0.0).hello_seen)

@@ -47,8 +47,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
 
 def admission_at(tree: Tree, name: str) -> int:
     """Return how many members' entries a switch has."""
-    with tree.running.controller._changed:
-        return len(tree.running.controller._fleet.connections[name].need().read_state().table(ADMISSION))
+    with tree.running.controller.keeper.changed:
+        return len(tree.running.controller.keeper.fleet.connections[name].need().read_state().table(ADMISSION))
 
 
 def root_of(tree: Tree) -> set[str]:
@@ -76,7 +76,7 @@ def test_a_job_goes_on_over_another_root_and_stays_there(tree: Tree, caplog: pyt
     links = {frozenset((one.switch, one.far_switch)) for one in tree.running.client.links().links if one.in_tree}
     assert links >= {frozenset((leaf, "other")) for leaf in LEAVES}
     assert tree.sum_of_round(workers, number + 1) == SUMS
-    assert tree.running.controller.sample("a", 0, 0.0) == []  # the others are asked
+    assert tree.running.controller.users.sample("a", 0, 0.0) == []  # the others are asked
     # Without the root jobs are made, and a controller that is started anew knows of all.
     tree.running.client.create_job(rpc.CreateJobRequest(job="b", workers=1, slots=2, timeout_s=600.0))
     tree.restart_controller()
@@ -129,7 +129,7 @@ def test_a_root_that_only_the_controller_has_lost_adds_for_nobody_after_the_move
 
 def cut_off(tree: Tree, name: str, patch: Callable[[object, str, object], None]) -> None:
     """Let the controller lose a switch that goes on."""
-    connection, opens = tree.running.controller._fleet.connections[name], SwitchConnection.open
+    connection, opens = tree.running.controller.keeper.fleet.connections[name], SwitchConnection.open
     gone = P4RuntimeError("StreamChannel", Code.UNAVAILABLE, "cut off")
 
     def refuse(one: SwitchConnection) -> object:
@@ -138,7 +138,7 @@ def cut_off(tree: Tree, name: str, patch: Callable[[object, str, object], None])
         return opens(one)
 
     patch(SwitchConnection, "open", refuse)
-    with tree.running.controller._changed:
+    with tree.running.controller.keeper.changed:
         connection.detach(gone)
 
 
@@ -147,12 +147,12 @@ def test_a_link_between_switches_that_are_there_is_missed(tree: Tree, monkeypatc
     workers = tree.join()
     number = admit(workers).first_number
     controller = tree.running.controller
-    with controller._changed:
-        found = {frozenset((name, far)) for name, ports in controller._fabric.links().items() for far in ports} - {
-            frozenset(("right", "root"))
-        }
-        for now in (controller._clock() - 60.0, controller._clock()):
-            moves.note_links(controller._cuts, controller._fabric, found, [], now)
+    with controller.keeper.changed:
+        found = {
+            frozenset((name, far)) for name, ports in controller.keeper.fabric.links().items() for far in ports
+        } - {frozenset(("right", "root"))}
+        for now in (controller.keeper.clock() - 60.0, controller.keeper.clock()):
+            moves.note_links(controller.keeper.cuts, controller.keeper.fabric, found, [], now)
     eventually(lambda: root_of(tree) == {"other"})
     eventually(
         lambda: show(tree).moved == ["the link from right to root stays away: its tree has root other, not root"]
@@ -168,9 +168,9 @@ def test_a_member_is_missed_while_a_switch_takes_long_not_to_answer(
     workers = tree.join()
     admit(workers)
     controller, waited = tree.running.controller, [0.0]
-    right = controller._fleet.connections["right"]
+    right = controller.keeper.fleet.connections["right"]
     gone = P4RuntimeError("StreamChannel", Code.DEADLINE_EXCEEDED, "the switch does not answer arbitration")
-    opens, clock = SwitchConnection.open, controller._clock
+    opens, clock = SwitchConnection.open, controller.keeper.clock
 
     def wait_in_vain(connection: SwitchConnection) -> object:
         if connection is not right:
@@ -178,15 +178,15 @@ def test_a_member_is_missed_while_a_switch_takes_long_not_to_answer(
         waited[0] += 5.5
         time.sleep(0.1)
         for _ in range(1000):  # hellos and LLDP frames: in this time more than one event comes
-            controller._events.put(lambda: None)
+            controller.keeper.events.put(lambda: None)
         raise gone
 
     monkeypatch.setattr(SwitchConnection, "open", wait_in_vain)
-    monkeypatch.setattr(controller, "_clock", lambda: clock() + waited[0])
+    monkeypatch.setattr(controller.keeper, "clock", lambda: clock() + waited[0])
     left = MemberClient(tree.running.service.address, timeout_s=LONG_S)
     news = left.stream("Attend", workers[0].request, member_rpc.HeartbeatReply, waits=True)
     next(iter(news))
-    with controller._changed:
+    with controller.keeper.changed:
         right.detach(gone)
     eventually(lambda: waited[0] > 20)
     assert show(tree).members[0].state == "admitted"

@@ -4,13 +4,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_type_hints
 
 import grpc
 import pytest
 
 from switchsum.controller.config import Config
 from switchsum.controller.daemon import Controller
-from switchsum.controller.service import STATUS_CODES, Service, method_name
+from switchsum.controller.service import STATUS_CODES, Service, methods
+from switchsum.controller.users import Users
 from switchsum.protocol import errors, member_rpc, rpc
 
 from .rig import LONG_S, SWITCH, MemberCalls, program
@@ -22,9 +24,18 @@ class StubController(Controller):
     def __init__(self) -> None:
         super().__init__(Config(program=program(), switch_address="127.0.0.1:1", address=SWITCH))
         self.behaviour: Callable[[], rpc.JobList] = rpc.JobList
+        self.users = StubUsers(self)
+
+
+class StubUsers(Users):
+    """What users ask of it."""
+
+    def __init__(self, controller: StubController) -> None:
+        super().__init__(controller.keeper)
+        self._stub = controller
 
     def list_jobs(self, _: member_rpc.Empty) -> rpc.JobList:
-        return self.behaviour()
+        return self._stub.behaviour()
 
 
 @pytest.fixture
@@ -45,10 +56,13 @@ def call(service: Service, method: str, data: bytes) -> bytes:
         return answer
 
 
-def test_every_method_of_the_protocol_is_served() -> None:
-    for name in rpc.METHODS:
-        assert callable(getattr(Controller, method_name(name)))
-        assert callable(getattr(MemberCalls, method_name(name)))
+def test_every_method_of_the_protocol_is_served(controller: StubController) -> None:
+    served = methods(controller.members, controller.users)
+    assert {name: method.request for name, method in served.items()} == {
+        name: request for name, (request, _) in rpc.METHODS.items()
+    }
+    for name, (_, reply) in rpc.METHODS.items():
+        assert get_type_hints(served[name].serve)["return"] is reply
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff\xfe", b'{"job": 1}', b'{"job": "a", "more": 1}'])

@@ -239,7 +239,7 @@ def test_a_job_that_a_bitmap_has_no_room_for_is_refused_and_nothing_is_written(
 
 def entries_of(tree: Tree) -> dict[str, set[str]]:
     """Return what is on each switch beside the records of jobs, which count refused incarnations."""
-    states = tree.running.controller._fleet.states()
+    states = tree.running.controller.keeper.fleet.states()
     return {
         name: {f"{entry}" for entry in state.entries.values() if entry.match.get("rank") != RECORD_RANK}
         for name, state in states.items()

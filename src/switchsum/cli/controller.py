@@ -151,7 +151,7 @@ def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
 
     # Before it listens, and once: a signal that comes while another one is faster must not be forgotten.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: daemon.stop())
+        signal.signal(number, lambda *_: daemon.upkeep.stop())
     told = ""
     while True:
         try:
@@ -162,8 +162,8 @@ def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
             if str(error) != told:
                 told = str(error)
                 logging.getLogger("switchsum.controller").warning("stands by: %s", told)
-            await_vacancy(listen, lambda: daemon.is_stopping)
-            if daemon.is_stopping:
+            await_vacancy(listen, lambda: daemon.upkeep.is_stopping)
+            if daemon.upkeep.is_stopping:
                 sys.exit(0)
 
 
@@ -210,12 +210,12 @@ def serve(config: Config, listen: str, web: str | None = None, *, standby: bool 
     pages = None
     try:
         if web is not None:
-            pages = WebServer(LocalSource(daemon), web, daemon.fail)
+            pages = WebServer(LocalSource(daemon.users), web, daemon.upkeep.fail)
             greet(f"page at {pages.url}, metrics at {pages.url}metrics")
         # A switch that refuses the program today may be another one tomorrow, but a launcher has no other one.
-        daemon.run(
+        daemon.upkeep.run(
             on_connected=lambda: announce(controller=service.address, web=pages and pages.url),
-            on_refused=lambda error: daemon.fail(error) if is_launched() else None,
+            on_refused=lambda error: daemon.upkeep.fail(error) if is_launched() else None,
         )
     finally:
         if pages is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
@@ -14,11 +13,10 @@ from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, Switch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
 from . import links, rails, views
-from .config import Config
 from .job import Job
 from .jobs import RETURN_S, Jobs
+from .keeper import Keeper
 from .machines import Incarnation, Member, MemberState
-from .upkeep import Upkeep
 from .windows import window_slots
 
 log = logging.getLogger(__name__)
@@ -34,11 +32,11 @@ MOST_UNTIL_LOST_S: Final = RETURN_S + 1.0
 UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 
 
-class MemberCalls(Upkeep):
-    """What members ask of the controller; each method serves one of the protocol's."""
+class Members:
+    """What members ask of the controller; each method serves one of the protocol's (`service.methods`)."""
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(config, clock)
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
         self._waiting = 0
         self._attending = 0
 
@@ -47,31 +45,32 @@ class MemberCalls(Upkeep):
 
         Where the rank's process has just ended, waits until that is sure.
         """
-        config = self._config
+        keeper = self._keeper
+        config = keeper.config
         if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
             raise VersionMismatch(
                 f"the member speaks wire version {request.wire_version} ({request.wire_digest}, switchsum "
                 f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({WIRE_DIGEST}, switchsum "
                 f"{config.package_version or '?'})"
             )
-        with self._changed:
-            self._need_switch()
+        with keeper.changed:
+            keeper.need_switch()
             for last in self._patience(MOST_UNTIL_LOST_S):
-                holder = self._jobs.holder(request.job, request.rank)
+                holder = keeper.jobs.holder(request.job, request.rank)
                 if last or holder is None or not holder.is_cut_off:
                     break
-            job, member = self._jobs.join(
+            job, member = keeper.jobs.join(
                 request.job,
                 rank=request.rank,
                 world_size=request.world_size,
-                now=self._clock(),
+                now=keeper.clock(),
                 receive_bytes=request.receive_bytes,
                 window_bytes=request.window_bytes,
                 rates=request.rates,
             )
-            self._refusals.forget(job.name, member.rank)
+            keeper.refusals.forget(job.name, member.rank)
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
-            growth_bytes = self._config.limits(self._fleet.limits).growth_bytes
+            growth_bytes = keeper.config.limits(keeper.fleet.limits).growth_bytes
             return member_rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
@@ -88,10 +87,11 @@ class MemberCalls(Upkeep):
 
     def ready(self, request: member_rpc.ReadyRequest) -> member_rpc.ReadyReply:
         """Wait until the member's incarnation is admitted, at most as long as the request says."""
-        with self._changed:
+        keeper = self._keeper
+        with keeper.changed:
             for last in self._patience(request.wait_s):
-                self._end_jobs_if_ousted()
-                if self._is_fresh and request.nonce not in self._former:
+                keeper.end_jobs_if_ousted()
+                if keeper.is_fresh and request.nonce not in keeper.former:
                     reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=self._away(None))
                 else:
                     reply = self._readiness(*self._membership(request.job, request.nonce))
@@ -101,32 +101,35 @@ class MemberCalls(Upkeep):
 
     def reform(self, request: member_rpc.ReformRequest) -> member_rpc.ReformReply:
         """Shrink a job to the members that are not lost; wait until all of them have asked for that."""
-        with self._changed:
+        keeper = self._keeper
+        with keeper.changed:
             self._know_members(request.nonce)
             for last in self._patience(request.wait_s):
-                job, rank, missing = self._jobs.reform(request.nonce, self._clock())
+                job, rank, missing = keeper.jobs.reform(request.nonce, keeper.clock())
                 if rank is not None or last:
                     break
             if rank is None:
                 return member_rpc.ReformReply(missing=missing)
             log.info("job %s: goes on with %d members", job.name, job.workers)
-            self._bring_up_to_date()
+            keeper.bring_up_to_date()
             return member_rpc.ReformReply(rank=rank, world_size=job.workers)
 
     def _patience(self, wait_s: float) -> Iterator[bool]:
         """Yield False now and after each change, and at last True: `wait_s` is over, or too many calls wait already."""
-        deadline_s = self._clock() + min(wait_s, MAX_WAIT_S)
-        while (left_s := deadline_s - self._clock()) > 0 and self._waiting < MAX_WAITING and not self._stopping:
+        keeper = self._keeper
+        deadline_s = keeper.clock() + min(wait_s, MAX_WAIT_S)
+        while (left_s := deadline_s - keeper.clock()) > 0 and self._waiting < MAX_WAITING and not keeper.is_stopping:
             yield False
             self._waiting += 1
-            self._changed.wait(left_s)
+            keeper.changed.wait(left_s)
             self._waiting -= 1
         yield True
 
     def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
         """Return a membership and note that the member is alive; raises NotAdmitted, or the error that ended it."""
+        keeper = self._keeper
         self._know_members(nonce)
-        job, incarnation, member = self._jobs.heartbeat(nonce, self._clock())
+        job, incarnation, member = keeper.jobs.heartbeat(nonce, keeper.clock())
         if job.name != name:
             raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
         return job, incarnation, member
@@ -136,33 +139,35 @@ class MemberCalls(Upkeep):
 
         If the membership has ended, raises the error that ended it.
         """
-        self._end_jobs_if_ousted()
-        if nonce in self._former:
-            kind, text = self._former[nonce]
+        keeper = self._keeper
+        keeper.end_jobs_if_ousted()
+        if nonce in keeper.former:
+            kind, text = keeper.former[nonce]
             raise kind(text)
         try:
-            self._need_jobs()
+            keeper.need_jobs()
         except SwitchLost as error:
             raise ControllerUnreachable(f"the controller has just been started: {error}") from error
 
     def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> member_rpc.ReadyReply:
+        keeper = self._keeper
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
         # Not before the switch has all entries: the member's first frame must find them.
-        if incarnation is job.live and self._fleet.is_settled and not incarnation.is_moving:
+        if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving:
             return member_rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
                 first_slot=job.slots.first,
                 slot_count=job.slots.count,
                 first_number=incarnation.first_number,
-                window_slots=window_slots(job, *self._frame_limits),
-                trees=self._fabric.slots_of_trees(job, incarnation),
-                places=rails.places_of(self._fabric, job, incarnation, member.rank),
+                window_slots=window_slots(job, *keeper.frame_limits),
+                trees=keeper.fabric.slots_of_trees(job, incarnation),
+                places=rails.places_of(keeper.fabric, job, incarnation, member.rank),
                 link_rates=links.rates_of(incarnation),
                 link_jobs=[job.number, *job.link_numbers],
                 has_rails=incarnation.has_rails,
-                loads=self._settings.loads + incarnation.forgotten,
+                loads=keeper.settings.loads + incarnation.forgotten,
             )
         missing = incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED)
         return member_rpc.ReadyReply(
@@ -180,11 +185,12 @@ class MemberCalls(Upkeep):
 
         A member that joins may be connected to any of them until its hello has come.
         """
+        keeper = self._keeper
         unseen = [] if incarnation is None else incarnation.ranks(MemberState.JOINED)
-        away = [name for name in self._fleet.away() if unseen or name not in self._fleet.without]
+        away = [name for name in keeper.fleet.away() if unseen or name not in keeper.fleet.without]
         if not away:
             return ""
-        names = " and ".join(f"{name or 'the switch'} ({self._fleet.connections[name].address})" for name in away)
+        names = " and ".join(f"{name or 'the switch'} ({keeper.fleet.connections[name].address})" for name in away)
         text = f"{names} {'do' if away[1:] else 'does'} not answer the controller"
         if unseen:
             text += (
@@ -194,10 +200,11 @@ class MemberCalls(Upkeep):
 
     def compare(self, request: member_rpc.CompareRequest) -> member_rpc.CompareReply:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
-        with self._changed:
+        keeper = self._keeper
+        with keeper.changed:
             _, incarnation, member = self._membership(request.job, request.nonce)
             member.issued = request.operation
-            self._changed.notify_all()
+            keeper.changed.notify_all()
             for last in self._patience(request.wait_s):
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
@@ -206,19 +213,20 @@ class MemberCalls(Upkeep):
 
     def leave(self, request: member_rpc.LeaveRequest) -> member_rpc.Empty:
         """End a membership."""
+        keeper = self._keeper
         why = rpc_codec.error_from_details(reports.printable(request.error)) if request.error else None
-        with self._changed:
-            if request.nonce in self._former:
+        with keeper.changed:
+            if request.nonce in keeper.former:
                 return member_rpc.Empty()
             self._know_members(request.nonce)
-            if (left := self._jobs.leave(request.nonce, why)) is not None:
+            if (left := keeper.jobs.leave(request.nonce, why)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
-            self._bring_up_to_date()
+            keeper.bring_up_to_date()
         return member_rpc.Empty()
 
     def heartbeat(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
         """Note that a member is alive, and tell it about the others."""
-        with self._changed:
+        with self._keeper.changed:
             return self._news(request)
 
     def _news(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
@@ -226,27 +234,29 @@ class MemberCalls(Upkeep):
         return member_rpc.HeartbeatReply(
             epoch=job.epoch_for(incarnation),
             lost=incarnation.ranks(MemberState.LOST),
-            loads=self._settings.loads + incarnation.forgotten,
+            loads=self._keeper.settings.loads + incarnation.forgotten,
             down=links.told_down(incarnation),
             left=incarnation.ranks(MemberState.LEFT),
         )
 
     def link_down(self, request: reports.LinkReport) -> member_rpc.Empty:
         """Have all members of a job do without a link that is dead at one of them."""
-        with self._changed:
+        keeper = self._keeper
+        with keeper.changed:
             job, incarnation, member = self._membership(request.job, request.nonce)
             if incarnation is job.live and links.take_down(incarnation, request.link):
                 reason = reports.printable(request.reason)
                 log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)
-                self._bring_up_to_date()
+                keeper.bring_up_to_date()
         return member_rpc.Empty()
 
     def report(self, request: reports.WorkerReport) -> member_rpc.Empty:
         """Keep what a member says of itself, in the place of what it said before; raises UsageError or NotAdmitted."""
+        keeper = self._keeper
         kept = views.bounded(request)
-        with self._changed:
-            member = self._jobs.member(request.nonce)[2]
-            member.report, member.reported_s = kept, self._clock()
+        with keeper.changed:
+            member = keeper.jobs.member(request.nonce)[2]
+            member.report, member.reported_s = kept, keeper.clock()
         return member_rpc.Empty()
 
     def attend(
@@ -257,36 +267,37 @@ class MemberCalls(Upkeep):
         The member counts as alive while this call is open.  `call_at_end` registers a function that is called when the
         call has ended; it returns False if it has ended already.
         """
+        keeper = self._keeper
         ended = threading.Event()
-        with self._changed:
+        with keeper.changed:
             reply = self._news(request)
-            heartbeat_s = _heartbeat_s(self._jobs.member(request.nonce)[0])
+            heartbeat_s = _heartbeat_s(keeper.jobs.member(request.nonce)[0])
             is_kept = self._attending < MAX_ATTENDING
-            jobs = self._jobs
+            jobs = keeper.jobs
             if is_kept:
                 self._attending += 1
-                jobs.attend(request.nonce, self._clock())
+                jobs.attend(request.nonce, keeper.clock())
 
         def end() -> None:
             ended.set()
-            self._events.put(partial(self._depart, jobs, request.nonce))
+            keeper.events.put(partial(self._depart, jobs, request.nonce))
 
         if is_kept and not call_at_end(end):
             end()
         yield reply
-        due_s = self._clock() + heartbeat_s
-        while is_kept and not ended.is_set() and not self._stopping:
-            with self._changed:
-                self._changed.wait(max(0.0, due_s - self._clock()))
+        due_s = keeper.clock() + heartbeat_s
+        while is_kept and not ended.is_set() and not keeper.is_stopping:
+            with keeper.changed:
+                keeper.changed.wait(max(0.0, due_s - keeper.clock()))
                 news = self._news(request)
             # `_changed` is notified for all jobs: most wake-ups bring nothing new for this member.
-            if news != reply or self._clock() >= due_s:
-                reply, due_s = news, self._clock() + heartbeat_s
+            if news != reply or keeper.clock() >= due_s:
+                reply, due_s = news, keeper.clock() + heartbeat_s
                 yield reply
 
     def _depart(self, jobs: Jobs, nonce: int) -> None:
         self._attending -= 1
-        jobs.depart(nonce, self._clock())
+        jobs.depart(nonce, self._keeper.clock())
 
 
 def _heartbeat_s(job: Job) -> float:

@@ -1,0 +1,223 @@
+"""The calls of users, as the controller answers them: command line, launcher and page ask about jobs and switches."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from switchsum.protocol import member_rpc, rpc
+from switchsum.protocol.errors import RemoteError, SwitchsumError, UsageError
+from switchsum.protocol.frame import WIRE_VERSION
+from switchsum.protocol.p4runtime import Code, P4RuntimeError
+from switchsum.protocol.samples import SampledFrame
+
+from . import rails, views
+from .job import Job
+from .keeper import Keeper
+from .plan import CPU_PORT, Loss, live_members
+from .windows import window_slots
+
+LAST_PORT: Final = 510
+
+
+class Users:
+    """What users ask of the controller; each method but two serves one of the protocol's (`service.methods`)."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def create_job(self, request: rpc.CreateJobRequest) -> rpc.JobInfo:
+        """Reserve slots; raises UsageError or NoCapacity."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_switch()
+            job = keeper.jobs.create(
+                request.job,
+                workers=request.workers,
+                slots=request.slots,
+                timeout_s=request.timeout_s,
+                ephemeral=request.ephemeral,
+            )
+            try:
+                keeper.synchronise()
+            except RemoteError:  # the switch is full: the job must not exist if its creator is told that it does not
+                keeper.jobs.remove(job.name)
+                keeper.bring_up_to_date()
+                raise
+            keeper.refusals.forget(job.name, -1)
+            return self._describe(job)
+
+    def resize_job(self, request: rpc.ResizeJobRequest) -> rpc.JobInfo:
+        """Change the size of a job; its members have to join again.  Raises UsageError if `force` is needed."""
+        keeper = self._keeper
+        if request.workers is None and request.slots is None:
+            raise UsageError("resize a job to what? --workers or --slots says")
+        with keeper.changed:
+            keeper.need_switch()
+            job = keeper.jobs.find(request.job)
+            if request.workers in (None, job.workers) and request.slots in (None, job.slots.count):
+                return self._describe(job)
+            _refuse_to_end(job, force=request.force)
+            job = keeper.jobs.resize(request.job, workers=request.workers, slots=request.slots)
+            keeper.bring_up_to_date()
+            return self._describe(job)
+
+    def remove_job(self, request: rpc.RemoveJobRequest) -> member_rpc.Empty:
+        """Remove a job, and end its memberships.  Raises UsageError if `force` is needed."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_jobs()
+            _refuse_to_end(keeper.jobs.find(request.job), force=request.force)
+            keeper.jobs.remove(request.job)
+            keeper.bring_up_to_date()
+        return member_rpc.Empty()
+
+    def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
+        """Describe a job."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_jobs()
+            return self._describe(keeper.jobs.find(request.job))
+
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
+        """Tell what each member of a job last said of itself."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_jobs()
+            return views.worker_list(keeper.jobs.find(request.job), keeper.clock())
+
+    def list_jobs(self, _: member_rpc.Empty) -> rpc.JobList:
+        """Describe all jobs."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_jobs()
+            return rpc.JobList(jobs=[self._describe(job) for job in keeper.jobs])
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        """Read the cells of slots from the switch."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_switch()
+            jobs = list(keeper.jobs) if request.job is None else [keeper.jobs.find(request.job)]
+            slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
+            return views.slot_list(keeper.fleet.query(slots), keeper.jobs)
+
+    def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
+        """Return frames of a slot that pass some switch within so many seconds, in order, with the switch's name.
+
+        Raises UsageError for a switch that cannot be asked: BMv2 has no such method.
+        """
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_switch()
+            slots = keeper.jobs.find(job).slots
+            if slot not in slots.indices():
+                raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, and not slot {slot}")
+            switches = {name: one.need() for name, one in keeper.fleet.needed.items()}
+        try:
+            with ThreadPoolExecutor(len(switches)) as pool:
+                found = pool.map(lambda switch: switch.sample(slot, seconds), switches.values())
+                frames = [(name, one) for name, of_switch in zip(switches, found, strict=True) for one in of_switch]
+        except P4RuntimeError as error:
+            if error.code is not Code.UNIMPLEMENTED:
+                raise
+            text = "this switch shows no packets, as the embedded one does: switchsum capture at its interfaces does"
+            raise UsageError(text) from error
+        return sorted(frames, key=lambda frame: frame[1].at_s)
+
+    def statistics(self, _: member_rpc.Empty) -> rpc.Statistics:
+        """Read the switch's counters."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_switch()
+            live = [job for job in keeper.jobs if job.live is not None]
+            homes = {(job.group, member.rank): member.switch for job, member in live_members(keeper.jobs)}
+            counts = keeper.fleet.count_members({job.group: job.workers for job in live}, homes)
+            return views.statistics(keeper.fleet.count_events(), live, counts)
+
+    def ports(self, _: member_rpc.Empty) -> rpc.PortList:
+        """Describe all ports of which something is known."""
+        keeper = self._keeper
+        with keeper.changed:
+            keeper.need_jobs()
+            return views.port_list(keeper.jobs, keeper.settings)
+
+    def links(self, _: member_rpc.Empty) -> rpc.LinkList:
+        """Describe the links between switches: those that are found now, else those of the fleet's file."""
+        keeper = self._keeper
+        with keeper.changed:
+            return views.link_list(keeper.fabric, keeper.jobs, keeper.neighbours.look(keeper.clock()))
+
+    def switches(self, _: member_rpc.Empty) -> rpc.SwitchList:
+        """Describe the switches, also those that are away."""
+        keeper = self._keeper
+        with keeper.changed:
+            return views.switch_list(keeper.fleet.connections)
+
+    def set_loss(self, request: rpc.LossRequest) -> rpc.PortList:
+        """Set the drop simulator at one port, or at all."""
+        keeper = self._keeper
+        for probability in (request.ingress, request.egress):
+            if not 0 <= probability <= 1:
+                raise UsageError(f"a probability is between 0 and 1, not {probability}")
+        if request.port is not None and (request.port == CPU_PORT or not 0 <= request.port <= LAST_PORT):
+            raise UsageError(f"ports of hosts are 0 to {LAST_PORT} without {CPU_PORT}, not {request.port}")
+        if request.port is not None and keeper.fabric.parents:
+            raise UsageError("ports of several switches have the same numbers: set the loss of all, without --port")
+        loss = Loss(ingress=request.ingress, egress=request.egress)
+        with keeper.changed:
+            keeper.need_switch()
+            before = keeper.settings.loss, dict(keeper.settings.port_loss)
+            if request.port is None:
+                keeper.settings.loss = loss
+                keeper.settings.port_loss.clear()
+            else:
+                keeper.settings.port_loss[request.port] = loss
+            try:
+                keeper.synchronise()
+            except RemoteError:  # nobody must meet a loss of which its user is told that it was not set
+                keeper.settings.loss, keeper.settings.port_loss = before
+                keeper.bring_up_to_date()
+                raise
+            return views.port_list(keeper.jobs, keeper.settings)
+
+    def _describe(self, job: Job) -> rpc.JobInfo:
+        keeper = self._keeper
+        lanes_per_frame = keeper.config.program.lanes_per_frame
+        window = 0 if job.live is None else window_slots(job, *keeper.frame_limits)
+        return views.job_info(
+            job,
+            keeper.clock(),
+            is_up=keeper.fleet.is_up,
+            lanes_per_frame=lanes_per_frame,
+            window_slots=window,
+            tree=[] if job.live is None else rails.pairs_of(keeper.fabric, job, job.live),
+            trees_of_link=len(keeper.fabric.shares),
+        )
+
+    def info(self, _: member_rpc.Empty) -> rpc.ControllerInfo:
+        """Describe this controller."""
+        keeper = self._keeper
+        config = keeper.config
+        with keeper.changed:
+            return rpc.ControllerInfo(
+                package_version=config.package_version,
+                wire_version=WIRE_VERSION,
+                program_digest=config.program.digest,
+                lanes_per_frame=config.program.lanes_per_frame,
+                switch=config.switch_address,
+                free_slots=keeper.jobs.free_slots,
+                refused=keeper.refusals.latest(keeper.clock()),
+            )
+
+    def note_refusal(self, request: member_rpc.JoinRequest | rpc.CreateJobRequest, error: SwitchsumError) -> None:
+        """Keep why a job was not made, or a member not let in, for those who ask how things are."""
+        keeper = self._keeper
+        rank = request.rank if isinstance(request, member_rpc.JoinRequest) else -1
+        keeper.refusals.note(request.job, rank, str(error), keeper.clock())
+
+
+def _refuse_to_end(job: Job, *, force: bool) -> None:
+    """Raise UsageError if a job has members and `force` does not say that their memberships may end."""
+    if job.present and not force:
+        raise UsageError(f"job {job.name!r} has {job.present} members, whom this would cut off; --force does so")
