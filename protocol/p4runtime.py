@@ -1,8 +1,8 @@
 """P4Runtime's messages, methods and errors, without its generated modules.
 
-Those modules fail beside protobuf 4 and later, but the serialized descriptors in them are plain data: they are read
-from the installed files without running them and built into message classes in a pool of their own, so that another
-copy of the same protocol in this process is not disturbed.  Works on protobuf 3.20 and every later one.
+Those modules fail beside protobuf 4 and later.  Their descriptors are plain data: p4runtime.binpb, beside this file,
+has them (tools/p4runtime_descriptors.py), and they are built into message classes in a pool of their own, so that
+another copy of the same protocol in this process is not disturbed.  Works on protobuf 3.20 and every later one.
 
 `v1` holds the classes of p4/v1 (`v1.TableEntry`, `v1.WriteRequest`, ...), `config` those of p4/config/v1
 (`config.P4Info`, ...), `METHODS` the service.  Section numbers are those of the P4Runtime specification, v1.5.
@@ -10,12 +10,9 @@ copy of the same protocol in this process is not disturbed.  Works on protobuf 3
 
 from __future__ import annotations
 
-import ast
 import enum
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import distribution
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -38,43 +35,15 @@ CHANNEL_OPTIONS: Final = (
 )
 """gRPC options for both sides; a client without them loses the details of long batches."""
 
-_FILES: Final = (
-    ("googleapis-common-protos", "google/rpc/status_pb2.py"),
-    ("p4runtime", "p4/config/v1/p4types_pb2.py"),
-    ("p4runtime", "p4/config/v1/p4info_pb2.py"),
-    ("p4runtime", "p4/v1/p4data_pb2.py"),
-    ("p4runtime", "p4/v1/p4runtime_pb2.py"),
-)
-"""Distribution and generated module of each file, dependencies first."""
-
-
-_LITERAL: Final = r"b'(?:[^'\\]+|\\.)*'" + "|" + r'b"(?:[^"\\]+|\\.)*"'
-_DESCRIPTOR: Final = re.compile(rf"(?:\bserialized_pb=|\.AddSerializedFile\()\s*((?:(?:{_LITERAL})\s*)+)[,)]")
-
-
-def descriptor_in(source: str) -> bytes:
-    """Return the serialized FileDescriptorProto in a generated module's source; ValueError where there is none.
-
-    The generators of protobuf 3 pass it on as `serialized_pb=`, later ones as the argument of `AddSerializedFile`.
-    """
-    # Parsing all of these modules, 400 kB, took a tenth of the start of every switch and controller.
-    found = _DESCRIPTOR.search(source)
-    if found is None:
-        raise ValueError("no serialized descriptor in this module")
-    descriptor: bytes = ast.literal_eval(f"({found[1]})")
-    return descriptor
-
 
 def _load() -> tuple[Any, list[descriptor_pb2.FileDescriptorProto]]:
     """Return a pool with all files and the files themselves."""
     pool: Any = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(any_pb2.DESCRIPTOR.serialized_pb)
-    files = []
-    for package, module in _FILES:
-        path = Path(str(distribution(package).locate_file(module)))
-        serialized = descriptor_in(path.read_text(encoding="utf-8"))
-        pool.AddSerializedFile(serialized)
-        files.append(descriptor_pb2.FileDescriptorProto.FromString(serialized))
+    content = Path(__file__).with_name("p4runtime.binpb").read_bytes()
+    files = list(descriptor_pb2.FileDescriptorSet.FromString(content).file)
+    for file in files:
+        pool.AddSerializedFile(file.SerializeToString())
     return pool, files
 
 
@@ -150,7 +119,7 @@ METHODS: Final[dict[str, Method]] = dict(_methods())
 def parse_p4info(text: str) -> Any:
     """Read a P4Info in text format; UsageError where it is none.
 
-    Fields that the installed descriptors do not know are left out: a compiler may be newer than they are.
+    Fields that our descriptors do not know are left out: a compiler may be newer than they are.
     """
     try:
         return text_format.Parse(text, config.P4Info(), allow_unknown_field=True, descriptor_pool=_POOL)

@@ -48,9 +48,7 @@ class Finding:
 OLDEST_PYTHON = (3, 11)
 TORCH_SERIES = ("2.13.", "2.14.", "2.15.")
 
-# Import name -> distribution.  The generated modules of the package p4runtime cannot be imported together with a
-# current protobuf, and need not be: their descriptors are read as bytes.  So that package is looked for and not
-# imported.
+# Import name -> distribution.
 IMPORTED = {
     "numpy": "numpy",
     "numba": "numba",
@@ -58,10 +56,8 @@ IMPORTED = {
     "ml_dtypes": "ml_dtypes",
     "grpc": "grpcio",
     "google.protobuf": "protobuf",
-    "google.rpc": "googleapis-common-protos",
     "scapy": "scapy",
 }
-LOOKED_FOR = {"p4.v1.p4runtime_pb2": "p4runtime"}
 
 
 def pip_install(*requirements: str) -> str:
@@ -91,9 +87,6 @@ def check_packages() -> Finding:
             importlib.import_module(module)
         except Exception as error:  # a broken binary package may raise anything
             problems[distribution] = f"{distribution}: {error}"
-    for module, distribution in LOOKED_FOR.items():
-        if not has_module(module):
-            problems[distribution] = f"{distribution}: no module {module}"
     versions = ", ".join(f"{name} {version_of(name)}" for name in ("numpy", "numba", "grpcio", "protobuf"))
     return Finding(
         name="packages",
