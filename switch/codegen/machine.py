@@ -30,8 +30,3 @@ def optimised(source: str) -> llvm.ModuleRef:
 def compile_object(source: str) -> bytes:
     """Return the object code of a module that is given as LLVM IR."""
     return bytes(target_machine(OPTIMISATION).emit_object(optimised(source)))
-
-
-def assembly_of(source: str) -> str:
-    """Return the assembly of a module that is given as LLVM IR, for people who want to read it."""
-    return str(target_machine(OPTIMISATION).emit_assembly(optimised(source)))
