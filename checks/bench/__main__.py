@@ -1,4 +1,8 @@
-"""Run the benchmarks: `python -m checks.bench`, or one part, or some cells of its table; results add up in one file."""
+"""Run the benchmarks: `python -m checks.bench`, or one part, or some cells of its table; results add up in one file.
+
+That file is `build/bench.json` unless `--out` names another one.  README and docs are written from the records in
+`checks/bench/results/records.json`.
+"""
 
 from __future__ import annotations
 
@@ -9,24 +13,35 @@ import shlex
 import sys
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
 
-from checks.bench.choice import RUNS, Choice
+from checks.bench.choice import NARROWING, RUNS, Choice
 from checks.bench.needs import missing
 from checks.bench.page import publish
 from checks.bench.records import RESULTS, machine, save, show
+from switchsum.native.process.notices import waiting_for
 
 TABLE_COLUMNS = 200
 """For output into files."""
 PARTS = ("switch", "kernels", "allreduce", "udp", "links", "veth", "loss", "scaling", "start", "load", "train")
 _Value = TypeVar("_Value")
+OUT = RESULTS.parents[3] / "build" / "bench.json"
+"""Where measurements go unless --out says otherwise: not into the records that are committed."""
 
 
 def listed(kind: Callable[[str], _Value]) -> Callable[[str], tuple[_Value, ...]]:
     """Return what reads values with commas between them."""
     return lambda text: tuple(kind(word) for word in text.split(","))
+
+
+def options_of(part: str) -> tuple[str, ...]:
+    """Return the names of the options that narrow a part down."""
+    source = import_module(f"checks.bench.{part}")
+    takes: tuple[str, ...] = getattr(source, "TAKES", ())
+    return takes
 
 
 def main() -> int:
@@ -35,25 +50,32 @@ def main() -> int:
     parser.add_argument("--only", choices=PARTS)
     for name, kind in (("workers", int), ("sizes", int), ("lanes", int), ("rates", str), ("peers", str)):
         read: Callable[[str], Any] = listed(kind)
-        parser.add_argument(f"--{name}", type=read, default=(), help="of allreduce, udp, links and scaling: only these")
+        parts = [part for part in PARTS if name in options_of(part)]
+        parser.add_argument(f"--{name}", type=read, default=(), help=f"only these; of {', '.join(parts)}")
     parser.add_argument("--runs", type=int, default=RUNS)
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="add results to it (build/bench.json)")
     parser.add_argument("--small", action="store_true", help="a minute; fails when a kernel is slow beside a copy")
     parser.add_argument("--publish", action="store_true", help="only write the recorded figures into README and docs")
     options = parser.parse_args()
     if options.runs < 1:
         parser.error(f"--runs is at least 1, not {options.runs}")
+    narrowed = [name for name in NARROWING if getattr(options, name) not in ((), RUNS)]
+    if (options.small or options.publish) and (narrowed or options.only or options.out != OUT):
+        parser.error(f"--{'small' if options.small else 'publish'} goes with no other option")
     if options.publish:
         publish()
         return 0
+    for part in PARTS if options.only is None else (options.only,):
+        if others := [f"--{name}" for name in narrowed if name not in options_of(part)]:
+            only = "" if options.only else "; --only says which part is meant"
+            parser.error(f"{part} does not take {' and '.join(others)}{only}")
     console = Console()
     if not console.is_terminal:
         console = Console(width=TABLE_COLUMNS)
     console.print(machine())
     if options.small:
         return small(console)
-    choice = Choice(
-        **{name: getattr(options, name) for name in ("workers", "sizes", "lanes", "rates", "peers", "runs")}
-    )
+    choice = Choice(**{name: getattr(options, name) for name in NARROWING})
     command = shlex.join(["python", "-m", "checks.bench", *sys.argv[1:]])
     lines, parts = missing(PARTS if options.only is None else (options.only,))
     for line in lines:
@@ -61,11 +83,12 @@ def main() -> int:
     for part in parts:
         run = import_module(f"checks.bench.{part}").run
         load_before = os.getloadavg()[0]
-        records = run(choice) if inspect.signature(run).parameters else run()
+        with waiting_for(f"the measurements of {part}"):
+            records = run(choice) if inspect.signature(run).parameters else run()
         show(console, part, records)
-        save(records, command, load_before=load_before)
+        save(records, command, options.out, load_before)
     if parts:
-        console.print(f"written to {RESULTS.relative_to(RESULTS.parents[3])}")
+        console.print(f"written to {options.out}")
     return 0 if parts else 1
 
 

@@ -17,6 +17,7 @@ LARGEST = 500_000_000
 LARGEST_WORKERS = 4
 INT16_BYTES = 100_000_000
 """Lanes of 16 bits are measured with as many workers, and the largest array up to this."""
+TAKES = ("workers", "sizes", "lanes", "peers", "runs")
 
 
 def run(choice: Choice) -> list[Record]:

@@ -8,6 +8,10 @@ RUNS = 7
 """Of so few pairs the smallest and the largest ratio hold the median with a confidence of 98 %."""
 
 
+NARROWING = ("workers", "sizes", "lanes", "rates", "peers", "runs")
+"""Fields of `Choice`; each part says in its `TAKES` which of them it looks at, and others are refused."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
     """Empty: as many as the part measures by itself."""

@@ -24,6 +24,7 @@ WORKERS = (4, 8)
 LANES = (256, 2048)
 SIZES = (4, 1_000_000, 10_000_000)
 RUNS_OF_TCP = 5
+TAKES = ("workers", "sizes", "lanes", "rates", "peers", "runs")
 
 
 def run(choice: Choice) -> list[Record]:

@@ -15,6 +15,7 @@ LANES = 2048
 WORKERS = (2, 4, 8, 16)
 SIZE_BYTES = 10_000_000
 RUNS = 5
+TAKES = ("workers", "runs")
 
 
 def run(choice: Choice) -> list[Record]:

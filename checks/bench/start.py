@@ -11,6 +11,7 @@ from checks.bench.jobs import Job, is_there, measure
 from checks.bench.records import Record, Samples, pairs, record
 
 WORKERS = 4
+TAKES = ("runs",)
 
 
 def run(choice: Choice) -> list[Record]:

@@ -139,6 +139,9 @@ def samples(result: Result) -> Samples:
     return Samples(values=result["steps"])
 
 
+TAKES = ("workers", "lanes", "rates")
+
+
 def run(choice: Choice) -> list[Record]:
     """Measure on links of some rates; nothing without PyTorch, and only one machine without root."""
     if importlib.util.find_spec("torch") is None:

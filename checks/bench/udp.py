@@ -13,6 +13,7 @@ LANES = (256, 2048)
 SIZES = (20_000_000,)
 WORKERS = (4,)
 OPTIONS = ("--links", "udp", "--timeout", "60")
+TAKES = ("workers", "sizes", "lanes", "runs")
 
 
 def run(choice: Choice) -> list[Record]:

@@ -16,6 +16,7 @@ SIZE_BYTES = 4_000_000
 """BMv2 takes a second for it."""
 SWITCHES = {"embedded": "the embedded switch", "bmv2": "real BMv2 with the same program"}
 UNIT = "MB/s per worker"
+TAKES = ("lanes", "runs")
 
 
 def run(choice: Choice) -> list[Record]:

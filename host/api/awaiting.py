@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from switchsum.native.process.notices import QUIET_S, ranks_of, say
 from switchsum.protocol.errors import TIMEOUT_OPTIONS, CollectiveTimeout, SwitchLost, SwitchsumError, TransportError
@@ -45,6 +45,25 @@ class Waiter:
     def error(self, reply: ReadyReply) -> SwitchsumError:
         """Return the error of a job that is not complete in time."""
         return not_complete(reply, self._job, self._rank, self._timeout_s)
+
+
+class Absence:
+    """How long the switch of other ranks has been away, while this rank's own one answers that it waits for them."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._since = math.inf
+
+    def look(self, waiting_s: float, now: float, ask: Callable[[], str]) -> SwitchLost | None:
+        """Return the error of a rank that waits in vain; `ask` says which switch does not answer the controller.
+
+        Frames may pass a switch that does not answer the controller: as long as results come, nobody asks.
+        """
+        away = ask() if waiting_s >= self._limit_s / 2 else ""
+        self._since = min(self._since, now) if away else math.inf
+        if waiting_s >= self._limit_s and now >= self._since + self._limit_s / 2:  # a restart is over by then
+            return SwitchLost(f"no result for {waiting_s:.0f} s: {away}")
+        return None
 
 
 def cut(length: int) -> TransportError:

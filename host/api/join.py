@@ -32,7 +32,7 @@ from switchsum.protocol.frame import Flag, Header, Kind, payload_bytes
 from switchsum.protocol.wire import Address, build_frame, nonce_fields
 
 from ..links.base import Indices, Transport
-from .awaiting import Waiter, compared, cut
+from .awaiting import Absence, Waiter, compared, cut
 from .lifeline import keep_to_this_process
 
 CALL_S: Final = 4.0
@@ -112,6 +112,7 @@ class Membership:
         """Why the membership is over or the job is broken, as far as heartbeats tell."""
         self.loads = 0
         """How often the switch has been given its program, once admitted: more means that it was restarted."""
+        self._absence = Absence(patience.switch_s)
         self._dead_links: dict[int, str] = {}
         """Own ones, by number, and why."""
         self._client = MemberClient(controller, timeout_s=CALL_S, waits=True)
@@ -342,6 +343,7 @@ class Membership:
         self._report_at = now + REPORT_S
         if (report := self.report(self.job, self.reply.nonce)) is not None:
             self._reporting = self._client.report(report, CALL_S)
+            self.error = self._absence.look(report.waiting_s, now, self.awaits_switch) or self.error
 
     def tell_down(self, link: int, reason: str) -> None:
         """Have all members do without a link of this number; nobody waits for the answer."""

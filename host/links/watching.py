@@ -1,9 +1,9 @@
 """Several links, watched: one that is dead is left out, and its slots go over the others.
 
-A link is dead when its interface is down or gone, or when nothing is answered on it while others answer.  Silence by
-itself says nothing: the switch may be away.  So frames of a link that has been silent for a while, though the switch
-owes answers on it, go over another one as well.  If the switch answers there, and still not here, that is the link's
-fault.
+A link is dead when its interface is down or gone or takes no whole frames any more, or when nothing is answered on it
+while others answer.  Silence by itself says nothing: the switch may be away.  So frames of a link that has been silent
+for a while, though the switch owes answers on it, go over another one as well.  If the switch answers there, and still
+not here, that is the link's fault.
 
 Rails lead to several switches, and no other link can prove anything.  There a link counts as dead when nothing was
 answered on it for longer than a switch takes to restart, while not all others are silent.  Whether it is the link or
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy.typing as npt
 
-from switchsum.native.wires.packetsocket import is_running
+from switchsum.native.wires.packetsocket import is_running, longest_frame
 from switchsum.protocol.member_rpc import ReadyReply
 
 from ..engine.events import Outcome
@@ -81,11 +81,21 @@ class _Silence:
 class LinkWatch:
     """Looks after the links of one worker."""
 
-    def __init__(self, links: SeveralLinks, told: Told, runs: Callable[[str], bool] = is_running) -> None:
-        """Look after `links`; `runs` tells whether an interface does, `told` whom to tell of one that is dead."""
+    def __init__(
+        self,
+        links: SeveralLinks,
+        told: Told,
+        runs: Callable[[str], bool] = is_running,
+        longest: Callable[[str], int] = longest_frame,
+    ) -> None:
+        """Look after `links`; `told` is whom to tell of one that is dead.
+
+        `runs` tells whether an interface does, and `longest` the bytes of the longest frame that one takes.
+        """
         self._links = links
         self._told = told
         self._runs = runs
+        self._longest = longest
         self._silences = [_Silence() for _ in links.links]
         self._strikes: list[list[float]] = [[] for _ in links.links]
         """When each link went on only with the help of another."""
@@ -124,8 +134,8 @@ class LinkWatch:
     def _fault(self, link: int, name: str, now: float, passed_s: float, down: Collection[int]) -> str:
         """Say why a link is dead; empty if it is not, as far as one can tell."""
         kind, _, interface = name.partition(":")
-        if kind == "packet" and not self._runs(interface):
-            return f"interface {interface} is down, or has no carrier"
+        if kind == "packet" and (reason := self._interface_fault(interface)):
+            return reason
         links, silence = self._links, self._silences[link]
         came, sent = int(links.came[link]), int(links.sent[link])
         others = int(links.came.sum()) - came
@@ -152,6 +162,14 @@ class LinkWatch:
             silence.proof_s += passed_s
         if silence.proof_s >= PROOF_S and sent - silence.mirrored >= PROOF_FRAMES:
             return f"no answer for {silence.silent_s:.1f} s, while other links have answers"
+        return ""
+
+    def _interface_fault(self, interface: str) -> str:
+        if not self._runs(interface):
+            return f"interface {interface} is down, or has no carrier"
+        # Frames without lanes still pass, and their answers come.
+        if (longest := self._longest(interface)) < self._links.max_frame_bytes:
+            return f"interface {interface} takes frames of {longest} bytes, not {self._links.max_frame_bytes}"
         return ""
 
     def _rail_fault(self, link: int, sent: int, down: Collection[int]) -> str:

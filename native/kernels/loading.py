@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -102,8 +104,42 @@ _libraries: list[Library] = []
 def _file_of(kernel: Named, types: str) -> str:
     """Return the name of the file with the code for arguments of some types."""
     name = name_of(kernel)
-    digest = sha256("\n".join((fingerprint(), name, types)).encode()).hexdigest()[:16]
+    theirs = "" if kernel.__module__.startswith("switchsum.") else _text_of(getattr(kernel, "py_func", None), set())
+    digest = sha256("\n".join((fingerprint(), name, types, theirs)).encode()).hexdigest()[:16]
     return f"{name}.{digest}.object"
+
+
+def _text_of(function: Any, seen: set[int]) -> str:
+    """Return what a user's kernel is made of: its file, and whatever its code names of its module.
+
+    That goes for what it calls as well.  Our own kernels' files are in the store's digest.
+    """
+    code = getattr(function, "__code__", None)
+    if code is None or id(code) in seen or function.__module__.startswith("switchsum."):
+        return ""
+    seen.add(id(code))
+    parts = [_file_text(code.co_filename)]
+    for name in sorted(code.co_names):
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            theirs = getattr(value, "__file__", None) or ""
+            parts.append(_file_text(theirs) if not value.__name__.startswith("switchsum.") else "")
+        else:
+            called = getattr(value, "py_func", value)
+            parts.append(_text_of(called, seen) if callable(called) else f"{name} = {_constant(value)}")
+    return "\n".join(parts)
+
+
+def _constant(value: Any) -> str:
+    """Return a value that a kernel has frozen in."""
+    return f"{value.dtype} {value.tobytes()!r}" if isinstance(value, np.ndarray) else repr(value)
+
+
+def _file_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return ""  # what was typed at a prompt has no file
 
 
 def _from_store(store: Store | None, file: str) -> tuple[Made, int] | None:

@@ -175,6 +175,14 @@ def interface_mbit(interface: str) -> float:
     return 0.0 if mbit in (0, 0xFFFF, 0xFFFF_FFFF) else float(mbit)
 
 
+def longest_frame(interface: str) -> int:
+    """Return the bytes of an interface's longest Ethernet frame; 0: there is no such interface."""
+    try:
+        return interface_mtu(interface) + ETHERNET_BYTES
+    except TransportError:
+        return 0
+
+
 def interface_mtu(interface: str) -> int:
     """Return an interface's longest IPv4 packet in bytes; raises TransportError."""
     mtu: int = struct.unpack_from("i", _ask(interface, _SIOCGIFMTU, _MISSING), 16)[0]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import re
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,9 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import checks.bench.__main__ as bench
 from checks.bench import allreduce_worker, compare, kernels, page, plots
+from checks.bench.__main__ import PARTS, main, options_of
 from checks.bench.allreduce_worker import Run
 from checks.bench.backends import Array, Peer
+from checks.bench.choice import NARROWING
 from checks.bench.records import RESULTS, Record, Samples, measured_on, record, save, spread
 
 
@@ -142,3 +148,51 @@ def test_the_median_lies_in_its_interval_19_times_of_20() -> None:
     intervals = [Samples(values=list(dice.exponential(size=101))).interval for _ in range(500)]
     inside = sum(low <= np.log(2) <= high for low, high in intervals)
     assert 0.93 * 500 <= inside <= 0.99 * 500
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_takes_the_options_that_it_looks_at_and_no_others(
+    part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Path(str(importlib.import_module(f"checks.bench.{part}").__file__)).read_text()
+    looked_at = {name for name in NARROWING if re.search(rf"\bchoice\.{name}\b", source)}
+    assert set(options_of(part)) == looked_at
+    for name in {*NARROWING} - looked_at:
+        monkeypatch.setattr(sys, "argv", ["bench", "--only", part, f"--{name}", "3"])
+        with pytest.raises(SystemExit) as refused:
+            main()
+        assert refused.value.code == 2
+        assert f"{part} does not take --{name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--workers", "3"], "--only says which part is meant"),
+        (["--small", "--only", "links"], "--small goes with no other option"),
+        (["--publish", "--out", "x"], "--publish goes with no other option"),
+    ],
+)
+def test_options_that_would_be_dropped_are_refused(
+    options: list[str], said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", *options])
+    with pytest.raises(SystemExit):
+        main()
+    assert said in capsys.readouterr().err
+
+
+def test_measurements_stay_out_of_the_committed_records_unless_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = RESULTS.read_bytes()
+    assert RESULTS.parent not in bench.OUT.parents
+    for out in (tmp_path / "default.json", tmp_path / "asked.json"):
+        monkeypatch.setattr(bench, "OUT", tmp_path / "default.json")
+        monkeypatch.setattr(
+            sys, "argv", ["bench", "--only", "kernels", *(["--out", str(out)] if "asked" in out.name else [])]
+        )
+        monkeypatch.setattr(kernels, "run", lambda: [one("a")])
+        assert main() == 0
+        assert [row["name"] for row in rows(out)] == ["a"]
+    assert RESULTS.read_bytes() == before

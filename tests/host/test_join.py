@@ -641,6 +641,28 @@ def test_heartbeats_bring_reports_and_wait_for_no_answer(controller: FakeControl
     membership.leave()
 
 
+def test_a_switch_of_other_ranks_that_stays_away_ends_the_wait_for_them(controller: FakeController) -> None:
+    """The rank's own switch answers that it waits for others, as long as one likes."""
+    there = member_rpc.ReadyReply(admitted=True, hello_seen=True)
+    away = member_rpc.ReadyReply(admitted=False, hello_seen=True, lost_switch="leaf2 does not answer")
+    waiting_s, replies = [0.0], [away]
+    controller.answers["Ready"] = lambda _: replies[0]
+    membership = join(controller, patience=Patience(switch_s=0.4))
+    membership.report = lambda job, nonce: reports.WorkerReport(job=job, nonce=nonce, waiting_s=waiting_s[0])
+
+    def said(times: int) -> str:
+        so_far = controller.names().count("Report")
+        wait_until(lambda: controller.names().count("Report") >= so_far + times or membership.error is not None)
+        return repr(membership.error)
+
+    assert said(3) == "None"  # results come: frames pass the switch
+    waiting_s[0], replies[0] = 7.0, there
+    assert said(3) == "None"  # it waits for a rank that is late
+    replies[0] = away
+    assert said(1000) == "SwitchLost('no result for 7 s: leaf2 does not answer')"
+    membership.leave()
+
+
 def test_a_controller_that_knows_no_reports_is_asked_once(controller: FakeController) -> None:
     made: list[reports.WorkerReport] = []
 

@@ -78,12 +78,14 @@ class Watched:
 
     def __init__(self, *names: str) -> None:
         self.runs: dict[str, bool] = {}
+        self.longest: dict[str, int] = {}
         self.links_down: Sequence[int] = ()
         self.told: list[int] = []
         self.mirrors = [NOWHERE] * len(names)
         self.links: Any = SimpleNamespace(
             links=names,
             names=names,
+            max_frame_bytes=1114,
             down=frozenset(),
             rates=[2.0, 1.0, 1.0][: len(names)],
             has_rails=False,
@@ -94,7 +96,10 @@ class Watched:
         )
         self.now = 100.0
         links: Any = self.links
-        self.watch = LinkWatch(links, self, lambda interface: self.runs.get(interface, True))
+        self.watch = LinkWatch(links, self, lambda interface: self.runs.get(interface, True), self.longest_of)
+
+    def longest_of(self, interface: str) -> int:
+        return self.longest.get(interface, 1514)
 
     def tell_down(self, link: int, reason: str) -> None:
         self.told.append(link)
@@ -118,6 +123,16 @@ def test_a_link_whose_interface_is_down_is_left_out_at_once_but_never_the_last_o
     watched.runs["a"] = False
     watched.passes(1.0, sent=(0, 0), came=(0, 0))
     assert watched.told == [1]
+
+
+def test_a_link_whose_mtu_shrinks_is_left_out_as_one_that_is_down() -> None:
+    watched = Watched("packet:a", "packet:b")
+    watched.longest["a"] = 1114
+    watched.passes(1.0, sent=(1, 1), came=(1, 1))
+    assert watched.told == []
+    watched.longest["b"] = 614
+    watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))  # frames without lanes are answered
+    assert (watched.told, watched.links.down) == ([1], {1})
 
 
 def test_a_link_that_others_have_lost_is_left_out_and_nobody_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import importlib
 import os
 import shutil
 import subprocess
@@ -21,6 +22,8 @@ from switchsum.native.kernels.cache import CACHE_VARIABLE
 from switchsum.native.kernels.decorators import kernel, prepare
 from switchsum.native.kernels.machinecode import target_machine
 from switchsum.native.kernels.plain import PLAIN
+
+from ..timing import patience
 
 SOURCES = Path(loading.__file__).parents[1]
 
@@ -307,3 +310,72 @@ def test_optimised_python_calls_outlined_kernels() -> None:
     )
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
+
+
+MINE = """
+import numbers_of_mine
+from more import there
+from switchsum.native.kernels.decorators import inner, kernel
+
+M = 1
+
+@inner
+def here(x: int) -> int:
+    return x * 2
+
+@kernel
+def f(x: int) -> int:
+    return here(x) * there(x) * M * numbers_of_mine.N * 3
+"""
+MORE = """
+from switchsum.native.kernels.decorators import inner
+
+@inner
+def there(x: int) -> int:
+    return x * 5
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("mine", "x * 2", "x * 4"),  # what it calls in its own file
+        ("mine", "* 3", "* 6"),
+        ("mine", "M = 1", "M = int('7')"),
+        ("more", "x * 5", "x * 10"),
+        ("numbers_of_mine", "1", "2"),
+    ],
+)
+def test_a_users_kernel_has_other_code_when_what_it_is_made_of_changes(
+    file: str, old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def name(texts: dict[str, str]) -> str:
+        for module, text in texts.items():
+            (tmp_path / f"{module}.py").write_text(text)
+            monkeypatch.delitem(sys.modules, module, raising=False)
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        importlib.invalidate_caches()
+        return loading._file_of(importlib.import_module("mine").f, "int")
+
+    texts = {"mine": MINE, "more": MORE, "numbers_of_mine": "N = 1"}
+    before = name(texts)
+    assert name({**texts, file: texts[file].replace(old, new)}) != before
+    assert name(texts) == before
+
+
+@pytest.mark.skipif(PLAIN, reason="nothing is compiled")
+def test_yesterdays_code_of_a_users_kernel_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    said = []
+    for value in (1, 2):
+        (tmp_path / "mine.py").write_text(
+            "from switchsum.native.kernels.decorators import kernel\n\n@kernel\ndef f(x: int) -> int:\n"
+            f"    return x * {value}\n"
+        )
+        code = "import mine; print(mine.f(1))"
+        command = [sys.executable, "-B", "-c", code]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(50), check=True)
+        said.append(int(done.stdout))
+    assert said == [1, 2]

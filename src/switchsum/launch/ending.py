@@ -8,12 +8,15 @@ the launcher's death, kills the process groups of its children, and removes its 
 from __future__ import annotations
 
 import os
+import secrets
+import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 ENDINGS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals by which terminals, users and schedulers end a job."""
@@ -23,6 +26,10 @@ _GUARD: Final = (
 )
 """The guard's shell script: read process groups and a folder until the pipe ends, which it does when the launcher dies;
 kill the groups and remove the folder."""
+
+
+_held_back: list[int] = []
+"""While a folder is removed: the exit code of the signal that has come meanwhile, or 0."""
 
 
 def shell_code(code: int) -> int:
@@ -38,9 +45,12 @@ def ended_by_signals() -> Iterator[None]:
     is ignored already stays ignored, as `nohup` wants it.  For the main thread only.
     """
 
-    def end(number: int, frame: FrameType | None) -> NoReturn:
+    def end(number: int, frame: FrameType | None) -> None:
         for each in changed:
             signal.signal(each, signal.SIG_IGN)
+        if _held_back:
+            _held_back[-1] = shell_code(-number)
+            return
         raise SystemExit(shell_code(-number))
 
     changed = {number: handler for number in ENDINGS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
@@ -51,6 +61,35 @@ def ended_by_signals() -> Iterator[None]:
     finally:
         for number, handler in changed.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def scratch_folder() -> Iterator[str]:
+    """Make a folder for the block, and remove it, also if a signal of `ended_by_signals` ends either half-way.
+
+    Its name is chosen before it is made.  A signal that comes while it is removed waits; one that comes a moment before
+    raises, and the only one that does: then it is removed all the same.
+    """
+    folder = os.path.join(tempfile.gettempdir(), f"switchsum-{secrets.token_hex(8)}")
+    try:
+        try:
+            os.mkdir(folder, 0o700)
+            yield folder
+        finally:
+            _remove(folder)
+    finally:
+        _remove(folder)
+
+
+def _remove(folder: str) -> None:
+    """Remove a folder; a signal that comes meanwhile raises SystemExit when that is done, for `rmtree` bears none."""
+    _held_back.append(0)
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        code = _held_back.pop()
+    if code:
+        raise SystemExit(code)
 
 
 class Guard:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from switchsum.connections.controller_client import ControllerClient
 from switchsum.connections.starting import ANSWER_S, LAUNCHER_VARIABLE, start_limit
 from switchsum.launch import bmv2, runs, tree, wires
 from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.launch.ending import ended_by_signals
+from switchsum.launch.ending import ended_by_signals, scratch_folder
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.native.kernels.cache import has, open_store
@@ -73,7 +72,7 @@ def run(options: RunOptions, planned: tree.TreePlan | None = None) -> int:
             check_writable(Path(name))
     if options.link_kind is Links.VETH:
         wires.enter_namespace()
-    with ended_by_signals(), tempfile.TemporaryDirectory(prefix="switchsum-") as scratch:
+    with ended_by_signals(), scratch_folder() as scratch:
         if options.profile is not None:
             os.environ[PROFILE_VARIABLE] = scratch
         code = _run(options, path, scratch, planned)

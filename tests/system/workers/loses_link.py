@@ -15,16 +15,9 @@ import switchsum
 from switchsum.cli import main
 
 TURNS, MOST_TURNS = 40, 5000
-LONG = ("u16", "0x0400", "0x0400", "at", "2")
-"""Of tc: a bit of the packet's length."""
 HOW = {
     "down": [["ip", "link", "set", "sum1", "down"]],
     "mtu": [["ip", "link", "set", "sum1", "mtu", "600"]],
-    # A way on which frames of 1,024 bytes and more get lost, as behind a switch or a tunnel of a smaller MTU.
-    "way": [
-        ["tc", "qdisc", "add", "dev", "sum1", "clsact"],
-        ["tc", "filter", "add", "dev", "sum1", "egress", "protocol", "ip", "u32", "match", *LONG, "action", "drop"],
-    ],
 }
 
 communicator = switchsum.connect()
