@@ -15,10 +15,10 @@ from types import ModuleType
 
 import numpy as np
 
-import switchsum.host.engine.loop_kernels
+import switchsum.host.engine.loop
 import switchsum.host.links
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine import recovery
+from switchsum.host.engine import sending
 from switchsum.host.engine.loop import Loop
 from switchsum.host.engine.state import Core, Slot, State
 from switchsum.native.kernels.cache import open_directory
@@ -26,13 +26,13 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.loading import kept_in
 from switchsum.native.kernels.memory import Scalar
 
-_MODULES = ("engine.recovery", "engine.contribution", "engine.machine", "engine.loop_kernels")
+_MODULES = ("engine.sending", "engine.recovery", "engine.receiving", "engine.loop")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
 
 
 @inner
 def _transmit(state: State, index: int, row: int, now: float) -> None:
-    recovery._queue(state, row)
+    sending.queue(state, row)
 
 
 @inner
@@ -85,8 +85,8 @@ class WithoutRecovery:
     @staticmethod
     def _load(name: str) -> ModuleType:
         module = import_module(f"switchsum.host.{name}")
-        if name == "engine.recovery":
-            for replaced, stub in _REPLACED.items():
+        for replaced, stub in _REPLACED.items():
+            if hasattr(module, replaced):
                 setattr(module, replaced, stub)
         return module
 
@@ -99,7 +99,7 @@ class WithoutRecovery:
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator use these kernels; nothing may be in flight before or after."""
         driver, ordinary = communicator._driver, communicator._driver._loop
-        engine, kernels = driver.engine, self._modules["engine.loop_kernels"]
+        engine, kernels = driver.engine, self._modules["engine.loop"]
         driver._loop = Loop(
             engine.state, engine.pushed_before, driver.transport.operations(), begin=kernels.begin, run=kernels.run
         )

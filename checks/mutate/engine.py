@@ -20,22 +20,22 @@ from typing import Any, Final
 
 import pytest
 
-from switchsum.host.engine import contribution, machine, recovery
+from switchsum.host.engine import receiving, recovery, sending
 from tests.host import (
-    test_contribution,
     test_engine,
     test_engine_failures,
     test_engine_frames,
-    test_machine,
+    test_receiving,
     test_recovery,
     test_rules,
+    test_sending,
 )
 
 from .mutant import Mutant
 
-MODULES: Final = (recovery, contribution, machine)
+MODULES: Final = (recovery, sending, receiving)
 ENGINE_TESTS: Final = (test_engine, test_engine_failures, test_engine_frames)
-TESTS: Final = (test_rules, test_recovery, test_contribution, test_machine, *ENGINE_TESTS)
+TESTS: Final = (test_rules, test_recovery, test_sending, test_receiving, *ENGINE_TESTS)
 MOST_S: Final = 0.1
 """Of processor time, that a test of the engine as a whole may take to be run for each change; nearly all take less."""
 TIMEOUT_S: Final = 60
@@ -58,14 +58,14 @@ CHANGED: Final = (
 )
 OTHER_NAMES: Final = {"min": "max", "max": "min"}
 FETCHES: Final = ("if i + 2 < count", "if i + 1 < count", "row_list[i + 2]", "row_list[i + 1]", "fetch_ahead(")
-"""In statements of `machine.receive` that have what comes next fetched: without them it is there later."""
+"""In statements of `receiving.receive` that have what comes next fetched: without them it is there later."""
 EQUAL: Final[dict[str, str]] = {
-    "contribution.begin_column: slot.considered = max(slot.considered, core.oldest) -> nothing": (
+    "sending.begin_column: slot.considered = max(slot.considered, core.oldest) -> nothing": (
         "operations that are over had no column for the slot, and there are fewer slots than records of operations"
     ),
-    "contribution.choose_block: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
-    "contribution.contribute_blocked: if state.core[0].blocked == 0: -> nothing": "slots are searched in vain",
-    "contribution._write_frame: frame[AT.reason] = 0 -> nothing": "rows hold zeros, or hellos and contributions with 0",
+    "sending.choose_block: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
+    "sending.contribute_blocked: if state.core[0].blocked == 0: -> nothing": "slots are searched in vain",
+    "sending._write_frame: frame[AT.reason] = 0 -> nothing": "rows hold zeros, or hellos and contributions with 0",
     "recovery._probe_slot: if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT: -> nothing": (
         "slots with a frame that is not answered wait"
     ),
@@ -74,17 +74,17 @@ EQUAL: Final[dict[str, str]] = {
         "it is asked whether it is negative"
     ),
     "recovery.probe: oldest = _oldest(state, bound, 1) -> oldest = _oldest(state, bound, 2)": "held is 0 or 1",
-    "machine.sent: for place in range(core.queued if count > 0 else 0): -> "
+    "sending.sent: for place in range(core.queued if count > 0 else 0): -> "
     "for place in range(core.queued if count >= 0 else 0):": "each frame is moved to where it is",
-    "machine.sent: for place in range(core.queued if count > 0 else 0): -> "
+    "sending.sent: for place in range(core.queued if count > 0 else 0): -> "
     "for place in range(core.queued if count > 0 else 1):": "the first frame is moved to where it is",
-    "machine._event_of: if slot.phase != Phase.WAITING: -> nothing": "the table counts all of them as FOREIGN",
-    "machine._take_result: core.progress += 1 -> core.progress -= 1": "it is asked whether it is zero",
-    "machine._take_result: core.progress += 1 -> core.progress += 2": "it is asked whether it is zero",
-    "machine._apply: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
-    "machine._apply: bytes_at(operation.marks, operation.blocks)[slot.block] = 1 -> "
+    "receiving._event_of: if slot.phase != Phase.WAITING: -> nothing": "the table counts all of them as FOREIGN",
+    "receiving._take_result: core.progress += 1 -> core.progress -= 1": "it is asked whether it is zero",
+    "receiving._take_result: core.progress += 1 -> core.progress += 2": "it is asked whether it is zero",
+    "receiving._apply: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
+    "receiving._apply: bytes_at(operation.marks, operation.blocks)[slot.block] = 1 -> "
     "bytes_at(operation.marks, operation.blocks)[slot.block] = 2": "it is asked whether it is zero",
-    "machine._apply: if slot.block == NO_BLOCK: -> nothing": "results of rounds without a block have no lanes",
+    "receiving._apply: if slot.block == NO_BLOCK: -> nothing": "results of rounds without a block have no lanes",
 }
 """Changes that make no difference that a caller could see, and why."""
 

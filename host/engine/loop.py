@@ -1,118 +1,38 @@
 """The one loop: it moves frames between an engine and a link until something has happened or the time is over.
 
-A link is a record, `LINK`: the addresses of its six operations, what they found, and what they are asked for.  The loop
-calls the operations by address, once per batch of frames, so that it is compiled once for all links::
-
-    take  ->  machine.receive  ->  release  ->  machine.poll  ->  send  ->  wait, if nothing was done
-
-Native links have compiled operations, so a whole collective takes no Python.  Links written in Python have callbacks
-instead (host/links/callbacks.py), and run in the same loop.
-
-Each operation is called with the address of the record, and returns a number:
-
-    take      frames that have come; sets `frames`, `stride`, `rows`, `lengths` and `bodies`, valid until `release`
-    release   (no result) gives the rows of the last `take` back
-    send      (no result) hands over the first of the `queued` frames, as many as there is room for, and raises `pushed`
-    consumed  how many of the `pushed` frames, in order, nobody reads any more
-    wait      1 if something may have come; it sleeps until `until` at most, or for `nap_s` whatever comes
-    now       (no result) sets `time`
-
-An operation that wants the loop to end says why in `stop`.
-
-Three facts about a link decide how long work goes on before the link gets something to send:
-
-- `turn`: with so many frames queued, they are sent before more results are looked at.  Small results that came together
-  may call for hundreds of contributions, and the link would be idle while all of them are made.  Then the worker lets
-  others run, so that other workers' links are not idle either.
-- `batch_bytes`: until so many bytes of results have been taken, more is taken before anything is sent, where results
-  come one by one but leave together.
-- `longest_nap_s`: with many rounds in flight, a worker that has looked at all results sleeps for a moment before it
-  asks to be woken, so that it is not woken for each: the switch often has the same cores (BMv2 always).
+It calls a link's operations by address (`link.py`), so that it is compiled once for all links.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.outlined import Native
-from switchsum.native.kernels.records import Float64, Int64, Record, Table, dtype_of, table
-from switchsum.native.process.patience import new_patience
+from switchsum.native.kernels.memory import call, integers_at
+from switchsum.native.kernels.outlined import Native, Outlined
+from switchsum.native.kernels.records import Int64, Record, dtype_of
+from switchsum.native.process.patience import FIELDS, step_aside
+from switchsum.native.process.system import monotonic
+from switchsum.native.process.trace import Span, Spans, is_traced, note
 from switchsum.protocol.errors import SwitchLost, SwitchsumError
 
-from .state import State, arrays_of
+from . import receiving, recovery, sending
+from .link import LINK, LinkRecord, Operations, Stop
+from .state import ARRAYS, CORE, OPERATION, OPERATIONS, ROW, SLOT, Arrays, Count, State, arrays_of
 
-Spans = npt.NDArray[np.int64]
+RETRY_S: Final = 0.0005
+"""Pause before a full transport, or a row that it still reads, is looked at again."""
+_NAP_ROUNDS: Final = 16
+"""With so many rounds in flight a nap pays."""
+_NAP_SHARE: Final = 1 / 4
+"""How long it is, as part of what a round takes."""
 
-
-class Stop(IntEnum):
-    """Why the loop ends."""
-
-    NONE = 0
-    """It does not."""
-    PAUSED = 1
-    """An operation has finished or failed, or the time is over; or the link wants its caller to do something else."""
-    HUNG_UP = 2
-    """The switch closed the link."""
-    BROKEN = 3
-    """What the switch wrote on the link makes no sense."""
-    RAISED = 4
-    """An operation raised an exception, which is kept."""
-
-
-class LinkRecord(Record):
-    """What the loop knows of a link; see above."""
-
-    # The operations' addresses.
-    take: Int64
-    release: Int64
-    send: Int64
-    consumed: Int64
-    wait: Int64
-    now: Int64
-    # What `take` found.
-    frames: Int64
-    """Address of row 0; a frame starts at the engine's lead."""
-    stride: Int64
-    """Bytes from one row to the next."""
-    rows: Int64
-    """Address of the int32 rows of the frames that came."""
-    lengths: Int64
-    """Address of as many int32 lengths."""
-    bodies: Int64
-    """Address of as many int64 addresses (see machine.receive), or 0."""
-    # What to send.
-    queue_rows: Int64
-    """Address of int32 rows."""
-    queue_lengths: Int64
-    """Address of as many int32 lengths."""
-    queued: Int64
-    pushed: Int64
-    """Frames handed over so far."""
-    # How to wait; what time it is.
-    until: Float64
-    nap_s: Float64
-    time: Float64
-    stop: Int64
-    """By `Stop`."""
-    # What kind of link it is.
-    turn: Int64
-    batch_bytes: Int64
-    longest_nap_s: Float64
-    patience: Int64
-    """Address, see native/process/patience.py."""
-    own: Int64
-    """Address of what only the link's own operations know."""
-
-
-LINK: Final = dtype_of(LinkRecord)
-
-NO_TURNS: Final = 1 << 40
-"""As `turn`: all results are looked at before anything is sent."""
+_RECORD_BYTES: Final = OPERATION.itemsize
 
 
 class LoopRecord(Record):
@@ -134,30 +54,144 @@ class LoopRecord(Record):
 
 LOOP: Final = dtype_of(LoopRecord)
 
-_KERNELS: Final = f"{__package__}.loop_kernels"
-BEGIN: Final = Native(_KERNELS, "begin")
-RUN: Final = Native(_KERNELS, "run")
+
+@Outlined
+def begin(loop: int, record: int, until: float) -> int:
+    """Submit an operation, and `run`."""
+    here: LoopRecord = carray(pointer(loop), (1,), LOOP)[0]
+    link: LinkRecord = carray(pointer(here.link), (1,), LINK)[0]
+    call(link.now, here.link)
+    submit_record(here.arrays, record, link.time)
+    return int(call(here.run, loop, until))
 
 
-class Operations:
-    """A link's record, and what it points to."""
+@Outlined
+def run(loop: int, until: float) -> int:
+    """Move frames until something has happened or the link's clock says `until`; return why it ends (a `Stop`)."""
+    here: LoopRecord = carray(pointer(loop), (1,), LOOP)[0]
+    link: LinkRecord = carray(pointer(here.link), (1,), LINK)[0]
+    arrays: Arrays = carray(pointer(here.arrays), (1,), ARRAYS)[0]
+    link.queue_rows = arrays.queue
+    link.queue_lengths = arrays.queue + 4 * 2 * arrays.window
+    spans = carray(pointer(here.spans), (here.span_rows, 5), np.int64)
+    state = state_at(here.arrays)
+    core = state.core[0]
+    link.stop = 0
+    rested = True
+    while True:
+        count, sent = _receive(here, link, state, spans)
+        recovery.poll(state, link.time)
+        sent += _send(here, link, state, spans)
+        if link.stop != 0:
+            return int(link.stop)
+        if core.finished_count > 0 or core.failure != 0 or link.time >= until:
+            return Stop.PAUSED
+        if count + sent > 0:
+            rested = rested and count == 0
+            continue
+        link.nap_s = 0.0
+        if not rested and core.waiting >= _NAP_ROUNDS:
+            link.nap_s = min(core.smoothed_s * _NAP_SHARE, link.longest_nap_s)
+        rested = rested or link.nap_s > 0
+        link.until = min(until, look_again_at(state, link.time))
+        began = monotonic() if is_traced(spans) else 0.0
+        call(link.wait, here.link)
+        if is_traced(spans):
+            note(spans, Span.WAIT, began, monotonic(), 0, 0)
+        if link.stop != 0:
+            return int(link.stop)
 
-    def __init__(self, *keep: object, patience: npt.NDArray[np.float64] | None = None) -> None:
-        self.record: Table[LinkRecord] = table(np.zeros(1, LINK))
-        """One `LINK`."""
-        self.errors: list[BaseException] = []
-        """What operations have raised and nobody else yet, the first one last."""
-        self.keep: list[object] = [*keep]
-        """What must live for as long as the record."""
-        patience = new_patience() if patience is None else patience
-        self.keep.append(patience)
-        self.record["patience"] = address_of(patience)
-        self.record["turn"] = NO_TURNS
 
-    @property
-    def address(self) -> int:
-        """Return the address of the record."""
-        return address_of(self.record.view(np.int64))
+@inner
+def _receive(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> tuple[int, int]:
+    """Take what has come; return how many frames, and how many were sent meanwhile."""
+    core = state.core[0]
+    patience = carray(pointer(link.patience), (FIELDS,), np.float64)
+    before, count, sent = core.counts[Count.BYTES_RECEIVED], 0, 0
+    while True:
+        came = call(link.take, here.link)
+        sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
+        call(link.now, here.link)
+        done = 0
+        while done < came:
+            part = min(link.turn, came - done)
+            _feed(link, state, done, part, spans)
+            done += part
+            if core.queued >= link.turn:
+                sent += _send(here, link, state, spans)
+                sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
+                step_aside(patience)
+        call(link.release, here.link)
+        count += came
+        if came == 0 or core.counts[Count.BYTES_RECEIVED] - before >= link.batch_bytes or link.stop != 0:
+            return count, sent
+
+
+@inner
+def _feed(link: LinkRecord, state: State, done: int, count: int, spans: Spans) -> None:
+    """Let the engine have `count` of the frames that were taken, behind those that are done."""
+    core = state.core[0]
+    rows, lengths = link.rows + 4 * done, link.lengths + 4 * done
+    bodies = link.bodies + 8 * done if link.bodies != 0 else 0
+    ended = core.counts[Count.ROUNDS]
+    began = monotonic() if is_traced(spans) else 0.0
+    receiving.receive(state, link.frames, link.stride, rows, lengths, bodies, count, link.time)
+    if is_traced(spans):
+        note(spans, Span.RESULTS, began, monotonic(), count, core.counts[Count.ROUNDS] - ended)
+
+
+@inner
+def _send(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int:
+    """Send what the engine has queued, as far as there is room; return how many frames went."""
+    queued = state.core[0].queued
+    if queued == 0:
+        return 0
+    began = monotonic() if is_traced(spans) else 0.0
+    link.queued = queued
+    call(link.send, here.link)
+    count = sending.handed_over(state, link.pushed - here.pushed_before)
+    if is_traced(spans) and count > 0:
+        note(spans, Span.SEND, began, monotonic(), count, 0)
+    return count
+
+
+@inner
+def look_again_at(state: State, now: float) -> float:
+    """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
+    core = state.core[0]
+    return now + RETRY_S if core.blocked > 0 or core.queued > 0 else recovery.wake_at(state)
+
+
+@inner
+def state_at(arrays: int) -> State:
+    """Return the state of an engine, whose `Arrays` are at an address."""
+    here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
+    slots, rows = here.window, 2 * here.window
+    return State(
+        carray(pointer(here.core), (1,), CORE),
+        carray(pointer(here.slots), (slots,), SLOT),
+        carray(pointer(here.operations), (OPERATIONS,), OPERATION),
+        carray(pointer(here.rows), (rows,), ROW),
+        carray(pointer(here.queue), (2, rows), np.int32),
+        carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
+        integers_at(here.unanswered, slots),
+    )
+
+
+@inner
+def submit_record(arrays: int, record: int, now: float) -> None:
+    """Begin the operation whose `OPERATION` record is at an address."""
+    here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
+    state = state_at(arrays)
+    copy_bytes(here.operations + state.core[0].submitted % OPERATIONS * _RECORD_BYTES, record, _RECORD_BYTES)
+    sending.submit(state, now)
+
+
+@Outlined
+def restore(arrays: int, now: float) -> int:
+    """Begin to tell a restarted switch what it needs."""
+    recovery.restore(state_at(arrays), now)
+    return 0
 
 
 class Loop:
@@ -170,8 +204,8 @@ class Loop:
         operations: Operations,
         spans: Spans | None = None,
         *,
-        begin: Native = BEGIN,
-        run: Native = RUN,
+        begin: Native = begin,
+        run: Native = run,
     ) -> None:
         """`pushed_before` is how many frames the link was handed before the engine's first.
 
@@ -212,3 +246,40 @@ class Loop:
         errors = self._operations.errors
         if errors and not isinstance(errors[-1], SwitchsumError):
             raise errors.pop()
+
+
+# What Python calls of an engine that no loop drives: in a test, or a program with a link of its own.
+
+
+@Outlined
+def submit_by_hand(arrays: int, record: int, now: float) -> int:
+    """Begin the operation whose `OPERATION` record is at an address."""
+    submit_record(arrays, record, now)
+    return 0
+
+
+@Outlined
+def receive_by_hand(arrays: int, frames: int, stride: int, rows: int, lengths: int, count: int, now: float) -> int:
+    """Take frames that are whole; see `receiving.receive`."""
+    receiving.receive(state_at(arrays), frames, stride, rows, lengths, 0, count, now)
+    return 0
+
+
+@Outlined
+def poll_by_hand(arrays: int, now: float) -> int:
+    """Do what time, and the transport's progress, allow."""
+    recovery.poll(state_at(arrays), now)
+    return 0
+
+
+@Outlined
+def wake_at_by_hand(arrays: int) -> float:
+    """Return when `poll` has something to do if no frame comes; infinity: never."""
+    return recovery.wake_at(state_at(arrays))
+
+
+@Outlined
+def sent_by_hand(arrays: int, count: int) -> int:
+    """Note that the transport took the first `count` frames of the queue."""
+    sending.sent(state_at(arrays), count)
+    return 0

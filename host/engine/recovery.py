@@ -40,6 +40,7 @@ from switchsum.protocol.frame import AT, Flag
 
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
+from .sending import acknowledge, contribute_blocked, queue, transmit
 from .state import NEVER, Core, Count, Outstanding, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
@@ -58,27 +59,20 @@ _MOST_DOUBLINGS_HELD: Final = 3
 
 
 @inner
-def transmit(state: State, index: int, row: int, now: float) -> None:
-    """Queue the frame of a slot's round for the transport."""
-    core = state.core[0]
-    _queue(state, row)
-    state.slots[index].sent_at = now
-    state.unanswered[index] = core.sequence
-    core.moved_at = now
+def poll(state: State, now: float) -> None:
+    """Do what time, and the transport's progress, allow."""
+    contribute_blocked(state, now)
+    repeat_overtaken(state, now)
+    probe(state, now)
+    resend_outstanding(state, now)
 
 
 @inner
-def _queue(state: State, row: int) -> None:
-    """Queue the frame in a row."""
+def wake_at(state: State) -> float:
+    """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
-    length = state.rows[row].length
-    core.sequence += 1
-    state.rows[row].sequence = core.sequence
-    state.queue[0, core.queued] = row
-    state.queue[1, core.queued] = length
-    core.queued += 1
-    core.counts[Count.FRAMES_SENT] += 1
-    core.counts[Count.BYTES_SENT] += length
+    at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
+    return min(at, core.resend_at) if core.unanswered + core.answered > 0 else at  # type: ignore[no-any-return]
 
 
 @inner
@@ -121,7 +115,7 @@ def _recall(state: State, index: int) -> None:
     row = 2 * index + (~state.slots[index].number & 1)
     if 0 < state.rows[row].sequence <= state.core[0].consumed:
         _mark(state, row, _RECALL)
-        _queue(state, row)
+        queue(state, row)
         state.core[0].counts[Count.RECALLED] += 1
 
 
@@ -143,14 +137,6 @@ def restore(state: State, now: float) -> None:
             core.counts[Count.PROBES] += 1
     core.resend_at = now
     core.resend_pause_s = core.timeout_s
-
-
-@inner
-def acknowledge(core: Core, slot: Slot) -> None:
-    """Note that nothing of a slot is outstanding any more."""
-    core.unanswered -= slot.outstanding == Outstanding.UNANSWERED
-    core.answered -= slot.outstanding == Outstanding.ANSWERED
-    slot.outstanding = Outstanding.NOTHING
 
 
 @inner

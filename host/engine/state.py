@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.outlined import Native
 from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
+
+from . import exact, integers, kernels, narrow
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -113,17 +114,13 @@ class Count(IntEnum):
     """Repeats of a round that is over here, for a switch that may have been restarted."""
 
 
-BLOCK_KERNELS: Final = {
-    name: Native(f"{__package__}.{module}", name)
-    for module, names in (
-        ("kernels", ("scan", "pack", "unpack", "fill_nan")),
-        ("narrow", ("pack_narrow", "unpack_narrow", "limit")),
-        ("exact", ("pack_exact", "unpack_exact")),
-        ("integers", ("pack_integers", "pack_part", "unpack_integers", "unpack_part")),
-    )
-    for name in names
-}
-"""What the state machine calls by address, by the name of its field in `Core`."""
+BLOCK_KERNELS: Final = (
+    *(kernels.scan, kernels.pack, kernels.unpack, kernels.fill_nan),
+    *(narrow.pack_narrow, narrow.unpack_narrow, narrow.limit),
+    *(exact.pack_exact, exact.unpack_exact),
+    *(integers.pack_integers, integers.pack_part, integers.unpack_integers, integers.unpack_part),
+)
+"""What the state machine calls by address; each has a field of its name in `Core`."""
 
 
 class Core(Record):
@@ -374,8 +371,8 @@ class State(NamedTuple):
 def allocate(window: int, lanes_per_frame: int) -> State:
     """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels."""
     core = np.zeros(1, CORE)
-    for name, outlined in BLOCK_KERNELS.items():
-        core[name] = outlined.address
+    for kernel in BLOCK_KERNELS:
+        core[kernel.__qualname__] = kernel.address
     return State(
         core=table(core),
         slots=table(np.zeros(window, SLOT)),

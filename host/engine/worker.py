@@ -21,12 +21,20 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.outlined import Native
-from switchsum.protocol.errors import SwitchLost, SwitchsumError, UsageError
+from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SwitchLost,
+    SwitchsumError,
+    UsageError,
+)
 from switchsum.protocol.frame import (
     FRAME_BYTES,
     HEADER_BYTES,
     MOST_WORKERS,
+    Reason,
     may_be_narrow,
     narrow_bytes,
     padding_bytes,
@@ -37,9 +45,12 @@ from switchsum.protocol.wire import lower_headers
 
 from .config import EngineConfig
 from .events import Failed, Finished, Outcome
+from .loop import restore
 from .operation import FLOAT_LANES, MARKS, Operation
-from .state import CORE, OPERATIONS, Count, State, allocate, arrays_of
+from .state import CORE, OPERATIONS, Count, Failure, Phase, State, allocate, arrays_of
 
+SILENT_PROBES = 4
+"""A switch that has answered none of so many probes in a row is taken to be away."""
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
 
@@ -52,7 +63,6 @@ def _word(name: str) -> int:
     return offset // 8
 
 
-RESTORE: Final = Native(f"{__package__}.loop_kernels", "restore")
 _SUBMITTED, _OLDEST = _word("submitted"), _word("oldest")
 _PROGRESS, _FAILURE = _word("progress"), _word("failure")
 _FINISHED, _FINISHED_COUNT = _word("finished"), _word("finished_count")
@@ -184,8 +194,6 @@ class Engine:
 
     def held_slots(self) -> list[tuple[int, int, list[int]]]:
         """Return slot, round's number and missing ranks of what the switch has said to wait for; any thread may ask."""
-        from .giving_up import held_slots  # noqa: PLC0415
-
         return held_slots(self._config, self._state)
 
     def name_of(self, serial: int) -> str:
@@ -240,14 +248,10 @@ class Engine:
         elif self._operations:
             self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
             if self._silence_s >= self._config.timeout_s and self._error is None:
-                from .giving_up import timed_out  # noqa: PLC0415
-
                 self._error = timed_out(self._config, self._state)
         self._listen(now)
         self._polled_at = now
         if words[_FAILURE] and self._error is None:
-            from .giving_up import refused  # noqa: PLC0415
-
             operation = self._operations[int(self._state.core[0]["failed"])][0]
             self._error = refused(self._config, self._state, operation)
 
@@ -264,7 +268,7 @@ class Engine:
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
-        RESTORE(self._address, now)
+        restore(self._address, now)
 
     def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
         """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
@@ -305,6 +309,55 @@ class Engine:
             self._events.append(Failed(error=self._error))
             self._told = True
         return self._events
+
+
+def refused(config: EngineConfig, state: State, operation: Operation) -> SwitchsumError:
+    """Say why the switch has refused an operation."""
+    core = state.core[0]
+    if core["failure"] == Failure.MISMATCH:
+        own = f"{operation} (number {int(core['failed'])} of its communicator)"
+        return OperationMismatch(f"another rank issued another operation than rank {config.rank}'s {own}", own)
+    return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['reason'])}")
+
+
+def held_slots(config: EngineConfig, state: State) -> list[tuple[int, int, list[int]]]:
+    """Return each slot for which the switch has said that it waits, the round's number, and the ranks without a bit.
+
+    -1 stands for a place whose ranks are at other switches.
+    """
+    places = config.places or range(config.world_size)
+    found = []
+    for index, slot in enumerate(state.slots):
+        if slot["phase"] == Phase.WAITING and slot["held"]:
+            missing = [rank for place, rank in enumerate(places) if not int(slot["seen"]) >> place & 1]
+            found.append((config.first_slot + index, int(slot["number"]) & 0xFFFFFFFF, missing))
+    return found
+
+
+def timed_out(config: EngineConfig, state: State) -> SwitchsumError:
+    """Say whom the slots wait for, as far as the switch has told."""
+    slots = state.slots
+    held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
+    seconds = f"{config.timeout_s:g} s"
+    if not len(held) or state.core[0]["silent"] > SILENT_PROBES:
+        return SwitchLost(f"no answer from the switch for {seconds}{TIMEOUT_OPTIONS}")
+    seen = int(np.bitwise_and.reduce(held["seen"]))
+    places = config.places or range(config.world_size)
+    missing = [rank for place, rank in enumerate(places) if not seen >> place & 1]
+    ranks = [rank for rank in missing if rank >= 0]
+    names = [f"rank {', '.join(map(str, ranks))}"] if ranks else []
+    if -1 in missing or not missing:  # what other switches wait for is not in the bitmaps of this one
+        names.append("ranks at other switches, which `switchsum slots` shows")
+    return CollectiveTimeout(
+        f"no progress for {seconds}: the switch waits for {' and '.join(names)}{TIMEOUT_OPTIONS}", ranks
+    )
+
+
+def _name(reason: int) -> str:
+    try:
+        return Reason(reason).name.lower().replace("_", " ")
+    except ValueError:
+        return f"reason {reason}"
 
 
 __all__ = ["Count", "Engine", "EngineConfig"]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import Operations
+from ..engine.link import Operations
 
 LONGEST_WAIT_S: Final = 1e6
 

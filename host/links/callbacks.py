@@ -13,7 +13,7 @@ from switchsum.native.kernels.loading import address_of
 from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import Operations, Stop
+from ..engine.link import Operations, Stop
 from .base import Frames, Indices, Received, int32_at
 
 _OPERATION: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)

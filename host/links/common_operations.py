@@ -7,7 +7,7 @@ from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.outlined import Outlined
 from switchsum.native.process.system import monotonic, poll
 
-from ..engine.loop import LINK, LinkRecord
+from ..engine.link import LINK, LinkRecord
 from .base import LONGEST_WAIT_S
 
 

@@ -17,7 +17,7 @@ from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import Operations, Stop
+from ..engine.link import Operations, Stop
 from .base import Frames, Indices, Received, int32_at
 
 _MOST_TAKES: Final = 16

@@ -43,7 +43,7 @@ from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.wire import Address, format_ip
 
-from ..engine.loop import LINK, LinkRecord
+from ..engine.link import LINK, LinkRecord
 from .common_operations import all_pushed, keep_nothing, sleep, tell_time
 from .native import NAP_S, NativeTransport
 from .sockets import turn_frames

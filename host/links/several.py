@@ -35,7 +35,7 @@ from switchsum.protocol.member_rpc import MOST_IN_FLIGHT, ReadyReply
 from switchsum.protocol.wire import Address
 
 from ..engine.header import Frame, fill_checksum, get16, get32, put16, put32
-from ..engine.loop import LINK, LinkRecord
+from ..engine.link import LINK, LinkRecord
 from ..engine.state import MOST_TREES
 from .base import Transport
 from .common_operations import all_pushed, nanoseconds, tell_time

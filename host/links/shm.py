@@ -35,7 +35,7 @@ from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import Operations, Stop
+from ..engine.link import Operations, Stop
 from .base import Frames
 from .native import TELL_TIME, NativeTransport
 

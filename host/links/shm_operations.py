@@ -16,7 +16,7 @@ from switchsum.native.process.patience import FIELDS, Patience, give_way, look_u
 from switchsum.native.process.system import READY, monotonic, poll, ring_bell, silence_bell
 from switchsum.native.wires import outbox, ring
 
-from ..engine.loop import LINK, LinkRecord, Stop
+from ..engine.link import LINK, LinkRecord, Stop
 from .common_operations import nanoseconds
 from .shm import OWN, Own
 

@@ -30,7 +30,7 @@ from switchsum.native.wires.segmentation import SUPER_BYTES
 from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.loop import LINK, LinkRecord
+from ..engine.link import LINK, LinkRecord
 from .common_operations import all_pushed, keep_nothing, sleep, tell_time
 from .native import NAP_S, NativeTransport
 

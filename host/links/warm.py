@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from switchsum.native.kernels.outlined import prepare
+from switchsum.native.kernels.outlined import Native, prepare
 
-from ..engine.loop import BEGIN, RUN
+from ..engine.loop import begin, restore, run
 from ..engine.state import BLOCK_KERNELS
-from ..engine.worker import RESTORE
 
 
 def warm_up(link: str = "") -> None:
@@ -14,7 +13,7 @@ def warm_up(link: str = "") -> None:
 
     With a link, as `connect` takes it, those of its loop as well, where they need nothing that a switch gives.
     """
-    wanted = [RUN, BEGIN, RESTORE, *BLOCK_KERNELS.values()]
+    wanted: list[Native] = [run, begin, restore, *BLOCK_KERNELS]
     if link.startswith("shm:"):
         from .shm import ShmTransport  # noqa: PLC0415 - a worker imports the one link that it has
 

@@ -22,7 +22,7 @@ MANGLED = "_ZN9switchsum4host6engine7kernels4scanB2v1B56c8tJTIeFIjxB2IKSgI4CrvQC
         ("do_syscall_64", KERNEL, "system calls, interrupts"),
         ("read_tsc", KERNEL, "other in the kernel"),
         ("host.engine.kernels.scan", MADE, "conversion of floats"),
-        ("host.engine.machine.receive", MADE, "engine"),
+        ("host.engine.receiving.receive", MADE, "engine"),
         ("native.wires.ring.push", MADE, "frames on the link"),
         ("kernel.10", MADE, "switch's program"),
         ("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.11.so.1.0", "Python"),

@@ -37,10 +37,10 @@ def test_every_frame_and_result_is_that_of_native_code() -> None:
 def test_kernels_are_their_own_functions() -> None:
     program = """
 import sys
-from switchsum.host.engine import machine
+from switchsum.host.engine import receiving
 from switchsum.host.links.warm import warm_up
 warm_up("shm:x")
-assert machine.receive.__code__.co_name == "receive"
+assert receiving.receive.__code__.co_name == "receive"
 assert "numba" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], env=PLAIN, check=True)

@@ -271,7 +271,7 @@ def test_the_engine_counts_no_references_to_memory() -> None:
     if PLAIN or store is None:
         pytest.skip("no compiled code is kept")
     warm_up()
-    kept = list(store.path.glob("host.engine.loop_kernels.run.*.object"))
+    kept = list(store.path.glob("host.engine.loop.run.*.object"))
     assert kept
     assert not any(b"NRT_decref" in path.read_bytes() for path in kept)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchsum.host.engine.loop import RUN
+from switchsum.host.engine.loop import run
 from switchsum.launch.options import Links
 from switchsum.launch.session import compile_for_workers
 from switchsum.native.kernels.cache import CACHE_VARIABLE, keep, open_directory, open_store
@@ -39,13 +39,13 @@ def test_what_workers_run_is_compiled_beside_the_switch_where_it_was_not_before(
     assert command[-4:] == ["warm", "--workers", "--links", "udp"]
     store = open_store("kernels", source_digest())
     assert store is not None
-    assert keep(store, f"{name_of(RUN)}.0.object", b"code")  # what a worker needs first, whatever it is called
+    assert keep(store, f"{name_of(run)}.0.object", b"code")  # what a worker needs first, whatever it is called
     compile_for_workers(started, Links.UDP)
     assert started.commands == [command]
 
 
 @pytest.mark.parametrize(
-    ("held", "name"), [("lock", "host.engine.machine.receive"), ("workers.lock", "switch.loop._run")]
+    ("held", "name"), [("lock", "host.engine.receiving.receive"), ("workers.lock", "switch.loop._run")]
 )
 def test_who_compiles_for_switches_does_not_wait_for_who_compiles_for_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], held: str, name: str

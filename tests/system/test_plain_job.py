@@ -16,9 +16,9 @@ JOB = """
 import sys
 import numpy as np
 import switchsum
-from switchsum.host.engine import machine
+from switchsum.host.engine import receiving
 
-assert machine.receive.__name__ == "receive" and "numba" not in sys.modules
+assert receiving.receive.__name__ == "receive" and "numba" not in sys.modules
 with switchsum.connect() as comm:
     many, few = np.arange(5000, dtype=np.float32) * (comm.rank + 1), np.array([comm.rank, 0.5], np.float32)
     integers = np.full(40, 100, np.int8)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine.events import Failed, Finished, Outcome
-from switchsum.host.engine.loop import Operations, Stop
+from switchsum.host.engine.link import Operations, Stop
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import EngineConfig
 from switchsum.host.links.base import Indices, Received

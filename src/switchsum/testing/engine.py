@@ -7,13 +7,18 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine import by_hand
+from switchsum.host.engine import loop
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.outlined import Native
 
-BY_HAND: Final = tuple(Native(by_hand.__name__, name) for name in ("submit", "receive", "poll", "wake_at", "sent"))
+BY_HAND: Final = (
+    loop.submit_by_hand,
+    loop.receive_by_hand,
+    loop.poll_by_hand,
+    loop.wake_at_by_hand,
+    loop.sent_by_hand,
+)
 _SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
 
 

@@ -1,7 +1,7 @@
-"""The slot machine's other half, at the worker: what happens to a batch of frames that came from the switch.
+"""The receiving half of a worker's slot machine: what happens to a batch of frames that came from the switch.
 
-`receive`, `submit` and `poll` are called once per batch.  A result is believed only if it is about the
-round that the slot waits for and agrees with what was contributed; everything else is counted and dropped.
+A result is believed only if it is about the round that the slot waits for and agrees with what was contributed;
+everything else is counted and dropped.
 """
 
 from __future__ import annotations
@@ -12,120 +12,35 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.decorators import inner
-from switchsum.native.kernels.memory import Scalar, bytes_at, call, longs_at, words_at
+from switchsum.native.kernels.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.lanes import NOT_FINITE
 
-from .ahead import LINE_BYTES, fetch_ahead, fetch_lines
-from .contribution import (
+from .dtypes import EXACT, INT8
+from .header import Frame, fault, get16, get32, slot_of
+from .integers import parts_of
+from .kernels import item_bytes
+from .narrow import can_round_to_infinity
+from .recovery import note_answer, note_held, note_result
+from .rules import ACTIONS, Action, Event
+from .sending import (
     address_in,
     begin_column,
     choose_block,
     contribute,
-    contribute_blocked,
     round_exponent,
     round_format,
     values_in,
     wants,
 )
-from .dtypes import EXACT, INT8
-from .header import Frame, fault, get16, get32, slot_of
-from .integers import parts_of
-from .narrow import can_round_to_infinity
-from .recovery import (
-    note_answer,
-    note_held,
-    note_result,
-    probe,
-    probe_at,
-    repeat_overtaken,
-    resend_outstanding,
-)
-from .rules import ACTIONS, Action, Event
 from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Phase, Slot, State
 
-RETRY_S: Final = 0.0005
-"""Pause before a full transport, or a row that it still reads, is looked at again."""
-
-_ODD: Final = 0x9E37_79B1
-"""What serial numbers are multiplied by, so that those near each other differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
 _NUMBER_SIGN: Final = 0x8000_0000
-
-
-@inner
-def submit(state: State, now: float) -> None:
-    """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
-    core = state.core[0]
-    operation = state.operations[core.submitted % OPERATIONS]
-    operation.digest = (operation.digest ^ core.submitted * _ODD) & _WORD_MASK
-    _assign_slots(core, operation)
-    core.submitted += 1
-    for column in range(operation.columns):
-        index = (operation.first_slot + column) % core.window
-        if ACTIONS[state.slots[index].phase, Event.SUBMITTED] == Action.BEGIN:
-            begin_column(state, index, now)
-
-
-@inner
-def _assign_slots(core: Core, operation: OperationRecord) -> None:
-    """Choose where among the slots an operation's columns begin.
-
-    A slot must get the same operations in the same order on all ranks, so that who comes first cannot be decided when a
-    slot becomes free.
-    """
-    operation.columns = operation.remaining = max(1, min(core.window, operation.blocks))
-    operation.first_slot = core.turn
-    core.turn = (operation.first_slot + operation.columns) % core.window
-
-
-@inner
-def poll(state: State, now: float) -> None:
-    """Do what time, and the transport's progress, allow."""
-    contribute_blocked(state, now)
-    repeat_overtaken(state, now)
-    probe(state, now)
-    resend_outstanding(state, now)
-
-
-@inner
-def wake_at(state: State) -> float:
-    """Return when `poll` has something to do if no frame comes; infinity: never."""
-    core = state.core[0]
-    at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
-    return min(at, core.resend_at) if core.unanswered + core.answered > 0 else at  # type: ignore[no-any-return]
-
-
-@inner
-def look_again_at(state: State, now: float) -> float:
-    """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
-    core = state.core[0]
-    return now + RETRY_S if core.blocked > 0 or core.queued > 0 else wake_at(state)
-
-
-@inner
-def sent(state: State, count: int) -> None:
-    """Note that the transport took the first `count` frames of the queue."""
-    core = state.core[0]
-    core.queued -= count
-    for place in range(core.queued if count > 0 else 0):
-        state.queue[0, place] = state.queue[0, place + count]
-        state.queue[1, place] = state.queue[1, place + count]
-
-
-@inner
-def handed_over(state: State, pushed: int) -> int:
-    """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
-    core = state.core[0]
-    count = pushed - (core.sequence - core.queued)
-    sent(state, count)
-    return int(count)
-
-
-@inner
-def consumed(state: State, count: int) -> None:
-    """Note that the transport has let go of the first `count` frames that it was ever handed."""
-    state.core[0].consumed = count
+_LINE_BYTES: Final = 64
+"""Of a cache."""
+_MOST_AHEAD_BYTES: Final = 1024
+"""So much of each block is fetched ahead; the processor sees by itself how a longer one goes on."""
 
 
 @inner
@@ -143,10 +58,10 @@ def receive(
     length_list = words_at(lengths, count)
     for i in range(count):
         if i + 2 < count:
-            fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * LINE_BYTES)
+            _fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * _LINE_BYTES)
         if i + 1 < count:
             start = _start_of(core, frames, stride, row_list[i + 1])
-            fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
+            _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
         start = _start_of(core, frames, stride, row_list[i])
         length: Scalar = np.int64(length_list[i])
         core.counts[Count.FRAMES_RECEIVED] += 1
@@ -355,3 +270,31 @@ def _end_column(state: State, slot: Slot, operation: OperationRecord) -> None:
         core.finished_count += 1
         while core.oldest < core.submitted and state.operations[core.oldest % OPERATIONS].remaining == 0:
             core.oldest += 1
+
+
+@inner
+def _fetch_ahead(state: State, start: int, lanes: int) -> None:
+    """Have brought near what the frame at an address will need, if it is the result that its slot waits for.
+
+    While nothing is lost, blocks follow one another in memory and the processor does so by itself; once slots are in
+    different rounds, they do not, and each round would wait for memory three times.
+    """
+    core = state.core[0]
+    index = slot_of(core, bytes_at(start, FRAME_BYTES))
+    if index >= core.window or state.slots[index].phase != Phase.WAITING:
+        return
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    size = operation.per_block * item_bytes(operation.dtype)
+    near = min(size, _MOST_AHEAD_BYTES)
+    _fetch_lines(lanes, near)
+    _fetch_lines(operation.address + slot.block * size, near)
+    _fetch_lines(operation.address + slot.next_block * size, near)
+    _fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
+
+
+@inner
+def _fetch_lines(address: int, size: int) -> None:
+    """Have some bytes at an address brought near; the address may be anything."""
+    for offset in range(0, size, _LINE_BYTES):
+        prefetch(address + offset)

@@ -1,4 +1,4 @@
-"""The sending half of the slot machine: which block a slot contributes next, and the frame that carries it."""
+"""The sending half of a worker's slot machine: the block that a slot contributes next, its frame, and the queue."""
 
 from __future__ import annotations
 
@@ -26,11 +26,39 @@ from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import item_bytes
-from .recovery import acknowledge, transmit
 from .rules import ACTIONS, Action, Event
-from .state import OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Phase, Slot, State
+from .state import OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
 NO_RANK: Final = -1
+_ODD: Final = 0x9E37_79B1
+"""What serial numbers are multiplied by, so that those near each other differ in many bits."""
+_WORD_MASK: Final = 0xFFFF_FFFF
+
+
+@inner
+def submit(state: State, now: float) -> None:
+    """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
+    core = state.core[0]
+    operation = state.operations[core.submitted % OPERATIONS]
+    operation.digest = (operation.digest ^ core.submitted * _ODD) & _WORD_MASK
+    _assign_slots(core, operation)
+    core.submitted += 1
+    for column in range(operation.columns):
+        index = (operation.first_slot + column) % core.window
+        if ACTIONS[state.slots[index].phase, Event.SUBMITTED] == Action.BEGIN:
+            begin_column(state, index, now)
+
+
+@inner
+def _assign_slots(core: Core, operation: OperationRecord) -> None:
+    """Choose where among the slots an operation's columns begin.
+
+    A slot must get the same operations in the same order on all ranks, so that who comes first cannot be decided when a
+    slot becomes free.
+    """
+    operation.columns = operation.remaining = max(1, min(core.window, operation.blocks))
+    operation.first_slot = core.turn
+    core.turn = (operation.first_slot + operation.columns) % core.window
 
 
 @inner
@@ -275,3 +303,60 @@ def round_format(slot: Slot, operation: OperationRecord) -> Scalar:
 def round_exponent(slot: Slot) -> Scalar:
     """Return the header's exponent: of integers, whose exponent is 0, which part is being added."""
     return slot.exponent if slot.stage == WHOLE else slot.stage
+
+
+@inner
+def transmit(state: State, index: int, row: int, now: float) -> None:
+    """Queue the frame of a slot's round for the transport."""
+    core = state.core[0]
+    queue(state, row)
+    state.slots[index].sent_at = now
+    state.unanswered[index] = core.sequence
+    core.moved_at = now
+
+
+@inner
+def queue(state: State, row: int) -> None:
+    """Queue the frame in a row."""
+    core = state.core[0]
+    length = state.rows[row].length
+    core.sequence += 1
+    state.rows[row].sequence = core.sequence
+    state.queue[0, core.queued] = row
+    state.queue[1, core.queued] = length
+    core.queued += 1
+    core.counts[Count.FRAMES_SENT] += 1
+    core.counts[Count.BYTES_SENT] += length
+
+
+@inner
+def handed_over(state: State, pushed: int) -> int:
+    """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
+    core = state.core[0]
+    count = pushed - (core.sequence - core.queued)
+    sent(state, count)
+    return int(count)
+
+
+@inner
+def sent(state: State, count: int) -> None:
+    """Note that the transport took the first `count` frames of the queue."""
+    core = state.core[0]
+    core.queued -= count
+    for place in range(core.queued if count > 0 else 0):
+        state.queue[0, place] = state.queue[0, place + count]
+        state.queue[1, place] = state.queue[1, place + count]
+
+
+@inner
+def consumed(state: State, count: int) -> None:
+    """Note that the transport has let go of the first `count` frames that it was ever handed."""
+    state.core[0].consumed = count
+
+
+@inner
+def acknowledge(core: Core, slot: Slot) -> None:
+    """Note that nothing of a slot is outstanding any more."""
+    core.unanswered -= slot.outstanding == Outstanding.UNANSWERED
+    core.answered -= slot.outstanding == Outstanding.ANSWERED
+    slot.outstanding = Outstanding.NOTHING

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.engine.events import Failed, Finished
-from switchsum.host.engine.machine import RETRY_S
+from switchsum.host.engine.loop import RETRY_S
 from switchsum.host.engine.state import Count, Failure
 from switchsum.host.links.base import Received
 from switchsum.native.kernels.loading import address_of
