@@ -19,7 +19,12 @@ from pathlib import Path
 from types import FunctionType
 from typing import Final
 
-TARGETS: Final = ("host_frames", "switch_frames", "tree_frames", "engines", "programs", "p4runtime_server")
+TARGETS: Final = (
+    *("host_frames", "switch_frames", "tree_frames", "engines", "programs"),
+    *("p4runtime_server", "controller_calls", "web_requests"),
+    *("topology_files", "fleet_files", "recordings", "certificates"),
+)
+"""Frames and programs; the doors of daemons; files."""
 LONGEST_INPUT_S: Final = 20
 """An input that takes longer is a hang; loading a program with the compiler takes a second or so."""
 MEMORY_MEGABYTES: Final = 2048
@@ -42,6 +47,7 @@ def main() -> None:
     if options.target is not None:
         _fuzz(options.target, [f"-max_total_time={options.seconds}", *rest])
         return
+    print(f"{len(TARGETS)} targets, {options.seconds} s each; each says in a line what it did", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(partial(_start, seconds=options.seconds), TARGETS)
     failed = [target for target, has_failed in zip(TARGETS, found, strict=True) if has_failed]
