@@ -17,15 +17,18 @@ from .errors import (
     BadEntry,
     EntryExists,
     EntryMissing,
+    InUse,
     ProgramError,
     ReadOnly,
     StateError,
     TableFull,
 )
 from .meters import MeterRates
+from .named_profiles import NamedProfile
 from .named_tables import NamedTable, ShownEntry
 from .snapshots import Snapshot
 from .switch import Switch
+from .tables import Group, Member
 from .trace import Step
 
 __all__ = [
@@ -33,7 +36,11 @@ __all__ = [
     "Clock",
     "EntryExists",
     "EntryMissing",
+    "Group",
+    "InUse",
+    "Member",
     "MeterRates",
+    "NamedProfile",
     "NamedTable",
     "ProgramError",
     "ReadOnly",

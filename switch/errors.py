@@ -33,5 +33,9 @@ class TableFull(StateError):
     """The table holds as many entries as the program allows."""
 
 
+class InUse(StateError):
+    """A member or group of an action profile cannot go while entries name it."""
+
+
 class ReadOnly(StateError):
     """The program declares these entries or this default action const."""

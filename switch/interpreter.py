@@ -113,7 +113,9 @@ class Interpreter:
         table = self._tables[apply.table]
         key = tuple(self._value(packet, value) for value in self._program.tables[apply.table].keys)
         row = table.lookup(key)
-        action, packet.found[apply.table] = table.action_of(row)
+        selector = self._program.tables[apply.table].selector
+        selected = 0 if selector is None else self._value(packet, selector)
+        action, packet.found[apply.table] = table.action_of(row, selected)
         if self.tracer is not None:
             self.tracer.lookup(table, key, row)
         if self.on_lookup is not None:

@@ -377,6 +377,8 @@ class TableInfo:
     """Name and parameters of the default action in the program."""
     entries: tuple[Entry, ...]
     """Entries that the program declares."""
+    selector: Hash | None = None
+    """Chooses the member of an action profile's group; None: the table has no groups."""
     colour: int | None = None
     """Field that gets the colour of the matching entry's direct meter; a miss does not change it."""
 
@@ -394,6 +396,16 @@ class ArrayInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileInfo:
+    """An action profile."""
+
+    name: str
+    size: int
+    """Most members."""
+    has_groups: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A program that is ready to run."""
 
@@ -403,6 +415,7 @@ class Program:
     registers: tuple[ArrayInfo, ...]
     counters: tuple[ArrayInfo, ...]
     meters: tuple[ArrayInfo, ...] = ()
+    profiles: tuple[ProfileInfo, ...] = ()
     value_sets: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Parser value sets by name, and for each the tables that hold its members, one for each select that uses it."""
     fixed_tables: tuple[TableInfo, ...] = ()

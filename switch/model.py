@@ -247,6 +247,18 @@ class Table:
     meter: str | None
     timeout: bool
     source: Source | None
+    profile: str | None = None
+    """The action profile that has the table's actions; None: entries have actions themselves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """An action profile; one with a selector has groups, and the selector's hash chooses the member of a group."""
+
+    name: str
+    size: int
+    """Most members."""
+    selector: Calculation | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,8 +280,7 @@ class Control:
     start: str | None
     tables: tuple[Table, ...]
     conditionals: tuple[Conditional, ...]
-    profiles: tuple[str, ...]
-    """Names of action profiles."""
+    profiles: tuple[Profile, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import BadEntry
 from .named import Named, listed
-from .tables import ActionSpec, Entry, KeySpec, Match, MatchKind, Table, Ternary
+from .tables import ActionSpec, Entry, Group, KeySpec, Match, MatchKind, Member, Table, Ternary
 from .values import match_of, match_text, number_of, text_of
 
 
@@ -78,13 +78,15 @@ class NamedTable:
             for action in self.table.spec.actions
         }
 
-    def insert(self, match: Mapping[str, Any], action: str, /, *, priority: int = 0, **params: Any) -> None:
+    def insert(
+        self, match: Mapping[str, Any], action: str | Member | Group, /, *, priority: int = 0, **params: Any
+    ) -> None:
         """Add an entry.
 
         Args:
             match: The value of each key by its name; `switchsum.switch.values.match_of` lists the forms.  A key that is
                 not exact and is left out matches everything.
-            action: Name of the action.
+            action: Name of the action.  Of a table with an action profile, `Member(number)` or `Group(number)`.
             priority: Of a table with a ternary, optional or range key, at least 1; the largest wins.
             params: The action's parameters by name.
 
@@ -97,7 +99,9 @@ class NamedTable:
         """
         self.table.insert(self._entry(match, action, priority, params))
 
-    def modify(self, match: Mapping[str, Any], action: str, /, *, priority: int = 0, **params: Any) -> None:
+    def modify(
+        self, match: Mapping[str, Any], action: str | Member | Group, /, *, priority: int = 0, **params: Any
+    ) -> None:
         """Change the action of an entry; takes and raises what `insert` does, and EntryMissing."""
         self.table.modify(self._entry(match, action, priority, params))
 
@@ -132,7 +136,8 @@ class NamedTable:
             counts = self.table.direct_counter(entry) if self.table.spec.has_counters else (None, None)
             pairs = zip(self.table.spec.keys, entry.match, strict=True)
             match = {key.name: match_text(one, key.width) for key, one in pairs}
-            yield self._shown(match, entry.priority, entry.action, entry.params, counts)
+            action, params = (entry.action, entry.params) if entry.via is None else (via_text(entry.via), ())
+            yield self._shown(match, entry.priority, action, params, counts)
 
     def __len__(self) -> int:
         """Return how many entries there are."""
@@ -152,17 +157,24 @@ class NamedTable:
     def _shown(
         self, match: dict[str, str], priority: int, action: str, values: tuple[int, ...], counts: tuple[Any, Any]
     ) -> ShownEntry:
-        params = {param.name: value for param, value in zip(self._actions[action].params, values, strict=True)}
+        names = [param.name for param in self._actions[action].params] if values else []
+        params = dict(zip(names, values, strict=True))
         return ShownEntry(
             match=match, priority=priority, action=action, params=params, packets=counts[0], bytes=counts[1]
         )
 
-    def _entry(self, match: Mapping[str, Any], action: str, priority: int, params: Mapping[str, Any]) -> Entry:
-        spec, values = self._action(action, params, self._rules.entry_actions, "an entry's action")
+    def _entry(
+        self, match: Mapping[str, Any], action: str | Member | Group, priority: int, params: Mapping[str, Any]
+    ) -> Entry:
         if self.table.spec.prioritised and priority < 1:
             raise BadEntry(f"table {self.name} has keys that are not exact: an entry needs priority=1 or more")
         if not self.table.spec.prioritised and priority:
             raise BadEntry(f"table {self.name} has exact and lpm keys alone: its entries have no priority")
+        if isinstance(action, (Member, Group)):
+            if params:
+                raise BadEntry(f"{via_text(action)} has its parameters already: {listed(list(params))}")
+            return Entry(match=self._match(match), priority=priority, via=action)
+        spec, values = self._action(action, params, self._rules.entry_actions, "an entry's action")
         return Entry(match=self._match(match), priority=priority, action=spec.name, params=values)
 
     def _match(self, match: Mapping[str, Any]) -> tuple[Match, ...]:
@@ -185,22 +197,33 @@ class NamedTable:
         spec = self._actions[name]
         if allowed is not None and spec.name not in allowed:
             raise BadEntry(f"{spec.name} may not be {use} of table {self.name}")
-        known = Named(f"parameter of action {spec.name}", {param.name: param for param in spec.params})
-        given = {known[name].name: value for name, value in params.items()}
-        missing = [param.name for param in spec.params if param.name not in given]
-        if missing:
-            raise BadEntry(f"action {spec.name} lacks {missing[0]}; its parameters are {listed(list(known))}")
-        values = (
-            number_of(given[param.name], param.width, f"parameter {param.name} of action {spec.name}")
-            for param in spec.params
-        )
-        return spec, tuple(values)
+        return spec, params_of(spec, params)
+
+
+def params_of(spec: ActionSpec, params: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the parameters of an action, given by name; raises what `NamedTable.insert` raises for them."""
+    known = Named(f"parameter of action {spec.name}", {param.name: param for param in spec.params})
+    given = {known[name].name: value for name, value in params.items()}
+    missing = [param.name for param in spec.params if param.name not in given]
+    if missing:
+        raise BadEntry(f"action {spec.name} lacks {missing[0]}; its parameters are {listed(list(known))}")
+    return tuple(
+        number_of(given[param.name], param.width, f"parameter {param.name} of action {spec.name}")
+        for param in spec.params
+    )
+
+
+def via_text(via: Member | Group) -> str:
+    """Return a member or group as a reader wants it."""
+    return f"{'member' if isinstance(via, Member) else 'group'} {via.number}"
 
 
 def describe(entry: Entry, table: Table) -> str:
     """Return an entry as one line."""
     keys = table.spec.keys
     match = ", ".join(f"{key.name}={match_text(one, key.width)}" for key, one in zip(keys, entry.match, strict=True))
+    if entry.via is not None:
+        return f"{match} -> {via_text(entry.via)}"
     params = zip(table.spec.action(entry.action).params, entry.params, strict=True)
     shown = ", ".join(f"{param.name}={text_of(value, param.width)}" for param, value in params)
     return f"{match} -> {entry.action}({shown})"

@@ -25,6 +25,7 @@ from .lower import lower
 from .meters import Meter
 from .named import Named
 from .passes.analysis import assigned
+from .profiles import Profile
 from .queues import PORTS, Queues
 from .reader import read_program
 from .state import CloneSessions, Counter, Multicast, ProgramState, Register
@@ -68,6 +69,7 @@ class Pipeline:
         self.counters: Named[Counter] = Named("counter", state.counters)
         self.registers: Named[Register] = Named("register", state.registers)
         self.meters: Named[Meter] = Named("meter", state.meters)
+        self.profiles: Named[Profile] = Named("action profile", state.profiles)
         self.value_sets: Named[ValueSet] = Named("value set", state.value_sets)
         self.multicast: Multicast = state.multicast
         self.clones: CloneSessions = state.clones
@@ -208,8 +210,13 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramStat
             except StateError as error:
                 raise ProgramError(f"no BMv2 program: {error}") from None
         tables[info.spec.name] = table
+    profiles = {
+        info.name: Profile(info, [table for table in tables.values() if table.spec.profile == info.name], lock)
+        for info in program.profiles
+    }
     return ProgramState(
         lock=lock,
+        profiles=profiles,
         tables=tables,
         counters={counter.name: Counter(counter.name, counter.size, lock) for counter in program.counters},
         registers={

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 from . import model, value_sets
 from .errors import ProgramError
 from .node import Node
+from .tables import NO_ACTION
 
 _T = TypeVar("_T")
 
@@ -20,7 +21,7 @@ _CORE_ERRORS: Final = (
     *("NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds"),
     *("HeaderTooShort", "ParserTimeout", "ParserInvalidArgument"),
 )
-_NO_ACTION: Final = model.Action(name="no action", id=-1, params=(), primitives=(), source=None)
+_NO_ACTION: Final = model.Action(name=NO_ACTION, id=-1, params=(), primitives=(), source=None)
 """The default action of a table for which the program gives none."""
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
@@ -283,8 +284,21 @@ def _control(node: Node, actions: tuple[model.Action, ...]) -> model.Control:
         start=node.text_or_none("init_table"),
         tables=node.list("tables", lambda item: _table(item, actions)),
         conditionals=node.list("conditionals", _conditional),
-        profiles=node.list("action_profiles", _name),
+        profiles=node.list("action_profiles", _profile),
     )
+
+
+def _profile(node: Node) -> model.Profile:
+    name, selector = _name(node), node.get("selector")
+    calculation = None
+    if selector is not None:
+        calculation = model.Calculation(
+            name=name,
+            algorithm=selector["algo"].text(),
+            inputs=selector.list("input", _operand),
+            source=node.source(),
+        )
+    return model.Profile(name=name, size=node["max_size"].natural(), selector=calculation)
 
 
 def _conditional(node: Node) -> model.Conditional:
@@ -318,7 +332,7 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
     by_hit = None
     if "__HIT__" in following or "__MISS__" in following:
         by_hit = following.get("__HIT__", otherwise), following.get("__MISS__", otherwise)
-    default = node.get("default_entry")
+    default, profile = node.get("default_entry"), node.text_or_none("action_profile")
     # On a miss a table without a default action does nothing, as in BMv2.
     nothing = model.DefaultEntry(action_id=_NO_ACTION.id, arguments=(), const=False)
     return model.Table(
@@ -326,7 +340,7 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
         kind=node["type"].text(),
         size=node["max_size"].natural(),
         keys=node.list("key", _table_key),
-        action_ids=action_ids if default else (*action_ids, _NO_ACTION.id),
+        action_ids=(*action_ids, _NO_ACTION.id) if default is None or profile else action_ids,
         next_by_action={
             number: following[name] for number, name in zip(action_ids, names, strict=True) if name in following
         },
@@ -338,6 +352,7 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
         counters=node.truth("with_counters"),
         meter=node.text_or_none("direct_meters"),
         timeout=node.truth("support_timeout"),
+        profile=profile,
         source=node.source(),
     )
 

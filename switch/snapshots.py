@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from .profiles import ProfileContent
 from .state import CloneSession, ProgramState, Replica
 from .tables import TableContent
 from .value_sets import Member
@@ -18,6 +19,7 @@ class Snapshot:
     """What `save` has found; `restore` brings it back, also in another switch that runs the same program."""
 
     tables: Mapping[str, TableContent]
+    profiles: Mapping[str, ProfileContent]
     arrays: tuple[npt.NDArray[Any], ...]
     """Counters, registers, meters and the random generator, in the order of `_arrays`."""
     members: Mapping[str, tuple[Member, ...]]
@@ -31,6 +33,7 @@ def save(state: ProgramState) -> Snapshot:
     with state.lock:
         return Snapshot(
             tables={name: table.save() for name, table in state.tables.items()},
+            profiles={name: profile.save() for name, profile in state.profiles.items()},
             arrays=tuple(array.copy() for array in _arrays(state)),
             members={name: found.members for name, found in state.value_sets.items()},
             groups=state.multicast.groups(),
@@ -46,6 +49,9 @@ def restore(state: ProgramState, snapshot: Snapshot) -> None:
             array.shape for array in snapshot.arrays
         ]:
             raise ValueError("the snapshot is of another program")
+        # Profiles first: entries name their members and groups.
+        for name, kept_profile in snapshot.profiles.items():
+            state.profiles[name].restore(kept_profile)
         for name, content in snapshot.tables.items():
             state.tables[name].restore(content)
         for array, kept in zip(present, snapshot.arrays, strict=True):

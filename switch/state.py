@@ -17,6 +17,7 @@ from .counts import Counts
 from .errors import BadEntry, EntryMissing
 from .lock import StateLock
 from .meters import Meter
+from .profiles import Profile
 from .queues import Queues
 from .tables import Table
 from .value_sets import ValueSet
@@ -249,6 +250,7 @@ class ProgramState:
     counters: Mapping[str, Counter]
     registers: Mapping[str, Register]
     meters: Mapping[str, Meter]
+    profiles: Mapping[str, Profile]
     value_sets: Mapping[str, ValueSet]
     multicast: Multicast
     clones: CloneSessions

@@ -14,6 +14,7 @@ from .clock import Clock
 from .errors import ProgramError
 from .meters import Meter
 from .named import Named
+from .named_profiles import NamedProfile
 from .named_tables import NamedTable, TableRules
 from .p4c import compile_p4
 from .pipeline import EngineName, Pipeline
@@ -87,8 +88,8 @@ class Switch:
         rules, signed = _read_p4info(p4info, self.pipeline) if p4info else (None, frozenset())
         state = self.pipeline.state
         shown = state.tables.values() if rules is None else [state.tables[name] for name in rules]
-        made = {table.spec.name: NamedTable(table, (rules or {}).get(table.spec.name)) for table in shown}
-        self.tables: Named[NamedTable] = Named("table", made)
+        tables = {table.spec.name: NamedTable(table, (rules or {}).get(table.spec.name)) for table in shown}
+        self.tables: Named[NamedTable] = Named("table", tables)
         """The tables; with P4Info, those that it lists."""
         registers = {name: RegisterView(found, signed=name in signed) for name, found in state.registers.items()}
         self.registers: Named[RegisterView] = Named("register", registers)
@@ -96,14 +97,9 @@ class Switch:
         counters = {name: CounterView(found) for name, found in state.counters.items()}
         self.counters: Named[CounterView] = Named("counter", counters)
         """The counter arrays; direct counters are read with their table's entries."""
-        self.meters: Named[Meter] = self.pipeline.meters
-        """The meter arrays; direct meters belong to their tables."""
-        self.value_sets: Named[ValueSet] = self.pipeline.value_sets
-        """The parser value sets."""
-        self.multicast: Multicast = self.pipeline.multicast
-        """The multicast groups: `switch.multicast.set(1, [(port, instance), ...])`."""
-        self.clones: CloneSessions = self.pipeline.clones
-        """The clone sessions: `switch.clones.set(5, [(port, instance)])`."""
+        profiles = {name: NamedProfile(found) for name, found in state.profiles.items()}
+        self.profiles: Named[NamedProfile] = Named("action profile", profiles)
+        """The action profiles and selectors."""
 
     @classmethod
     def from_file(cls, program: str | Path, p4info: str | Path | None = None, **options: Any) -> Switch:
@@ -135,6 +131,26 @@ class Switch:
 
         """
         return cls(*compile_p4(Path(source), compiler_options), **options)
+
+    @property
+    def meters(self) -> Named[Meter]:
+        """The meter arrays; direct meters belong to their tables."""
+        return self.pipeline.meters
+
+    @property
+    def value_sets(self) -> Named[ValueSet]:
+        """The parser value sets."""
+        return self.pipeline.value_sets
+
+    @property
+    def multicast(self) -> Multicast:
+        """The multicast groups: `switch.multicast.set(1, [(port, instance), ...])`."""
+        return self.pipeline.multicast
+
+    @property
+    def clones(self) -> CloneSessions:
+        """The clone sessions: `switch.clones.set(5, [(port, instance)])`."""
+        return self.pipeline.clones
 
     def process(self, port: int | np.integer[Any], frame: Any) -> list[tuple[int, bytes]]:
         """Run one frame through the switch.

@@ -12,10 +12,10 @@ and by age among equals, as BMv2 does.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +67,9 @@ class Range:
 
 
 Match = Exact | Lpm | Ternary | Range
+
+NO_ACTION: Final = "no action"
+"""Action of a table that does nothing: the default where the program gives none, and what an empty group does."""
 
 _KINDS = {MatchKind.EXACT: Exact, MatchKind.LPM: Lpm, MatchKind.TERNARY: Ternary, MatchKind.RANGE: Range}
 
@@ -120,6 +123,8 @@ class TableSpec:
     """Each entry, and the default action, counts its packets and bytes."""
     meter: MeterUnit | None = None
     """Unit of the entries' direct meters; None: entries have no meter."""
+    profile: str | None = None
+    """The action profile of which entries name a member or group; None: entries have actions."""
 
     def action(self, name: str) -> ActionSpec:
         """Return the action of that name; raises BadEntry."""
@@ -134,17 +139,33 @@ class TableSpec:
         return any(key.kind in (MatchKind.TERNARY, MatchKind.RANGE) for key in self.keys)
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A member of an action profile, in the place of an action."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of members of an action profile, in the place of an action."""
+
+    number: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One entry: a match and an action."""
+    """One entry: a match and an action, or a member or group of the table's action profile."""
 
     match: tuple[Match, ...]
     """One for each key field, in the table's order."""
     priority: int = 0
     """The largest wins, among equals the oldest.  At least 1 in a table that is prioritised, else 0."""
-    action: str
+    action: str = NO_ACTION
     """Fully qualified P4 name."""
     params: tuple[int, ...] = ()
+    via: Member | Group | None = None
+    """What decides the action of an entry of a table with an action profile."""
     is_const: bool = False
     """The program declares this entry."""
 
@@ -161,8 +182,35 @@ class Mirror(Protocol):
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Write the default action."""
 
+    def put_member(self, slot: int, action: str, params: tuple[int, ...]) -> None:
+        """Write the action of a member of the table's action profile."""
+
+    def put_choice(self, number: int, slots: Sequence[int]) -> None:
+        """Write the slots of the members between which the profile's choice of that number chooses."""
+
     def reordered(self) -> None:
         """Note that `Table.ranked_rows` has changed; only for tables with a key field that is not exact."""
+
+
+class Chooses(Protocol):
+    """An action profile, as far as a table needs it (`profiles.Profile`)."""
+
+    @property
+    def name(self) -> str:
+        """Its P4 name."""
+
+    @property
+    def size(self) -> int:
+        """Most members that it has."""
+
+    def number_of(self, via: Member | Group) -> int:
+        """Return the number of the choice that a member or group is; raises BadEntry if there is none."""
+
+    def choose(self, via: Member | Group, selected: int) -> tuple[str, tuple[int, ...]]:
+        """Return the action and parameters of a member, or of the member of a group that a hash selects."""
+
+    def attach(self, mirror: Mirror) -> None:
+        """Write all members and choices to a mirror, and tell it of every change from now on."""
 
 
 _Key = tuple[tuple[Match, ...], int]
@@ -200,6 +248,8 @@ class Table:
         self._ranks: dict[int, tuple[int, int, int]] = {}
         self._age = 0
         self._mirror: Mirror | None = None
+        self.profile: Chooses | None = None
+        """The action profile that the table uses."""
         self.counted = Counts(spec.size + 1 if spec.has_counters else 0)
         """Direct counters: packets and bytes by row."""
         self.meter = Meter(spec.name, spec.size + 1, spec.meter, lock) if spec.meter else None
@@ -209,6 +259,8 @@ class Table:
         """Copy the table to a native engine's mirror, and tell it of every change from now on."""
         with self._lock:
             self._mirror = mirror
+            if self.profile is not None:
+                self.profile.attach(mirror)
             mirror.set_default(*self.default)
             for row, entry in self._entries.items():
                 mirror.put(row, entry)
@@ -276,7 +328,7 @@ class Table:
         with self._lock:
             if self.spec.const_default:
                 raise ReadOnly(f"the default action of table {self.spec.name} is const")
-            self._check_action(action, params)
+            self.check_action(action, params)
             self.default = action, params
             if self._mirror:
                 self._mirror.set_default(action, params)
@@ -357,11 +409,13 @@ class Table:
         """Return the rows in the order in which a lookup tries them; only if a key field is not exact."""
         return [row for _, _, row in self._ranked]
 
-    def action_of(self, row: int) -> tuple[str, tuple[int, ...]]:
-        """Return the action and the parameters of a row."""
+    def action_of(self, row: int, selected: int = 0) -> tuple[str, tuple[int, ...]]:
+        """Return the action and the parameters of a row; `selected`: the selector's hash, for a group."""
         if not row:
             return self.default
         entry = self._entries[row]
+        if entry.via is not None and self.profile is not None:
+            return self.profile.choose(entry.via, selected)
         return entry.action, entry.params
 
     def entry_of(self, row: int) -> Entry | None:
@@ -452,9 +506,21 @@ class Table:
         if spec.prioritised != (entry.priority > 0):
             need = "needs a priority above 0" if spec.prioritised else "has no priorities"
             raise BadEntry(f"table {spec.name} {need}, the entry has {entry.priority}")
-        self._check_action(entry.action, entry.params)
+        self._check_via(entry)
 
-    def _check_action(self, name: str, params: tuple[int, ...]) -> None:
+    def _check_via(self, entry: Entry) -> None:
+        """Check that an entry has an action, or what stands in its place."""
+        if self.profile is None:
+            if entry.via is not None:
+                raise BadEntry(f"table {self.spec.name} has no action profile: its entries have actions")
+            self.check_action(entry.action, entry.params)
+        elif entry.via is None:
+            raise BadEntry(f"entries of table {self.spec.name} name a member or group of {self.profile.name}")
+        else:
+            self.profile.number_of(entry.via)
+
+    def check_action(self, name: str, params: tuple[int, ...]) -> None:
+        """Raise BadEntry unless the table has that action and it takes these parameters."""
         action = self.spec.action(name)
         if len(params) != len(action.params):
             raise BadEntry(f"action {name} has {len(action.params)} parameters, {len(params)} given")

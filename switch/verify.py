@@ -63,6 +63,8 @@ class _Checker:
                 _require(len(on_hit) == len(on_miss) == len(info.spec.actions), "a block for each action")
                 _require(info.colour is None or self._field(info.colour) <= 64, "a narrow field for the colour")
                 _require((info.colour is None) == (info.spec.meter is None), "a field for the colour of each meter")
+                if info.selector is not None:
+                    self._expression(info.selector, info.selector.width, peekable)
                 for key, spec in zip(info.keys, info.spec.keys, strict=True):
                     self._expression(key, spec.width, peekable)
 

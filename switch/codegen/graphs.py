@@ -40,6 +40,9 @@ from .emitter import (
     integer,
 )
 from .layout import (
+    CHOICE_BYTES,
+    CHOICE_OFFSET,
+    CHOICES,
     COUNTS,
     DUMP,
     METERS,
@@ -142,6 +145,7 @@ class GraphEmitter:
         # Keys are computed before wide fields are finished: a field that only a key reads is not live afterwards.
         info = self._program.tables[apply.table]
         keys = [self._values.integer(key) for key in info.keys]
+        selected = None if info.selector is None else self._values.integer(info.selector)
         row = Lookup(self._unit, apply.table).find(self._emit, context, keys)
         self._finish_wide()
         address = row_address(self._emit, context, apply.table, row)
@@ -151,7 +155,9 @@ class GraphEmitter:
             self._add_counts(self._emit.at(counts, build.mul(self._emit.resize(row, 64), constant(64, 16))))
         if info.colour is not None:
             self._measure(apply.table, info.colour, row)
-        action = self._emit.load(I32, address, 8)
+        if info.spec.profile is not None:
+            self._choose_member(apply.table, selected)
+        action = self._emit.load(I32, self._values.row(apply.table), 8)
         # If hit and miss lead to the same blocks, the action alone decides.
         if apply.on_hit == apply.on_miss or not info.keys:
             self._choose(action, apply.on_miss)
@@ -161,6 +167,18 @@ class GraphEmitter:
         for block, targets in ((hit, apply.on_hit), (miss, apply.on_miss)):
             build.position_at_end(block)
             self._choose(action, targets)
+
+    def _choose_member(self, table: int, selected: Value | None) -> None:
+        """Go from the row of an entry to that of a member of the action profile: its own, or one of its group's."""
+        build, emit = self._emit.build, self._emit
+        number = emit.load(I32, emit.at(self._values.row(table), CHOICE_OFFSET), 4)
+        with build.if_then(build.icmp_unsigned("!=", number, constant(32, 0))):
+            choices = emit.context_word(self._packet.context, table_word(self._program, table, CHOICES))
+            choice = emit.at(choices, build.mul(emit.resize(number, 64), constant(64, CHOICE_BYTES)))
+            rows, count = emit.load(POINTER, choice, 8), emit.load(I64, emit.at(choice, 8), 8)
+            place = constant(64, 0) if selected is None else build.urem(emit.resize(selected, 64), count)
+            row = build.load(build.gep(rows, [place], source_etype=I32), typ=I32)
+            self._values.set_row(table, row_address(emit, self._packet.context, table, row))
 
     def _measure(self, table: int, colour: int, row: Value) -> None:
         """If an entry matched, pass the packet through its direct meter."""

@@ -31,10 +31,14 @@ that `pipeline.room` counts; a cell of zeros, and a cell that takes writes beyon
 packet; memory of the levels of packets, and of packets that wait to enter ingress again; state of the queues; time of
 the batch in microseconds, which native code itself writes."""
 FIRST_ARRAY: Final = 11
-TABLE_WORDS: Final = 5
-ROWS, INDEX, INDEX_SIZE, COUNTS, METERS = range(TABLE_WORDS)
+TABLE_WORDS: Final = 6
+ROWS, INDEX, INDEX_SIZE, COUNTS, METERS, CHOICES = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, or the rows in the order of a lookup; number of slots less 1, or number of
-rows; direct counters; direct meters."""
+rows; direct counters; direct meters; of an action profile's choices, addresses of lists of rows and their lengths."""
+CHOICE_OFFSET: Final = 4
+"""Offset in a row of the number of its choice, 32 bits; 0: the row has an action itself."""
+CHOICE_BYTES: Final = 16
+"""An address and a length, 64 bits each."""
 
 ALIGN: Final = 64
 
@@ -203,7 +207,7 @@ def waiting_layout(program: ir.Program, layout: Layout) -> WaitingLayout:
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """A row of a table: number of the action (32 bits), key, parameters of the action; all integers little-endian.
+    """A row of a table: numbers of action and choice (32 bits each), key, parameters of the action; little-endian.
 
     The key fields that are not ranges are side by side in one number, the first field highest, so that one comparison
     covers all of them.  If all fields are exact, the row holds this number.  Otherwise it holds a mask and the masked

@@ -8,11 +8,14 @@ change, since a controller often writes many entries at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
-from ..tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
-from .layout import COUNTS, INDEX, INDEX_SIZE, METERS, ROWS, RowLayout, words
+from ..profiles import MOST_CHOICES
+from ..tables import NO_ACTION, Entry, Exact, Lpm, Match, Range, Table, Ternary
+from .layout import CHOICE_OFFSET, CHOICES, COUNTS, INDEX, INDEX_SIZE, METERS, ROWS, RowLayout, words
 from .lookups import hash_key
 
 KEY_OFFSET = 8
@@ -32,18 +35,29 @@ class TableRows:
         self._actions = {action.name: index for index, action in enumerate(spec.actions)}
         # Row 0 is the default action.  A table without a key has no other row.
         capacity = spec.size if spec.keys else 0
-        self._rows = np.zeros((capacity + 1, self._layout.stride), np.uint8)
+        # Behind the entries' rows: one that does nothing, for empty groups, and one for each member of the profile.
+        members = 0 if table.profile is None else 1 + table.profile.size
+        self._nothing = capacity + 1
+        self._rows = np.zeros((capacity + 1 + members, self._layout.stride), np.uint8)
+        self._choices = np.zeros((MOST_CHOICES if members else 0, 2), np.uint64)
+        self._lists: dict[int, npt.NDArray[np.uint32]] = {}
+        if members:
+            self._put_action(self._nothing, NO_ACTION, ())
         self._index = np.zeros(2 << capacity.bit_length() if self._layout.exact else capacity, np.uint32)
         context[ROWS] = self._rows.ctypes.data
         context[INDEX] = self._index.ctypes.data
         context[INDEX_SIZE] = len(self._index) - 1 if self._layout.exact else 0
         context[COUNTS] = table.counts.ctypes.data
+        context[CHOICES] = self._choices.ctypes.data
         context[METERS] = table.meter.cells.ctypes.data if table.meter else 0
         table.attach(self)
 
     def put(self, row: int, entry: Entry) -> None:
         """Write an entry to a row; it is new there, or only its action has changed."""
+        profile = self._table.profile
         self._put_action(row, entry.action, entry.params)
+        if entry.via is not None and profile is not None:
+            self._write(row, CHOICE_OFFSET, profile.number_of(entry.via), 4)
         self._put_key(row, entry.match)
         if self._layout.exact:
             self._index[self._probe(row)] = row
@@ -67,6 +81,16 @@ class TableRows:
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Write the default action."""
         self._put_action(0, action, params)
+
+    def put_member(self, slot: int, action: str, params: tuple[int, ...]) -> None:
+        """Write the action of a member of the table's action profile."""
+        self._put_action(self._nothing + 1 + slot, action, params)
+
+    def put_choice(self, number: int, slots: Sequence[int]) -> None:
+        """Write the rows of the members between which a choice chooses."""
+        rows = [self._nothing + 1 + slot for slot in slots] or [self._nothing]
+        self._lists[number] = np.array(rows, np.uint32)
+        self._choices[number] = self._lists[number].ctypes.data, len(rows)
 
     def reordered(self) -> None:
         """Note that the order in which rows are tried has changed."""

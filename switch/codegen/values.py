@@ -66,6 +66,10 @@ class Values:
         """Store the address of the row that a table's lookup has found."""
         self._emit.store(address, self._row(table), 8)
 
+    def row(self, table: int) -> Value:
+        """Load the address of the row that a table's lookup has found."""
+        return self._emit.load(POINTER, self._row(table), 8)
+
     def _row(self, table: int) -> Value:
         if table not in self._rows:
             self._rows[table] = self._emit.stack(POINTER)
@@ -86,8 +90,7 @@ class Values:
 
     def _param(self, value: ir.Param) -> Value:
         layout = RowLayout(self._emit.program.tables[value.table].spec)
-        row = self._emit.load(POINTER, self._row(value.table), 8)
-        address = self._emit.at(row, layout.param_offset(value.action, value.index))
+        address = self._emit.at(self.row(value.table), layout.param_offset(value.action, value.index))
         loaded = self._emit.load(integer(64 * words(value.width)), address, 8)
         return self._emit.resize(loaded, value.width)
 

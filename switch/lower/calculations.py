@@ -9,10 +9,15 @@ from .expressions import MAX_EXACT_BITS, Scope
 
 def hash_of(scope: Scope, name: str) -> ir.Hash:
     """Return the expression of a calculation; raises ProgramError if its algorithm or an input is not supported."""
-    symbols = scope.symbols
-    calculation = symbols.calculations.get(name)
+    calculation = scope.symbols.calculations.get(name)
     if calculation is None:
         raise scope.refuse(f"calculation {name}, which the program does not define,")
+    return hash_over(scope, calculation)
+
+
+def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
+    """Return the expression of a calculation or selector; raises ProgramError as `hash_of` does."""
+    symbols = scope.symbols
     if calculation.algorithm not in WIDTHS:
         raise scope.refuse(f"hash algorithm {calculation.algorithm}")
     inputs: list[ir.HashInput] = []
@@ -29,7 +34,7 @@ def hash_of(scope: Scope, name: str) -> ir.Hash:
             case model.Named("payload"):
                 payload = True
             case _:
-                raise scope.refuse(f"{operand} in calculation {name}")
+                raise scope.refuse(f"{operand} in calculation {calculation.name}")
     # v1model has the payload in checksums only (`verify_checksum_with_payload`).
     if payload and calculation.algorithm != "csum16":
         raise scope.refuse(f"hash algorithm {calculation.algorithm} over the payload")

@@ -27,6 +27,7 @@ from ..tables import (
     Ternary,
 )
 from .actions import ActionLowering
+from .calculations import hash_over
 from .expressions import Scope, truth
 from .graph import GraphBuilder
 from .symbols import Symbols, meter_unit
@@ -48,14 +49,22 @@ class ControlLowering:
     def __init__(self, symbols: Symbols, actions: Sequence[model.Action]) -> None:
         self._symbols = symbols
         self._actions = {action.id: action for action in actions}
+        self._profiles: dict[str, model.Profile] = {}
         self.tables: list[ir.TableInfo] = []
         self.fixed_tables: list[ir.TableInfo] = []
         """Tables that always run one action, which stands in the graph in their place."""
 
+    @property
+    def profiles(self) -> tuple[ir.ProfileInfo, ...]:
+        """The action profiles of the controls that were lowered."""
+        return tuple(
+            ir.ProfileInfo(name=profile.name, size=profile.size, has_groups=profile.selector is not None)
+            for profile in self._profiles.values()
+        )
+
     def lower(self, control: model.Control) -> ir.Graph:
         """Return the graph of a control."""
-        if control.profiles:
-            raise refusal(f"action profile {control.profiles[0]} is not supported", None)
+        self._profiles |= {profile.name: profile for profile in control.profiles}
         builder = GraphBuilder()
         entry = builder.new(control.name)
         end = builder.add("end", [], ir.End())
@@ -130,7 +139,8 @@ class ControlLowering:
         return action
 
     def _refuse_features(self, table: model.Table) -> None:
-        if table.kind != "simple":
+        kinds = ("simple",) if table.profile is None else ("indirect", "indirect_ws")
+        if table.kind not in kinds or (table.profile is not None and table.profile not in self._profiles):
             raise refusal(f"the implementation of table {table.name} ({table.kind}) is not supported", table.source)
         self._direct_meter(table)
         if table.timeout:
@@ -156,6 +166,7 @@ class ControlLowering:
             const_default=table.default.const,
             has_counters=table.counters,
             meter=meter_unit(meter) if meter else None,
+            profile=table.profile,
         )
         # BMv2's smallest priority wins, P4Runtime's largest: `lowest` becomes 1.
         lowest = max((entry.priority for entry in table.entries), default=0)
@@ -165,8 +176,16 @@ class ControlLowering:
             keys=tuple(keys),
             default=(default.name, table.default.arguments),
             entries=entries,
+            selector=self._selector(table),
             colour=symbols.slot(meter.target.header, meter.target.field) if meter and meter.target else None,
         )
+
+    def _selector(self, table: model.Table) -> ir.Hash | None:
+        """Return the hash that chooses between the members of a group."""
+        selector = self._profiles[table.profile].selector if table.profile is not None else None
+        if selector is None:
+            return None
+        return hash_over(Scope(self._symbols, (), table.source), selector)
 
     def _direct_meter(self, table: model.Table) -> model.Array | None:
         if table.meter is None:

@@ -39,6 +39,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         registers=symbols.registers,
         counters=symbols.counters,
         meters=symbols.meters,
+        profiles=controls.profiles,
         value_sets=tuple((name, tuple(tables)) for name, tables in parsing.value_sets.items()),
         intrinsics=symbols.intrinsics,
         parser=parser,

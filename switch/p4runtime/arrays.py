@@ -15,7 +15,8 @@ from switchsum.protocol.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
 from .schema import Schema, lookup
-from .table_entries import MODIFY, Undo, decode_counts, encode_counts, refuse_meter_counts
+from .table_entries import MODIFY, decode_counts, encode_counts, refuse_meter_counts
+from .targets import Undo
 from .translate import decode_rates, decode_register, encode_rates, encode_register
 
 Array = TypeVar("Array")

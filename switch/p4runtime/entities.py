@@ -9,16 +9,17 @@ from switchsum.protocol.p4runtime import Code, Outcome, v1
 
 from ..state import ProgramState
 from .arrays import Counters, Meters, Registers
+from .profile_entries import Profiles
 from .refusal import Refused, invalid, refusals
 from .replication import ReplicationEngine
 from .schema import bind
-from .table_entries import DELETE, INSERT, MODIFY, TableEntries, Undo
+from .table_entries import DELETE, INSERT, MODIFY, TableEntries
+from .targets import Undo
 from .value_set_entries import ValueSets
 
 Writer = Callable[[int, Any], Undo]
 Reader = Callable[[Any], Iterator[Any]]
 
-_PROFILES: Final = ("action_profile_member", "action_profile_group")
 _ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this atomic batch failed")
 
 
@@ -32,10 +33,12 @@ class Entities:
         self.schema = bind(config.p4info, state)
         tables, counters = TableEntries(self.schema), Counters(self.schema)
         meters = Meters(self.schema)
-        value_sets = ValueSets(self.schema)
+        value_sets, profiles = ValueSets(self.schema), Profiles(self.schema)
         registers, replication = Registers(self.schema), ReplicationEngine(state)
         self._handlers: dict[str, tuple[Writer, Reader]] = {
             "table_entry": (tables.write, tables.read),
+            "action_profile_member": (profiles.write_member, profiles.read_member),
+            "action_profile_group": (profiles.write_group, profiles.read_group),
             "direct_counter_entry": (tables.write_counter, tables.read_counter),
             "direct_meter_entry": (tables.write_meter, tables.read_meter),
             "meter_entry": (meters.write, meters.read),
@@ -59,8 +62,6 @@ class Entities:
     def read(self, query: Any) -> list[Any]:
         """Return the entities that an entity selects; raises Refused if it is no valid query."""
         kind = query.WhichOneof("entity")
-        if kind in _PROFILES:
-            return _read_profile(getattr(query, kind))
         _, read = self._handler(kind)
         with self.state.lock, refusals():
             return [v1.Entity(**{kind: message}) for message in read(getattr(query, kind))]
@@ -97,13 +98,6 @@ class Entities:
         if kind not in self._handlers:
             raise Refused(Code.UNIMPLEMENTED, f"{kind} is not supported")
         return self._handlers[kind]
-
-
-def _read_profile(query: Any) -> list[Any]:
-    """Return nothing to a query for all action profiles: there are none, but clients ask, and BMv2 answers so."""
-    if query.action_profile_id:
-        raise invalid(f"P4Info has no action profile {query.action_profile_id}")
-    return []
 
 
 def _nothing() -> None:

@@ -11,7 +11,8 @@ from switchsum.protocol.p4runtime import Code, encode_uint, v1
 from ..errors import EntryExists, EntryMissing
 from ..state import CloneSession, ProgramState, Replica
 from .refusal import Refused, invalid
-from .table_entries import DELETE, INSERT, Undo
+from .table_entries import DELETE, INSERT
+from .targets import Undo
 from .translate import decode_value
 
 PORT_BITS = 9

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from switchsum.protocol.p4runtime import config
 
 from ..meters import Meter, MeterUnit
+from ..profiles import Profile
 from ..state import Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
@@ -78,9 +79,22 @@ class TableSchema:
         """The table's P4 name."""
         return self.table.spec.name
 
-    def action_named(self, name: str) -> ActionSchema | None:
-        """Return an action by P4 name; None for an action that P4Info does not list."""
-        return next((action for action in self.actions.values() if action.spec.name == name), None)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSchema:
+    """One action profile."""
+
+    identifier: int
+    profile: Profile
+    actions: Mapping[int, ActionSchema]
+    """Those of the tables that use it, by id."""
+    max_group_size: int
+    """Most members of a group, by their weights; 0: P4Info does not say."""
+
+    @property
+    def name(self) -> str:
+        """The profile's P4 name."""
+        return self.profile.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +126,7 @@ class Schema:
     """Everything that clients may address, by P4Info id."""
 
     tables: Mapping[int, TableSchema]
+    profiles: Mapping[int, ProfileSchema]
     counters: Mapping[int, Counter]
     meters: Mapping[int, Meter]
     value_sets: Mapping[int, ValueSetSchema]
@@ -133,8 +148,15 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
     """Check a P4Info against a program, and return the objects by id; raises Refused where the two differ."""
     _refuse_unsupported(p4info)
     actions = {action.preamble.id: action for action in p4info.actions}
+    names = {profile.preamble.id: profile.preamble.name for profile in p4info.action_profiles}
+    for info in p4info.tables:
+        table = _named("table", info, state.tables)
+        if names.get(info.implementation_id) != table.spec.profile:
+            raise invalid(f"table {table.spec.name} has another action profile in P4Info than in the program")
+    tables = _by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, state.tables))
     return Schema(
-        tables=_by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, state.tables)),
+        tables=tables,
+        profiles=_by_id("action profile", p4info.action_profiles, lambda info: _profile(info, tables, state.profiles)),
         counters=_by_id("counter", p4info.counters, lambda info: _array("counter", info, state.counters)),
         meters=_by_id("meter", p4info.meters, lambda info: _meter(info, state.meters)),
         value_sets=_by_id("value set", p4info.value_sets, lambda info: _value_set(info, state.value_sets)),
@@ -145,7 +167,7 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
 
 
 def _refuse_unsupported(p4info: Any) -> None:
-    for kind in ("action_profiles", "digests", "externs"):
+    for kind in ("digests", "externs"):
         for item in getattr(p4info, kind):
             name = item.preamble.name if kind != "externs" else item.extern_type_name
             raise invalid(f"P4Info: {kind} are not supported ({name})")
@@ -231,6 +253,19 @@ def _action(table: Table, ref: Any, actions: Mapping[int, Any]) -> ActionSchema:
         param_ids=tuple(param.id for param in info.params),
         in_entries=ref.scope != config.ActionRef.DEFAULT_ONLY,
         as_default=ref.scope != config.ActionRef.TABLE_ONLY,
+    )
+
+
+def _profile(info: Any, tables: Mapping[int, TableSchema], profiles: Mapping[str, Profile]) -> ProfileSchema:
+    profile = _named("action profile", info, profiles)
+    if info.with_selector != profile.has_groups:
+        where = "the program" if profile.has_groups else "P4Info"
+        raise invalid(f"action profile {profile.name} has a selector in {where} alone")
+    actions: dict[int, ActionSchema] = {}
+    for identifier in info.table_ids:
+        actions |= lookup("table", tables, identifier).actions
+    return ProfileSchema(
+        identifier=info.preamble.id, profile=profile, actions=actions, max_group_size=info.max_group_size
     )
 
 

@@ -6,7 +6,7 @@ atomic batches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from ..meters import MeterRates
 from ..tables import Entry, Match
 from .refusal import Refused, invalid
 from .schema import Schema, TableSchema, lookup
+from .targets import Undo, drop_set, encode_target, make_target, undone
 from .translate import (
     decode_action,
     decode_key,
@@ -31,9 +32,6 @@ INSERT, MODIFY, DELETE = v1.Update.INSERT, v1.Update.MODIFY, v1.Update.DELETE
 
 MAX_COUNT: Final = (1 << 63) - 1
 """Counts travel as int64."""
-
-Undo = Callable[[], object]
-"""Takes a write back; called under the same lock, for the newest write first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,16 +150,18 @@ class TableEntries:
     def _insert(self, schema: TableSchema, key: tuple[Match, ...], message: Any) -> Undo:
         if not message.HasField("action"):
             raise invalid("a new entry needs an action")
-        action, params = decode_action(schema, message.action, as_default=False)
-        entry = Entry(match=key, priority=message.priority, action=action, params=params)
         counts = decode_counts(message.counter_data)
+        target, drop = make_target(schema, message.action)
+        entry = replace(target, match=key, priority=message.priority)
         # Everything that can be refused is decoded before the insert, except that meters check their rates themselves.
-        schema.table.insert(entry)
+        with undone(drop):
+            schema.table.insert(entry)
         if message.HasField("meter_config"):
             try:
                 schema.table.set_direct_meter(entry, decode_rates(message.meter_config))
             except SwitchsumError:
                 schema.table.delete(key, message.priority)
+                drop()
                 raise
         if message.HasField("counter_data"):
             schema.table.set_direct_counter(entry, *counts)
@@ -170,6 +170,7 @@ class TableEntries:
         def undo() -> None:
             restore_note()
             schema.table.delete(key, message.priority)
+            drop()
 
         return undo
 
@@ -179,17 +180,19 @@ class TableEntries:
             raise ReadOnly(f"this entry of table {schema.name} is const")
         undo: list[Undo] = []
         if message.HasField("action"):
-            action, params = decode_action(schema, message.action, as_default=False)
             decode_counts(message.counter_data)
             rates = decode_rates(message.meter_config) if message.HasField("meter_config") else None
             if schema.table.meter:
                 undo.append(_set_rates(schema, old, rates))
-            schema.table.modify(replace(old, action=action, params=params))
-            undo.append(lambda: schema.table.modify(old))
+            target, drop = make_target(schema, message.action)
+            with undone(drop):
+                schema.table.modify(replace(target, match=old.match, priority=old.priority))
+            again = drop_set(schema, old)
+            undo += [drop, lambda: schema.table.modify(old), again]
         if message.HasField("counter_data"):
             undo.append(_set_counts(schema, old, message.counter_data))
         undo.append(self._note((schema.identifier, key, message.priority), message))
-        return lambda: [step() for step in undo]
+        return lambda: [step() for step in reversed(undo)]
 
     def _delete(self, schema: TableSchema, key: tuple[Match, ...], priority: int) -> Undo:
         table = schema.table
@@ -200,9 +203,11 @@ class TableEntries:
         counts = table.direct_counter(old) if table.spec.has_counters else None
         rates = table.direct_meter(old) if table.meter else None
         age = table.delete(key, priority)
+        again = drop_set(schema, old)
         restore_note = self._note((schema.identifier, key, priority), Note())
 
         def undo() -> None:
+            again()
             table.insert(old, age)
             if counts is not None:
                 table.set_direct_counter(old, *counts)
@@ -288,7 +293,7 @@ class TableEntries:
             place = (schema.identifier, entry.match, entry.priority)
             message = v1.TableEntry(match=encode_key(schema, entry.match), priority=entry.priority)
             message.is_const = entry.is_const
-            action = encode_action(schema, entry.action, entry.params)
+            action = encode_target(schema, entry)
         message.table_id = schema.identifier
         if action is not None:
             message.action.CopyFrom(action)

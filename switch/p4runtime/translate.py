@@ -6,7 +6,7 @@ everything is left out (section 9.1.1).  A message in another form is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
@@ -130,17 +130,34 @@ def encode_key(schema: HasFields, key: Sequence[Match]) -> list[Any]:
     return messages
 
 
+class HasActions(Protocol):
+    """An object with actions: a table or an action profile."""
+
+    @property
+    def name(self) -> str:
+        """Its P4 name."""
+
+    @property
+    def actions(self) -> Mapping[int, ActionSchema]:
+        """Its actions by id."""
+
+
 def decode_action(schema: TableSchema, message: Any, *, as_default: bool) -> tuple[str, tuple[int, ...]]:
     """Read a TableAction into an action's name and parameters."""
     if message.WhichOneof("type") != "action":
         raise invalid(f"table {schema.name} takes actions directly, not {message.WhichOneof('type')}")
-    action = schema.actions.get(message.action.action_id)
+    return decode_action_of(schema, message.action, as_default=as_default)
+
+
+def decode_action_of(schema: HasActions, message: Any, *, as_default: bool) -> tuple[str, tuple[int, ...]]:
+    """Read an Action into its name and parameters."""
+    action = schema.actions.get(message.action_id)
     if action is None:
-        raise invalid(f"table {schema.name} has no action {message.action.action_id}")
+        raise invalid(f"{schema.name} has no action {message.action_id}")
     if not (action.as_default if as_default else action.in_entries):
         use = "the default action" if as_default else "an entry's action"
-        raise Refused(Code.PERMISSION_DENIED, f"{action.spec.name} may not be {use} of table {schema.name}")
-    return action.spec.name, _decode_params(action, message.action.params)
+        raise Refused(Code.PERMISSION_DENIED, f"{action.spec.name} may not be {use} of {schema.name}")
+    return action.spec.name, _decode_params(action, message.params)
 
 
 def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ...]:
@@ -156,14 +173,19 @@ def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ..
 
 def encode_action(schema: TableSchema, name: str, params: Sequence[int]) -> Any:
     """Write a TableAction; return None for an action that P4Info does not list."""
-    action = schema.action_named(name)
-    if action is None:
-        return None
     message = v1.TableAction()
-    message.action.action_id = action.identifier
+    return message if encode_action_of(schema, name, params, message.action) else None
+
+
+def encode_action_of(schema: HasActions, name: str, params: Sequence[int], message: Any) -> bool:
+    """Write an Action into `message`; return False for an action that P4Info does not list."""
+    action = next((action for action in schema.actions.values() if action.spec.name == name), None)
+    if action is None:
+        return False
+    message.action_id = action.identifier
     for identifier, value in zip(action.param_ids, params, strict=True):
-        message.action.params.add(param_id=identifier, value=encode_uint(value))
-    return message
+        message.params.add(param_id=identifier, value=encode_uint(value))
+    return True
 
 
 def decode_rates(message: Any) -> MeterRates:

@@ -11,7 +11,8 @@ from ..tables import Exact, Match, MatchKind, Ternary
 from ..value_sets import Member
 from .refusal import Refused, invalid
 from .schema import Schema, ValueSetSchema, lookup
-from .table_entries import MODIFY, Undo
+from .table_entries import MODIFY
+from .targets import Undo
 from .translate import decode_key, encode_key
 
 

@@ -107,6 +107,8 @@ def end_reads(program: ir.Program, end: ir.Terminator) -> set[int]:
         case ir.Apply(table):
             info = program.tables[table]
             read = {slot for key in info.keys for slot in fields_of(key)}
+            if info.selector is not None:
+                read.update(fields_of(info.selector))
             return read if info.colour is None else read | {info.colour}
     return set()
 

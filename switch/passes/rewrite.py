@@ -64,8 +64,15 @@ def rebuild_program(program: ir.Program, change: Rewrite) -> ir.Program:
         statements = tuple(rebuild_statement(statement, change) for statement in old.statements)
         return ir.Block(old.name, statements, end)
 
-    tables = tuple(replace(table, keys=tuple(rebuild(key, change) for key in table.keys)) for table in program.tables)
+    tables = tuple(_rebuild_table(table, change) for table in program.tables)
     return map_graphs(replace(program, tables=tables), lambda graph: tuple(map(block, graph)))
+
+
+def _rebuild_table(table: ir.TableInfo, change: Rewrite) -> ir.TableInfo:
+    keys = tuple(rebuild(key, change) for key in table.keys)
+    selector = None if table.selector is None else rebuild(table.selector, change)
+    assert selector is None or isinstance(selector, ir.Hash)
+    return replace(table, keys=keys, selector=selector)
 
 
 def map_graphs(program: ir.Program, change: Callable[[ir.Graph], ir.Graph]) -> ir.Program:

@@ -118,9 +118,16 @@ def test_engine_entry_without_type_is_refused(client: Client) -> None:
 # Batches
 
 
-@pytest.mark.parametrize("entity", ["action_profile_member", "action_profile_group", "digest_entry"])
-def test_unsupported_entities_say_so(client: Client, entity: str) -> None:
-    refused(Code.UNIMPLEMENTED, client, MODIFY, **{entity: {}})
+@pytest.mark.parametrize(
+    ("entity", "code"),
+    [
+        ("action_profile_member", Code.INVALID_ARGUMENT),
+        ("action_profile_group", Code.INVALID_ARGUMENT),
+        ("digest_entry", Code.UNIMPLEMENTED),
+    ],
+)
+def test_unsupported_entities_say_so(client: Client, entity: str, code: Code) -> None:
+    refused(code, client, MODIFY, **{entity: {}})
 
 
 def test_digests_are_not_read(client: Client) -> None:

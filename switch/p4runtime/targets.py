@@ -1,0 +1,91 @@
+"""What a table entry leads to: an action, a member or a group of an action profile, or a set of actions of its own.
+
+A set of actions (section 9.2.3, "one shot") is a group that no client can name: it comes and goes with its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from switchsum.protocol.p4runtime import v1
+
+from ..profiles import ONE_SHOT, Profile, SetAction
+from ..tables import Entry, Group, Member
+from .refusal import invalid, refuse_watch
+from .schema import TableSchema
+from .translate import decode_action, decode_action_of, encode_action, encode_action_of
+
+Undo = Callable[[], object]
+"""Takes a write back; called under the same lock, for the newest write first."""
+
+
+def make_target(schema: TableSchema, message: Any) -> tuple[Entry, Undo]:
+    """Read a TableAction; return an entry without a match that leads there, and what takes back what it needed.
+
+    Raises Refused.
+    """
+    profile = schema.table.profile
+    if not isinstance(profile, Profile):
+        action, params = decode_action(schema, message, as_default=False)
+        return Entry(match=(), action=action, params=params), _nothing
+    match message.WhichOneof("type"):
+        case "action_profile_member_id":
+            return Entry(match=(), via=Member(message.action_profile_member_id)), _nothing
+        case "action_profile_group_id":
+            return Entry(match=(), via=Group(message.action_profile_group_id)), _nothing
+        case "action_profile_action_set":
+            group = profile.add_set(_decode_set(schema, message.action_profile_action_set))
+            return Entry(match=(), via=group), lambda: profile.drop_set(group)
+    raise invalid(f"table {schema.name} takes members, groups and sets of actions, not {message.WhichOneof('type')}")
+
+
+def drop_set(schema: TableSchema, entry: Entry) -> Undo:
+    """Remove the set of actions of an entry that is gone, if it had one; return what brings the set back."""
+    profile, via = schema.table.profile, entry.via
+    if not isinstance(profile, Profile) or not isinstance(via, Group) or via.number < ONE_SHOT:
+        return _nothing
+    actions = profile.drop_set(via)
+    return lambda: profile.add_set(actions, via)
+
+
+def encode_target(schema: TableSchema, entry: Entry) -> Any:
+    """Write the TableAction of an entry; return None for an action that P4Info does not list."""
+    profile, message = schema.table.profile, v1.TableAction()
+    match entry.via:
+        case Member(number):
+            message.action_profile_member_id = number
+        case Group(number) if number >= ONE_SHOT and isinstance(profile, Profile):
+            for one in profile.actions_of(entry.via):
+                made = message.action_profile_action_set.action_profile_actions.add(weight=one.weight)
+                encode_action_of(schema, one.action, one.params, made.action)
+        case Group(number):
+            message.action_profile_group_id = number
+        case None:
+            return encode_action(schema, entry.action, entry.params)
+    return message
+
+
+@contextmanager
+def undone(undo: Undo) -> Iterator[None]:
+    """Call `undo` if what follows raises."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
+
+
+def _decode_set(schema: TableSchema, message: Any) -> list[SetAction]:
+    if not message.action_profile_actions:
+        raise invalid(f"table {schema.name}: a set of actions has one at least")
+    made = []
+    for one in message.action_profile_actions:
+        refuse_watch(one)
+        made.append(SetAction(*decode_action_of(schema, one.action, as_default=False), one.weight))
+    return made
+
+
+def _nothing() -> None:
+    """Take nothing back."""
