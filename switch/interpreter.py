@@ -25,9 +25,14 @@ class _EndOfGraph(Exception):
 class Packet:
     """One packet in the switch: its fields, which headers are valid, and its frame."""
 
-    def __init__(self, program: ir.Program, data: bytes) -> None:
+    def __init__(self, program: ir.Program, data: bytes, undefined: int = 0, before: Packet | None = None) -> None:
+        """Begin with headers whose fields have the bits of `undefined`, or what they had in the packet `before`."""
         self._program = program
         self.fields = [0] * len(program.fields)
+        if undefined or before:
+            for header in program.headers:
+                for slot in () if header.metadata else header.slots:
+                    self.set(slot, before.fields[slot] if before else undefined)
         self.valid = [header.metadata for header in program.headers]
         self.data = data
         self.cursor = 0

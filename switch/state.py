@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,9 @@ WIDE_BITS = 128
 
 LLVM makes straight-line code for each 64-bit word of an operation on integers of 2,048 bits, without vector
 instructions; wide values are computed by vector loops instead (`codegen/wide.py`)."""
+
+
+AS_BEFORE: Final = -1
 
 
 class Counter:
@@ -257,6 +261,10 @@ class ProgramState:
     queues: Queues = field(default_factory=Queues)
     random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
     """ProgramState of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
+
+    undefined: int = 0
+    """The interpreter gives fields of headers these bits until they are written; AS_BEFORE: those of the packet before.
+    P4 leaves such fields undefined, and BMv2 has there what some earlier packet had."""
 
     def copies(self) -> int:
         """Return how many frames one frame may become, if none is recirculated and no clone is cloned again."""

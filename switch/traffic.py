@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from . import ir
 from .errors import EntryMissing
 from .interpreter import Interpreter, Packet
-from .state import ProgramState, Replica
+from .state import AS_BEFORE, ProgramState, Replica
 from .trace import Step, Tracer
 from .v1model import (
     EGRESS_CLONE,
@@ -71,6 +71,7 @@ class InterpretedSwitch:
         self._interpreter.on_lookup = on_lookup
         # Of the frame that runs now: its port and time, its packets that wait for ingress, the frames that leave.
         self._port = self._now_us = 0
+        self._before: Packet | None = None
         self._waiting: deque[_Arrival] = deque()
         self._outputs: list[_SentFrame] = []
 
@@ -95,9 +96,16 @@ class InterpretedSwitch:
             self._ingress(self._waiting.popleft())
         return self._outputs
 
+    def _begin(self, data: bytes) -> Packet:
+        """Return a packet that begins a life."""
+        undefined = self._state.undefined
+        before = self._before if undefined == AS_BEFORE else None
+        self._before = Packet(self._program, data, max(undefined, 0), before)
+        return self._before
+
     def _ingress(self, arrival: _Arrival) -> None:
         names = self._names
-        packet = Packet(self._program, arrival.data)
+        packet = self._begin(arrival.data)
         for slot, value in arrival.metadata.items():
             packet.set(slot, value)
         packet.set(names.packet_length, len(arrival.data))
@@ -139,7 +147,7 @@ class InterpretedSwitch:
         names = self._names
         replicas, length_limit = self._session(packet)
         if replicas:
-            copy = Packet(self._program, packet.data)
+            copy = self._begin(packet.data)
             copy.set(names.ingress_port, self._port)
             for graph in ("parser", "verify"):
                 self._run(copy, graph)

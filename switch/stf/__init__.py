@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .embedded import Embedded, run_embedded
+from .embedded import Embedded, run_embedded, traces_of
 from .language import StfError, Test, parse
 from .names import Names
 from .run import Left, Outcome, Problem, Target, run
@@ -19,4 +19,5 @@ __all__ = [
     "parse",
     "run",
     "run_embedded",
+    "traces_of",
 ]

@@ -10,6 +10,7 @@ from ..meters import MeterRates
 from ..pipeline import EngineName, Pipeline
 from ..reader import read_program
 from ..tables import Entry, Match
+from ..trace import Step
 from ..v1model import QUEUE_SHIFT
 from .language import Test
 from .names import Names
@@ -101,6 +102,10 @@ class Embedded:
     def _process(self, port: int, frame: bytes, line: int) -> list[tuple[int, bytes]]:
         return self.pipeline.process(port, frame, self._now_us)
 
+    def set_clock(self, now_us: int) -> None:
+        """Set the time at which the last packet came."""
+        self._now_us = now_us
+
     def wait(self) -> None:
         """Let a second pass."""
         self._now_us += WAIT_US
@@ -111,6 +116,26 @@ class Embedded:
         return left
 
 
+class Traced(Embedded):
+    """Our switch, by the interpreter, with a trace of what it does to each packet."""
+
+    def __init__(self, device_config: str | bytes) -> None:
+        super().__init__(device_config, "interpreter")
+        self.traces: dict[int, Step] = {}
+        """By line of the packet."""
+
+    def _process(self, port: int, frame: bytes, line: int) -> list[tuple[int, bytes]]:
+        sent, self.traces[line] = self.pipeline.trace(port, frame, self._now_us)
+        return sent
+
+
 def run_embedded(device_config: str | bytes, test: Test, engine: EngineName = "native") -> Outcome:
     """Run a test on our switch; raises ProgramError if it does not load the program."""
     return run(test, Names(read_program(device_config)), Embedded(device_config, engine))
+
+
+def traces_of(device_config: str | bytes, test: Test) -> dict[int, Step]:
+    """Run a test once more, and return what was done to each packet, by its line."""
+    switch = Traced(device_config)
+    run(test, Names(read_program(device_config)), switch)
+    return switch.traces

@@ -32,7 +32,7 @@ class Names:
         self._widths = {
             (header.name, field.name): field.width for header in program.headers for field in header.type.fields
         }
-        self.counters = [counter.name for counter in program.counters]
+        self.counters = {counter.name: counter for counter in program.counters}
         self.registers = {register.name: register for register in program.registers}
         self.meters = {meter.name: meter for meter in program.meters}
 

@@ -48,6 +48,8 @@ COMMANDS: Final = {
     "capture": "packets:capture",
     "replay": "packets:replay",
     "stf": "stf:stf",
+    "trace": "stf:trace",
+    "differ": "stf:differ",
     "shell": "shell:shell",
     "tls": "tls:tls",
     "doctor": "doctor:doctor",

@@ -1,19 +1,38 @@
-"""`switchsum stf`: run tests in STF, p4c's format, on a program."""
+"""`switchsum stf`, `differ` and `trace`: tests in p4c's format, differences between switches, and what was done."""
 
 from __future__ import annotations
 
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from switchsum.cli.fields import takes
+from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.protocol.errors import UsageError
 
 if TYPE_CHECKING:
+    from switchsum.differ.search import Finding, Tally
     from switchsum.switch.stf import Outcome, Test
+    from switchsum.switch.trace import Step
 
 SUFFIX: Final = ".stf"
+WIDEST: Final = 1 << 20
+_STYLES: Final = {
+    **dict.fromkeys(("frame", "parser", "verify", "ingress", "egress", "update", "copy"), "bold"),
+    **dict.fromkeys(("lookup",), "cyan"),
+    **dict.fromkeys(("set", "valid", "extract"), "green"),
+    **dict.fromkeys(("register", "counter", "meter"), "magenta"),
+    **dict.fromkeys(("drop", "clone", "resubmit", "recirculate"), "red"),
+    "send": "bold yellow",
+}
+"""How `trace` shows each kind of step on a terminal."""
 
 
 class TargetChoice(StrEnum):
@@ -37,19 +56,25 @@ def stf(
     """Run STF tests on a program; exit code 1 if one fails.
 
     Each test runs on a switch that has just loaded the program. With P4Info, the program and it are checked against
-    each other first.
+    each other first. What a test expects and does not get is printed with the trace of the packet that shows it.
     """
     program, p4info, tests = _sort(files)
-    from switchsum.switch.stf import parse
+    from switchsum.switch.stf import parse, traces_of
 
     text = _read(program)
     if p4info is not None:
         _check(text, _read(p4info).decode())
     failed = False
     for path in tests:
-        outcome = _run(text, parse(_read(path).decode(errors="replace"), path.name), engine)
+        test = parse(_read(path).decode(errors="replace"), path.name)
+        outcome = _run(text, test, engine)
         failed |= not outcome.passed
         typer.echo(_verdict(outcome))
+        lines = {problem.sent_line for problem in outcome.problems if problem.sent_line is not None}
+        if lines and engine is not TargetChoice.BMV2:
+            traces = traces_of(text, test)
+            for line in sorted(lines & traces.keys()):
+                _show(traces[line], f"{path.name}:{line}: ")
     if failed:
         raise typer.Exit(1)
 
@@ -94,3 +119,149 @@ def _verdict(outcome: Outcome) -> str:
     problems = [f"{outcome.name}:{problem.line}: {problem.text}" for problem in outcome.problems]
     verdict = f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'} ({counts})"
     return "\n".join([*outcome.told, *problems, verdict])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferOptions:
+    """What is compared, and for how long."""
+
+    files: Annotated[
+        list[Path], typer.Argument(metavar="PROGRAM.json [P4INFO]", help="Program, and its P4Info if wanted.")
+    ]
+    seconds: Annotated[float, typer.Option(help="Stop after so long without a difference.")] = 60.0
+    seed: Annotated[int, typer.Option(min=0, help="Of the first case; the same seed gives the same cases.")] = 0
+    bmv2: Annotated[
+        bool | None, typer.Option("--bmv2/--no-bmv2", help="Compare with BMv2, too. Default: if it is on PATH.")
+    ] = None
+    save: Annotated[Path | None, typer.Option(help="Write the case that differs to this STF file.")] = None
+    as_json: JsonOption = False
+
+
+@takes(DifferOptions)
+def differ(options: DifferOptions) -> None:
+    """Send random packets through interpreter, native code and BMv2, and compare; exit code 1 if any differ.
+
+    Packets follow the program's parser, entries match what packets look up. What the sides do not agree about is cut
+    down to the fewest and shortest packets and entries, and printed as an STF test, with what each side did.
+    """
+    check_seconds("--seconds", options.seconds)
+    if not 1 <= len(options.files) <= 2:
+        raise UsageError("differ takes PROGRAM.json and perhaps its P4Info")
+    from switchsum.differ.search import Differ
+    from switchsum.launch.bmv2 import PROGRAM
+
+    program, *p4info = map(_read, options.files)
+    for text in p4info:
+        _check(program, text.decode())
+    bmv2 = shutil.which(PROGRAM) is not None if options.bmv2 is None else options.bmv2
+    compared = Differ(program, bmv2=bmv2)
+    finding, seed, until = None, options.seed, time.monotonic() + options.seconds
+    while finding is None and (seed == options.seed or time.monotonic() < until):
+        finding = compared.try_seed(seed)
+        seed += 1
+    if finding is not None and options.save is not None:
+        options.save.write_text(finding.stf)
+    if options.as_json:
+        print_json(_as_json(finding, compared.tally))
+    else:
+        typer.echo("".join(f"{line}\n" for line in _report(finding, compared.tally, bmv2)), nl=False)
+        for trace in compared.traces(finding) if finding else ():
+            _show(trace, "interpreter: ")
+        for line in compared.bmv2_log(finding) if finding and bmv2 else ():
+            typer.echo(f"bmv2: {line}")
+    if finding is not None:
+        raise typer.Exit(1)
+
+
+def _as_json(finding: Finding | None, tally: Tally) -> dict[str, object]:
+    made: dict[str, object] = {
+        "cases": tally.cases,
+        "packets": tally.packets,
+        "entries": tally.entries,
+        "frames": tally.frames,
+        "bmv2_ended": len(tally.ended),
+        "difference": None,
+    }
+    if finding is not None:
+        seen = {
+            name: {port: [frame.hex() for frame in frames] for port, frames in one.ports.items()}
+            for name, one in finding.seen.items()
+        }
+        made["difference"] = {
+            "what": finding.what,
+            "sides": finding.sides,
+            "seed": finding.seed,
+            "stf": finding.stf,
+            "frames": seen,
+        }
+    return made
+
+
+def _report(finding: Finding | None, tally: Tally, bmv2: bool) -> Iterator[str]:
+    sides = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code (BMv2 is not on PATH)"
+    counts = f"{tally.packets} packets and {tally.entries} entries in {tally.cases} cases"
+    if tally.ended:
+        yield f"BMv2 ended itself in {len(tally.ended)} cases, which are not compared; the first:"
+        yield from tally.ended[0].splitlines()
+    if finding is None:
+        yield f"no difference between {sides}: {counts}"
+        return
+    yield f"{finding.sides[0]} and {finding.sides[1]} differ: {finding.what} (seed {finding.seed}; {counts})"
+    yield from finding.stf.splitlines()
+    for name, seen in finding.seen.items():
+        for port, frames in sorted(seen.ports.items()):
+            yield from (f"{name}: port {port}: {frame.hex()}" for frame in frames)
+        yield from (f"{name}: refuses step {number + 1}: {text}" for number, text in seen.refused.items())
+
+
+def trace(
+    files: Annotated[
+        list[str], typer.Argument(metavar="PROGRAM.json [P4INFO] FRAME", help="Program, and a frame in hexadecimal.")
+    ],
+    port: Annotated[int, typer.Option(min=0, max=511, help="Port at which the frame arrives.")] = 0,
+    stf_file: Annotated[
+        Path | None, typer.Option("--stf", help="Entries, groups and packets that come before, as an STF test.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a program does to a frame: states, lookups, fields before and after, registers, copies, as a tree."""
+    if not 2 <= len(files) <= 3:
+        raise UsageError("trace takes PROGRAM.json, perhaps its P4Info, and a frame in hexadecimal")
+    from switchsum.switch.reader import read_program
+    from switchsum.switch.stf import Embedded, Names, parse
+    from switchsum.switch.stf import run as run_test
+
+    program = _read(Path(files[0]))
+    for name in files[1:-1]:
+        _check(program, _read(Path(name)).decode())
+    try:
+        frame = bytes.fromhex(files[-1])
+    except ValueError as error:
+        raise UsageError(f"a frame is hexadecimal digits, not {files[-1]!r}") from error
+    switch = Embedded(program, "interpreter")
+    if stf_file is not None:
+        test = parse(_read(stf_file).decode(errors="replace"), stf_file.name)
+        outcome = run_test(test, Names(read_program(program)), switch)
+        for problem in outcome.problems:
+            typer.echo(f"{stf_file.name}:{problem.line}: {problem.text}", err=True)
+    _, step = switch.pipeline.trace(port, frame)
+    if as_json:
+        print_json(step.as_json())
+    else:
+        _show(step)
+
+
+def _show(step: Step, before: str = "") -> None:
+    """Print a trace as a tree, in colours on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+    def below(tree: Tree, step: Step) -> None:
+        for inner in step.steps:
+            below(tree.add(Text(inner.text, style=_STYLES.get(inner.kind, ""))), inner)
+
+    tree = Tree(Text(before + step.text, style=_STYLES.get(step.kind, "")))
+    below(tree, step)
+    # In a pipe lines are not broken: who reads them there looks for words.
+    Console(width=None if sys.stdout.isatty() else WIDEST).print(tree)

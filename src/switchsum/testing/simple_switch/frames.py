@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from switchsum.protocol.errors import LocalError
 
-_AF_SP, _PAIR, _SOL_SOCKET, _RCVTIMEO, _DONTWAIT = 1, 16, 0, 5, 1
+_AF_SP, _PAIR, _SOL_SOCKET, _SNDTIMEO, _RCVTIMEO = 1, 16, 0, 4, 5
+_SEND_S: Final = 5.0
+"""A BMv2 that has ended takes no more frames."""
 _HEAD: Final = struct.Struct("=iii")
 """Type of message, port, length."""
 _PACKET_IN, _PACKET_OUT = 3, 4
@@ -43,6 +45,7 @@ class FramePair:
         self._socket = self._library.nn_socket(_AF_SP, _PAIR)
         if self._socket < 0 or self._library.nn_connect(self._socket, address.encode()) < 0:
             raise LocalError(f"no nanomsg socket to {address}: {os.strerror(ctypes.get_errno())}")
+        self._set_timeout(_SNDTIMEO, _SEND_S)
         self._buffer = ctypes.create_string_buffer(_LONGEST)
 
     def close(self) -> None:
@@ -57,11 +60,14 @@ class FramePair:
 
     def receive(self, timeout_s: float) -> tuple[int, bytes] | None:
         """Return the next frame that leaves, with its port; None if none does within the time."""
-        timeout = ctypes.c_int(max(1, round(timeout_s * 1000)))
-        self._library.nn_setsockopt(self._socket, _SOL_SOCKET, _RCVTIMEO, ctypes.byref(timeout), ctypes.sizeof(timeout))
+        self._set_timeout(_RCVTIMEO, timeout_s)
         length = self._library.nn_recv(self._socket, self._buffer, _LONGEST, 0)
         if length < _HEAD.size:
             return None
         message = self._buffer.raw[:length]
         kind, port, size = _HEAD.unpack_from(message)
         return (port, message[_HEAD.size : _HEAD.size + size]) if kind == _PACKET_OUT else self.receive(timeout_s)
+
+    def _set_timeout(self, option: int, seconds: float) -> None:
+        timeout = ctypes.c_int(max(1, round(seconds * 1000)))
+        self._library.nn_setsockopt(self._socket, _SOL_SOCKET, option, ctypes.byref(timeout), ctypes.sizeof(timeout))

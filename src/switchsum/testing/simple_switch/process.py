@@ -34,8 +34,15 @@ _MAP_PORTS: Final = 512
 class SimpleSwitch:
     """BMv2 with a program."""
 
-    def __init__(self, device_config: bytes | str, *, quiet_s: float = QUIET_S, options: Sequence[str] = ()) -> None:
-        """Start it; raises LocalError if it ends, as it does on a program that it refuses."""
+    def __init__(
+        self,
+        device_config: bytes | str,
+        *,
+        quiet_s: float = QUIET_S,
+        options: Sequence[str] = (),
+        log: bool = False,
+    ) -> None:
+        """Start it, with a log if wanted; raises LocalError if it ends, as it does on a program that it refuses."""
         text = device_config.encode() if isinstance(device_config, str) else device_config
         self.names = Names(read_program(text))
         self._tables = {table.name: table for table in self.names.tables()}
@@ -51,7 +58,9 @@ class SimpleSwitch:
         self._children = Children()
         port = free_port()
         command = [PROGRAM, str(folder / "program.json"), "--packet-in", f"ipc://{folder}/frames"]
-        command += ["--thrift-port", str(port), "--notifications-addr", f"ipc://{folder}/notes", "--log-level", "off"]
+        command += ["--thrift-port", str(port), "--notifications-addr", f"ipc://{folder}/notes"]
+        command += ["--log-level", "trace" if log else "off"]
+        command += ["--log-file", f"{folder}/log", "--log-flush"] if log else []
         command += ["--", "--grpc-server-addr", f"unix:{folder}/p4runtime", *options]
         self.child = self._children.start("bmv2", command, quiet=True)
         self._groups: dict[int, tuple[int, list[int]]] = {}
@@ -94,6 +103,10 @@ class SimpleSwitch:
     def exit_code(self) -> int | None:
         """The code with which BMv2 has ended; None while it runs."""
         return self.child.process.poll()
+
+    def has_ended(self) -> bool:
+        """Return whether BMv2 has ended."""
+        return self.exit_code is not None
 
     def insert(self, table: str, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...]) -> int:
         """Add an entry and return its handle."""
@@ -200,6 +213,10 @@ class SimpleSwitch:
     def collect(self) -> list[Left]:
         """Return the frames that have left since the last call, after BMv2 has come through."""
         self._settle()
+        return self.take()
+
+    def take(self) -> list[Left]:
+        """Return the frames that have been received since the last call, without waiting for more."""
         left, self._left = self._left, []
         return left
 
@@ -207,6 +224,11 @@ class SimpleSwitch:
         """Note frames that leave until there are `count`, or none has come for `patience_s`."""
         while len(self._left) < count and (frame := self._frames.receive(patience_s)) is not None:
             self._left.append(Left(*frame, self._line))
+
+    def log(self) -> list[str]:
+        """Return the lines of the log."""
+        files = sorted(Path(self._scratch.name).glob("log*"))
+        return [line for file in files for line in file.read_text(errors="replace").splitlines()]
 
     def _settle(self) -> None:
         while self._is_busy:

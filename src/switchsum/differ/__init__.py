@@ -1,0 +1,1 @@
+"""Random packets and entries through interpreter, native code and BMv2: whatever they do not agree about is a fault."""

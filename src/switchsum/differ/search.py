@@ -1,0 +1,184 @@
+"""Makes cases, runs them on all sides, and stops at the first that they do not agree about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from switchsum.switch.errors import StateError
+from switchsum.switch.reader import read_program
+from switchsum.switch.stf import Names
+from switchsum.switch.stf.embedded import STEP_US
+from switchsum.switch.trace import Step as Trace
+
+from .case import Group, Insert, Packet, Session, Step, stf_text
+from .entries import Entries
+from .packets import PORTS, Packets
+from .shrink import shrink
+from .sides import TIMES, UNDEFINED, Bmv2Side, EmbeddedSide, Seen, difference
+
+PACKETS: Final = 60
+"""Packets of a case."""
+LEARN_FROM: Final = 16
+"""Packets of a case whose lookups entries are made for."""
+ENTRIES: Final = 8
+"""Most entries of a table."""
+ROUNDS: Final = 3
+"""How often entries are made: what one entry's action does leads to further lookups."""
+TRIES: Final = 400
+"""Runs that shrinking may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A case about which two sides disagree, shrunk."""
+
+    seed: int
+    sides: tuple[str, str]
+    what: str
+    steps: tuple[Step, ...]
+    stf: str
+    """The case as an STF test without expectations."""
+    seen: dict[str, Seen]
+    """What each side did with the shrunk case."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What was compared."""
+
+    cases: int = 0
+    packets: int = 0
+    entries: int = 0
+    frames: int = 0
+    ended: list[str] = field(default_factory=list)
+    """Cases in which BMv2 ended itself, as STF tests."""
+
+
+class Differ:
+    """Compares the switches with one program."""
+
+    def __init__(self, device_config: bytes, *, bmv2: bool) -> None:
+        """Load the program everywhere; raises ProgramError, and LocalError if BMv2 does not take it."""
+        self._program = read_program(device_config)
+        self._names = Names(self._program)
+        self._table_names = {table.name for table in self._names.tables()}
+        self.reference = EmbeddedSide(device_config, "interpreter")
+        self._times = [EmbeddedSide(device_config, "interpreter", chance) for chance in TIMES if bmv2]
+        self._undefined = [EmbeddedSide(device_config, "interpreter", chance) for chance in UNDEFINED if bmv2]
+        self._native = EmbeddedSide(device_config, "native")
+        self._bmv2 = Bmv2Side(device_config) if bmv2 else None
+        self.tally = Tally()
+
+    def case(self, seed: int) -> tuple[Step, ...]:
+        """Return the case of a seed."""
+        random = Random(seed)
+        packets, entries = Packets(self._program, random), Entries(self._program, self._names, random)
+        steps: list[Step] = [
+            Group(group=group, replicas=tuple((port, random.randrange(4)) for port in random.sample(range(PORTS), 2)))
+            for group in range(1, 4)
+        ]
+        steps += [Session(session=session, port=random.randrange(PORTS)) for session in range(1, 4)]
+        frames = [Packet(port=packets.port(), frame=packets.frame()) for _ in range(PACKETS)]
+        for table in self._names.tables():
+            if random.random() < 1 / 4 and (default := entries.default(table.name)):
+                steps.append(default)
+        for _ in range(ROUNDS):
+            steps += self._entries(steps, random.sample(frames, min(LEARN_FROM, len(frames))), entries)
+        return self._defined([*steps, *frames])
+
+    def _defined(self, steps: Sequence[Step]) -> tuple[Step, ...]:
+        """Leave out the packets that read fields which they do not have: BMv2 has there what earlier packets had."""
+        for _ in range(ROUNDS):
+            seen = self.reference.run(steps).packets
+            others = [side.run(steps).packets for side in self._undefined]
+            wrong = {number for number, frames in enumerate(seen) if any(one[number] != frames for one in others)}
+            if not wrong:
+                break
+            numbers = iter(range(len(seen)))
+            steps = [step for step in steps if not isinstance(step, Packet) or next(numbers) not in wrong]
+        return tuple(steps)
+
+    def _entries(self, steps: Sequence[Step], frames: Sequence[Packet], entries: Entries) -> list[Step]:
+        """Return entries for what packets look up in the tables as they are after `steps`."""
+        self.reference.run(steps)
+        pipeline, made = self.reference.switch.pipeline, list[Step]()
+        counts = {name: len(table) for name, table in pipeline.tables.items()}
+        for packet in frames:
+            _, trace = pipeline.trace(packet.port, packet.frame)
+            for lookup in trace.find("lookup"):
+                name = lookup.detail["table"]
+                if name not in self._table_names or counts[name] >= ENTRIES:
+                    continue  # a value set's, or full
+                entry = entries.for_key(name, [*lookup.detail["key"].values()])
+                if entry is not None and _fits(self.reference, entry):
+                    made.append(entry)
+                    counts[name] += 1
+        return made
+
+    def compare(self, steps: Sequence[Step]) -> tuple[tuple[str, str], str, dict[str, Seen]]:
+        """Run a case on all sides; return which two differ and how ("" if none do), and what each did."""
+        seen = {"interpreter": self.reference.run(steps), "native": self._native.run(steps)}
+        if what := difference(seen["interpreter"], seen["native"]):
+            return ("interpreter", "native"), what, seen
+        if self._bmv2 is not None:
+            seen["bmv2"] = self._bmv2.run(steps, seen["interpreter"].counts)
+            if not seen["bmv2"].ended:
+                times = [side.run(steps) for side in self._times]
+                return ("interpreter", "bmv2"), difference(seen["interpreter"], seen["bmv2"], times), seen
+        return ("", ""), "", seen
+
+    def try_seed(self, seed: int) -> Finding | None:
+        """Run the case of a seed; return what the sides do not agree about, shrunk, or None."""
+        steps = self.case(seed)
+        sides, what, seen = self.compare(steps)
+        tally = self.tally
+        tally.cases += 1
+        tally.packets += sum(isinstance(step, Packet) for step in steps)
+        tally.entries += sum(isinstance(step, Insert) for step in steps)
+        tally.frames += sum(seen["interpreter"].counts)
+        if seen.get("bmv2") and seen["bmv2"].ended:
+            small = shrink(steps, self._ends_bmv2, TRIES // 8)
+            tally.ended.append(stf_text(small, self._names))
+        if not what:
+            return None
+        small = shrink(steps, self._still(sides), TRIES if "bmv2" not in sides else TRIES // 2)
+        sides, what, seen = self.compare(small)
+        return Finding(seed=seed, sides=sides, what=what, steps=small, stf=stf_text(small, self._names), seen=seen)
+
+    def traces(self, finding: Finding) -> list[Trace]:
+        """Return what the interpreter does to each packet of a finding."""
+        self.reference.run([step for step in finding.steps if not isinstance(step, Packet)])
+        pipeline, made = self.reference.switch.pipeline, list[Trace]()
+        for number, step in enumerate(step for step in finding.steps if isinstance(step, Packet)):
+            made.append(pipeline.trace(step.port, step.frame, (number + 1) * STEP_US)[1])
+        return made
+
+    def bmv2_log(self, finding: Finding) -> list[str]:
+        """Return what BMv2 writes to its log when it runs a finding; raises LocalError if it cannot be started."""
+        assert self._bmv2 is not None
+        return self._bmv2.log(finding.steps)
+
+    def _still(self, sides: tuple[str, str]) -> Callable[[Sequence[Step]], bool]:
+        def still(steps: Sequence[Step]) -> bool:
+            if self._defined(steps) != tuple(steps):
+                return False
+            who, what, _ = self.compare(steps)
+            return bool(what) and who == sides
+
+        return still
+
+    def _ends_bmv2(self, steps: Sequence[Step]) -> bool:
+        assert self._bmv2 is not None
+        return bool(self._bmv2.run(steps, self.reference.run(steps).counts).ended)
+
+
+def _fits(side: EmbeddedSide, entry: Insert) -> bool:
+    """Add an entry to a switch; return whether it took it."""
+    try:
+        side.switch.insert(entry.table, entry.match, entry.priority, entry.action, entry.params)
+    except StateError:
+        return False
+    return True

@@ -1,0 +1,173 @@
+"""`switchsum differ`: it finds no difference where there is none, and a small one where one side is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli import application
+from switchsum.differ.case import Group, Insert, Packet, Session, Step, stf_text
+from switchsum.differ.packets import Packets
+from switchsum.differ.search import Differ
+from switchsum.differ.shrink import shrink
+from switchsum.differ.sides import Seen, difference
+from switchsum.switch import stf
+from switchsum.switch.reader import read_program
+from switchsum.switch.tables import Exact, Lpm, Range, Ternary
+
+from .conftest import PROGRAMS
+
+
+def program(name: str) -> bytes:
+    return (PROGRAMS / f"{name}.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["matching", "parsing", "replication", "stateful", "stacks"])
+def test_engines_agree(name: str) -> None:
+    differ = Differ(program(name), bmv2=False)
+    assert [differ.try_seed(seed) for seed in range(3)] == [None] * 3
+    assert differ.tally.frames > 50
+    assert differ.tally.entries > 20 or name != "matching"
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
+@pytest.mark.parametrize("name", ["arithmetic", "checksums", "hashing", "headers", "lives", "parsing", "replication"])
+def test_bmv2_agrees(name: str) -> None:
+    differ = Differ(program(name), bmv2=True)
+    assert [differ.try_seed(seed) for seed in range(3)] == [None] * 3
+    assert differ.tally.frames > 20
+
+
+def damaged(name: str) -> bytes:
+    """Return a program that adds 3 to `mark` in egress where the true one adds 2."""
+    text = json.dumps(json.loads(program(name)))
+    assert '"value": "0x02"' in text
+    return text.replace('"value": "0x02"', '"value": "0x03"').encode()
+
+
+def test_a_difference_is_found_and_cut_down() -> None:
+    differ = Differ(program("replication"), bmv2=False)
+    other = Differ(damaged("replication"), bmv2=False)
+    differ._native = other._native  # a side that computes something else
+    findings = (differ.try_seed(seed) for seed in range(20))
+    finding = next(one for one in findings if one is not None)
+    packets = [step for step in finding.steps if isinstance(step, Packet)]
+    assert finding.sides == ("interpreter", "native")
+    assert len(packets) == 1
+    assert len(packets[0].frame) <= 2
+    assert finding.steps == tuple(packets)
+    assert finding.stf == f"packet {packets[0].port} {packets[0].frame.hex()}\n"
+    [trace] = differ.traces(finding)
+    assert trace.find("set")
+
+
+def test_a_case_follows_from_its_seed() -> None:
+    one, other = (Differ(program("matching"), bmv2=False) for _ in range(2))
+    assert one.case(5) == other.case(5)
+    assert one.case(5) != one.case(6)
+
+
+def test_packets_take_every_way_through_the_parser() -> None:
+    """Every state of the parser is reached by some of 300 packets."""
+    text = program("parsing")
+    read = read_program(text)
+    packets, switch = Packets(read, Random(1)), stf.Embedded(text, "interpreter")
+    seen = set()
+    for _ in range(300):
+        _, trace = switch.pipeline.trace(packets.port(), packets.frame())
+        seen |= {step.detail.get("name") for step in trace.find("state")}
+    assert {state.name for state in read.parser.states} <= seen
+
+
+def test_a_case_is_an_stf_test_that_does_the_same() -> None:
+    text = program("matching")
+    names = stf.Names(read_program(text))
+    steps: list[Step] = [
+        Group(group=2, replicas=((3, 7), (4, 8))),
+        Session(session=3, port=6),
+        Insert(
+            table="SwitchIngress.lpm_table",
+            match=(Exact(1), Lpm(0x1200, 8)),
+            priority=0,
+            action="SwitchIngress.found_lpm",
+            params=(9,),
+        ),
+        Insert(
+            table="SwitchIngress.range_table",
+            match=(Range(1, 5), Ternary(0x10, 0xF0), Range(0, 7)),
+            priority=4,
+            action="SwitchIngress.found_range",
+            params=(9,),
+        ),
+        Packet(port=2, frame=b"\x01\x02"),
+    ]
+    switch = stf.Embedded(text, "interpreter")
+    outcome = stf.run(stf.parse(stf_text(steps, names)), names, switch)
+    assert outcome.problems == ()
+    tables = switch.pipeline.tables
+    assert [(entry.match, entry.params) for entry in tables["SwitchIngress.lpm_table"]] == [
+        ((Exact(1), Lpm(0x1200, 8)), (9,))
+    ]
+    assert [(entry.match, entry.priority) for entry in tables["SwitchIngress.range_table"]] == [
+        ((Range(1, 5), Ternary(0x10, 0xF0), Range(0, 7)), 4)
+    ]
+    assert [(one.port, one.instance) for one in switch.pipeline.multicast.get(2)] == [(3, 7), (4, 8)]
+    assert [one.port for one in switch.pipeline.clones.get(3).replicas] == [6]
+
+
+def test_shrinking_keeps_what_matters() -> None:
+    steps = [Packet(port=number, frame=bytes([number] * 40)) for number in range(30)]
+
+    def differs(candidate: object) -> bool:
+        found = [step for step in candidate if step.port in (3, 17)]  # type: ignore[attr-defined]
+        return len(found) == 2 and len(found[1].frame) > 10 and found[1].frame[9] == 17
+
+    small = shrink(steps, differs, 1000)
+    assert [step.port for step in small if isinstance(step, Packet)] == [3, 17]
+    frame = small[1].frame if isinstance(small[1], Packet) else b""
+    assert 10 < len(frame) < 40
+    assert frame.strip(b"\0") == b"\x11"
+
+
+def test_differences_are_named() -> None:
+    one, other = Seen(), Seen()
+    one.ports[1], other.ports[1] = [b"\1\2"], [b"\1\3"]
+    assert difference(one, other) == "frame 1 of port 1 differs at byte 1"
+    chance = Seen()
+    chance.ports[1] = [b"\1\4"]
+    assert difference(one, other, [chance]) == ""  # the byte depends on the clock
+    other.ports[1] = [b"\1\2", b""]
+    assert difference(one, other) == "1 and 2 frames leave port 1"
+    other.ports[1] = [b"\1\2"]
+    one.cells["r"], other.cells["r"] = [1, 2], [1, 3]
+    assert difference(one, other) == "r[1] is 2 and 3"
+    one.cells["r"] = [1, 3]
+    one.refused[4] = "full"
+    assert difference(one, other) == "step 5 is refused by one: full"
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    path = str(PROGRAMS / "replication.json")
+    p4info = str(PROGRAMS / "replication.p4info.txtpb")
+    done = CliRunner().invoke(application("differ"), ["differ", path, p4info, "--seconds", "0", "--no-bmv2"])
+    assert done.exit_code == 0
+    assert done.output.startswith("no difference between interpreter and native code")
+    done = CliRunner().invoke(application("differ"), ["differ", path, "--seconds", "0", "--no-bmv2", "--json"])
+    assert json.loads(done.output)["difference"] is None
+    entries = tmp_path / "entries.stf"
+    entries.write_text("mc_mgrp_create 3\nmc_node_create 5 7\nmc_node_associate 3 0\n")
+    words = ["trace", path, "0103", "--port", "4", "--stf", str(entries)]
+    done = CliRunner().invoke(application("trace"), words)
+    assert done.exit_code == 0
+    assert "extract command: operation=1, argument=3" in done.output
+    assert "send 14 bytes to port 7" in done.output
+    done = CliRunner().invoke(application("trace"), [*words, "--json"])
+    assert json.loads(done.output)["port"] == 4
+    done = CliRunner().invoke(application("trace"), ["trace", path, "xyz"])
+    assert done.exit_code != 0
