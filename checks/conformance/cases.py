@@ -13,9 +13,9 @@ from switchsum.protocol.errors import SwitchsumError
 from switchsum.switch.stf import Outcome, Test, parse, run_embedded
 from switchsum.testing.simple_switch import run_bmv2
 
-FOLDERS: Final = ("p4_16_samples", "p4_14_samples")
-SWITCHES: Final = ("interpreter", "native", "bmv2")
 SwitchName = Literal["interpreter", "native", "bmv2"]
+FOLDERS: Final = ("p4_16_samples", "p4_14_samples")
+SWITCHES: Final[tuple[SwitchName, ...]] = ("interpreter", "native", "bmv2")
 COMPILE_S: Final = 300
 PASSED: Final = "passed"
 _ARCHITECTURES: Final = ("psa.p4", "pna.p4", "ebpf_model.p4", "ubpf_model.p4", "xdp_model.p4", "dpdk/", "tc/")
@@ -70,7 +70,8 @@ def compile_case(case: Case, scratch: Path) -> bytes | None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S, check=False)
         if done.returncode:
             errors = [line for line in done.stderr.splitlines() if "error" in line]
-            case.excluded = f"p4c refuses it: {re.sub(r'^.*error: ', '', errors[0]) if errors else done.returncode}"
+            reason = re.sub(r"^.*error: ", "", errors[0]) if errors else f"exit code {done.returncode}"
+            case.excluded = f"p4c refuses it: {reason}"
             return None
     return made.read_bytes()
 

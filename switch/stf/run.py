@@ -160,7 +160,7 @@ class _Runner:
         priority = 1 + (statement.priority or 0) if self._names.prioritised(table) else 0
         entry = self._target.insert(table.name, match, priority, action, params)
         if statement.label is not None:
-            self._labels[statement.label] = table.name, entry
+            self._labels[statement.label.lstrip("$")] = table.name, entry
 
     def _set_default(self, statement: SetDefault) -> None:
         table = self._names.table(statement.table)
@@ -191,9 +191,10 @@ class _Runner:
     def _check_counter(self, statement: CheckCounter) -> None:
         self._gather()
         if isinstance(statement.index, str):
-            if statement.index not in self._labels:
-                raise Unknown(f"no entry has the label {statement.index}")
-            counts = self._target.entry_counter(*self._labels[statement.index])
+            label = statement.index.lstrip("$")
+            if label not in self._labels:
+                raise Unknown(f"no entry has the label {label}")
+            counts = self._target.entry_counter(*self._labels[label])
         else:
             name = self._names.array("counter", statement.counter, self._names.counters)
             counts = self._target.read_counter(name, statement.index)

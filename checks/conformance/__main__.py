@@ -1,0 +1,70 @@
+"""Runs the tests of a clone of p4c, keeps what came of them, and writes docs/conformance.md.
+
+With `--only WORD` only tests whose names have the word run, and the results of all others stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from .cases import SWITCHES, Case, cases, compile_case, run_case
+from .page import page
+
+HERE: Final = Path(__file__).parent
+RECORD: Final = HERE / "results.json"
+PAGE: Final = HERE.parents[1] / "docs" / "conformance.md"
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m checks.conformance", description=__doc__)
+    parser.add_argument("p4c", type=Path, nargs="?", help="a clone of p4c; without it the page is written anew")
+    parser.add_argument("--only", default="", help="run tests whose names have this word")
+    options = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"cases": []}
+    if options.p4c is not None:
+        kept = {case["name"]: case for case in record["cases"]}
+        with tempfile.TemporaryDirectory(prefix="switchsum-conformance-") as scratch:
+            for case in cases(options.p4c):
+                if options.only in case.name or case.name not in kept:
+                    kept[case.name] = _run(case, Path(scratch))
+        record = {
+            "p4c": _version("p4c-bm2-ss", "--version").rpartition("Version ")[2].split(" ")[0],
+            "bmv2": _version("simple_switch_grpc", "--version"),
+            "date": datetime.now(UTC).date().isoformat(),
+            "cases": sorted(kept.values(), key=lambda case: str(case["name"])),
+        }
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    PAGE.write_text(page(record))
+
+
+def _run(case: Case, scratch: Path) -> dict[str, Any]:
+    program = None if case.excluded else compile_case(case, scratch)
+    if program is not None:
+        run_case(case, program, SWITCHES)
+    print(case.name, case.excluded or case.results, flush=True)
+    return as_record(case)
+
+
+def as_record(case: Case) -> dict[str, Any]:
+    """Return what is kept of a case; refusals name the program, not where it lies."""
+    folder = f"{case.source.parent}/"
+    made = asdict(case)
+    del made["source"], made["options"]
+    made["results"] = {switch: text.replace(folder, "") for switch, text in case.results.items()}
+    return {**made, "language": case.language}
+
+
+def _version(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().splitlines()[-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""docs/conformance.md from what `python -m checks.conformance` has measured."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from .cases import PASSED, SWITCHES
+
+NAMES: Final = {"interpreter": "embedded switch, interpreter", "native": "embedded switch, native", "bmv2": "BMv2"}
+HEAD: Final = """# What of v1model runs
+
+Made by `python -m checks.conformance` from its last run; do not edit.
+
+p4c's repository has tests in STF for its back ends: a program, entries, packets and the frames that shall leave. All
+that are for v1model run here, on both engines of the embedded switch and on real BMv2, by the same runner
+([stf.md](stf.md)). None of them is part of this repository. To run them again, with `p4c-bm2-ss` and
+`simple_switch_grpc` on PATH:
+
+```console
+$ python -m checks.conformance path/of/a/clone/of/p4c
+```
+"""
+DIFFERENCES: Final = Path(__file__).with_name("differences.md")
+
+
+def page(record: Mapping[str, Any]) -> str:
+    """Return the text of the page for a record."""
+    return "\n".join(
+        [HEAD, *_summary(record), *_failures(record["cases"]), *_excluded(record["cases"]), "", DIFFERENCES.read_text()]
+    )
+
+
+def _summary(record: Mapping[str, Any]) -> Iterator[str]:
+    cases = [case for case in record["cases"] if not case["excluded"]]
+    languages = sorted({case["language"] for case in cases}, reverse=True)
+    yield f"p4c {record['p4c']}, BMv2 {record['bmv2']}, {record['date']}:"
+    yield ""
+    yield "| switch | " + " | ".join(f"{language} passed" for language in languages) + " | refused | wrong |"
+    yield "|---|" + "---|" * (len(languages) + 2)
+    for switch in SWITCHES:
+        results = [(case["language"], case["results"].get(switch, "")) for case in cases]
+        passed = Counter(language for language, result in results if result == PASSED)
+        total = Counter(language for language, _ in results)
+        refused = sum(result.startswith("refused") for _, result in results)
+        wrong = sum(result != PASSED and not result.startswith("refused") for _, result in results)
+        cells = [f"{passed[language]} of {total[language]}" for language in languages]
+        yield f"| {NAMES[switch]} | {' | '.join(cells)} | {refused} | {wrong} |"
+    yield ""
+    yield (
+        "Another P4 simulator, 4ward, gives 186 of 186 for v1model in its own list of July 2026; it counts programs in "
+        "another way, and was not run here."
+    )
+
+
+def _failures(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    failed = [
+        case for case in cases if not case["excluded"] and any(result != PASSED for result in case["results"].values())
+    ]
+    if not failed:
+        return
+    yield "\n## Tests that do not pass\n"
+    yield "| test | " + " | ".join(NAMES[switch] for switch in SWITCHES) + " |"
+    yield "|---|" + "---|" * len(SWITCHES)
+    for case in failed:
+        cells = [case["results"].get(switch, "not run").replace("|", "\\|").replace("\n", " ") for switch in SWITCHES]
+        yield f"| {case['name']} | {' | '.join(cells)} |"
+
+
+def _excluded(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    reasons = Counter(case["excluded"] for case in cases if case["excluded"])
+    yield "\n## Tests that do not apply\n"
+    yield "| why | tests |"
+    yield "|---|---|"
+    for reason, count in reasons.most_common():
+        yield f"| {reason} | {count} |"
