@@ -14,7 +14,7 @@ from rich.console import Console
 
 from switchsum.cli import application
 from switchsum.cli.output import records_table
-from switchsum.controller.machines import (
+from switchsum.controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
     IncarnationEvent,

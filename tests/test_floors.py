@@ -196,7 +196,7 @@ def test_every_form_of_import_is_seen(source: str, reached: set[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["switchsum", "switchsum.cli", "switchsum.launch.session", "switchsum.controller.daemon"]
+    "module", ["switchsum", "switchsum.cli", "switchsum.launch.session", "switchsum.controller.service.controller"]
 )
 def test_what_computes_nothing_does_without_the_compiler(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({{'numba', 'numpy', 'llvmlite'}} & set(sys.modules)))"

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from switchsum.cli.topology import read
-from switchsum.controller.trees import plan
+from switchsum.planning.trees import plan
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "topologies.md"

@@ -11,9 +11,9 @@ import grpc
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
 from switchsum.cli.controller import load_program
-from switchsum.controller.config import Config
-from switchsum.controller.daemon import Controller
-from switchsum.controller.service import Service
+from switchsum.controller.service.config import Config
+from switchsum.controller.service.controller import Controller
+from switchsum.controller.service.server import Service
 from switchsum.protocol import member_rpc, rpc, rpc_codec
 from switchsum.protocol.wire import Address
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
-from switchsum.controller import fleet_file
+from switchsum.controller.trees import fleet_file
 from switchsum.protocol.errors import UsageError
 
 GOOD: Final = b"""{"link_bytes": 9000, "switches": {

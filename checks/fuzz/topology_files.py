@@ -7,7 +7,7 @@ from typing import Final
 
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import HOSTILE, damaged, scratch_folder
-from switchsum.controller.topology import TopologyError, load
+from switchsum.planning.topology import TopologyError, load
 
 GOOD: Final = b"""switches: [s1, s2]
 hosts: {h1: 10.0.0.1, h2: 10.0.0.2, h3: }

@@ -10,7 +10,10 @@ from unittest.mock import patch
 
 from checks.verify.hand_over import Move, moves
 from checks.verify.replay import differences
-from switchsum.controller import fleet, jobs, keeper, slots
+from switchsum.controller.jobs import registry as jobs
+from switchsum.controller.jobs import slots
+from switchsum.controller.service import keeper
+from switchsum.controller.switches import fleet
 from switchsum.protocol.errors import SwitchsumError
 
 from .mutant import Mutant, edited

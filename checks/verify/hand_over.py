@@ -13,14 +13,14 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from switchsum import p4src
-from switchsum.controller import keeper
-from switchsum.controller.branch import ADMISSION
-from switchsum.controller.config import Config
-from switchsum.controller.entries import Change, Entry, SwitchState, Write
-from switchsum.controller.fabric import ONLY
-from switchsum.controller.machines import MemberState
-from switchsum.controller.slots import Cell
-from switchsum.controller.switch import Build, Limits
+from switchsum.controller.jobs.entries import Change, Entry, SwitchState, Write
+from switchsum.controller.jobs.machines import MemberState
+from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.service import keeper
+from switchsum.controller.service.config import Config
+from switchsum.controller.switches.session import Build, Limits
+from switchsum.controller.trees.branch import ADMISSION
+from switchsum.controller.trees.fabric import ONLY
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.protocol.wire import Address
 

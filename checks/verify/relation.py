@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from switchsum.controller import slots
+from switchsum.controller.jobs import slots
 from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, Reason
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame

@@ -6,12 +6,12 @@ import itertools
 from typing import Any
 
 from switchsum import p4src
-from switchsum.controller.entries import Entry, SwitchState
-from switchsum.controller.job import Job
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.plan import Identity, Settings
-from switchsum.controller.rebuild import rebuild
-from switchsum.controller.schema import Schema
+from switchsum.controller.jobs.entries import Entry, SwitchState
+from switchsum.controller.jobs.job import Job
+from switchsum.controller.jobs.plan import Identity, Settings
+from switchsum.controller.jobs.rebuild import rebuild
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.switches.schema import Schema
 from switchsum.protocol.p4runtime import parse_p4info
 from switchsum.protocol.wire import Address
 

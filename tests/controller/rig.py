@@ -16,10 +16,10 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from switchsum import p4src
 from switchsum.connections.controller_client import ControllerClient
-from switchsum.controller.config import Config
-from switchsum.controller.daemon import Controller
-from switchsum.controller.service import Service
-from switchsum.controller.switch import Build
+from switchsum.controller.service.config import Config
+from switchsum.controller.service.controller import Controller
+from switchsum.controller.service.server import Service
+from switchsum.controller.switches.session import Build
 from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import member_rpc, rpc, wire
 from switchsum.protocol.frame import (

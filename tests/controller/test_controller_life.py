@@ -8,11 +8,11 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from switchsum.controller.branch import ADMISSION
-from switchsum.controller.entries import SwitchState, apply, diff
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.machines import IncarnationState, MemberState
-from switchsum.controller.plan import plan
+from switchsum.controller.jobs.entries import SwitchState, apply, diff
+from switchsum.controller.jobs.machines import IncarnationState, MemberState
+from switchsum.controller.jobs.plan import plan
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.trees.branch import ADMISSION
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 
 from .planned import SLOTS, address, make_jobs, make_settings, rebuilt

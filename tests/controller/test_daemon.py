@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller import daemon
-from switchsum.controller.config import Config
-from switchsum.controller.entries import Write
-from switchsum.controller.switch import Build, Switch
+from switchsum.controller.jobs.entries import Write
+from switchsum.controller.service import controller as daemon
+from switchsum.controller.service.config import Config
+from switchsum.controller.switches.session import Build, Session
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import (
     NoCapacity,
@@ -132,21 +132,21 @@ def test_a_switch_that_is_full_is_no_fault_of_the_controllers(
     running = start()
     create(running)
     workers = join_all(running, switch)
-    write = Switch.write
+    write = Session.write
 
-    def refuse(self: Switch, steps: list[list[Write]]) -> None:
+    def refuse(self: Session, steps: list[list[Write]]) -> None:
         write(self, steps[:1])
         full = Failure(index=0, code=Code.RESOURCE_EXHAUSTED, message="table full", update=None)
         raise P4RuntimeError("Write", Code.UNKNOWN, "", [full])
 
-    monkeypatch.setattr(Switch, "write", refuse)
+    monkeypatch.setattr(Session, "write", refuse)
     with pytest.raises(NoCapacity, match="table full"):
         create(running, "b")
     for worker in workers:
         worker.hello()
     with pytest.raises(NoCapacity, match="table full"):
         workers[0].ready()
-    monkeypatch.setattr(Switch, "write", write)
+    monkeypatch.setattr(Session, "write", write)
     assert [job.job for job in running.client.list_jobs().jobs] == ["a"]
     ready = admit(join_all(running, switch))
     assert ready.admitted
@@ -166,13 +166,13 @@ def test_errors_of_the_switch_that_have_no_class_are_remote_errors(
 ) -> None:
     running = start()
 
-    def refuse(self: Switch, steps: list[list[Write]]) -> None:
+    def refuse(self: Session, steps: list[list[Write]]) -> None:
         raise P4RuntimeError("Write", Code.INVALID_ARGUMENT, "never heard of it")
 
     create(running)
     running.client.set_loss(rpc.LossRequest(port=3, egress=0.5))
     with monkeypatch.context() as patched:
-        patched.setattr(Switch, "write", refuse)
+        patched.setattr(Session, "write", refuse)
         with pytest.raises(RemoteError, match="never heard of it"):
             create(running, "b")
         for request in (rpc.LossRequest(ingress=1.0), rpc.LossRequest(port=2, ingress=1.0)):
@@ -188,14 +188,14 @@ def test_a_switch_that_fails_while_it_is_brought_up_to_date_is_tried_again(
 ) -> None:
     for method in ("read_state", "write"):
         failures = iter([P4RuntimeError(method, Code.UNAVAILABLE, "broken off")])
-        original = getattr(Switch, method)
+        original = getattr(Session, method)
 
         def fail_once(*arguments: Any, failures: Any = failures, original: Any = original) -> Any:
             for failure in failures:
                 raise failure
             return original(*arguments)
 
-        monkeypatch.setattr(Switch, method, fail_once)
+        monkeypatch.setattr(Session, method, fail_once)
     running = start()
     assert running.connected.wait(LONG_S)
     assert create(running).state == "waiting"

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli import controller as command
-from switchsum.controller import daemon, keeper
-from switchsum.controller.client import P4RuntimeClient
-from switchsum.controller.config import Config
-from switchsum.controller.entries import SwitchState
-from switchsum.controller.fabric import ONLY
-from switchsum.controller.switch import Switch
+from switchsum.controller.jobs.entries import SwitchState
+from switchsum.controller.service import controller as daemon
+from switchsum.controller.service import keeper
+from switchsum.controller.service.config import Config
+from switchsum.controller.switches.client import P4RuntimeClient
+from switchsum.controller.switches.session import Session
+from switchsum.controller.trees.fabric import ONLY
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, SwitchLost
 
@@ -52,7 +53,7 @@ def test_the_second_controller_of_a_switch_waits_for_the_first_to_go_and_has_not
         assert sum_of_round(workers, number) == [3, 3]
         first.stop()
         written: list[object] = []
-        monkeypatch.setattr(Switch, "write", lambda _, steps: written.append(steps))
+        monkeypatch.setattr(Session, "write", lambda _, steps: written.append(steps))
         assert second.connected.wait(LONG_S)
         assert not written
         assert all(second.client.heartbeat(worker.request).lost == [] for worker in workers)
@@ -129,7 +130,7 @@ def test_a_controller_that_stands_by_ends_by_a_signal_that_comes_while_another_o
         os.kill(os.getpid(), signal.SIGTERM)
         raise LocalError("another process listens there already")
 
-    monkeypatch.setattr("switchsum.controller.service.Service", be_late)
+    monkeypatch.setattr("switchsum.controller.service.server.Service", be_late)
     monkeypatch.setattr(command, "is_listening", lambda _: True)
     kept = daemon.Controller(Config(program=program(), switch_address="unix:/nowhere", address=SWITCH))
     former = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]

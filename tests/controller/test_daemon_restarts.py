@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller import keeper, upkeep
-from switchsum.controller.entries import SwitchState, Write
-from switchsum.controller.members import Members
-from switchsum.controller.switch import Switch
-from switchsum.controller.users import Users
+from switchsum.controller.jobs.entries import SwitchState, Write
+from switchsum.controller.service import keeper, upkeep
+from switchsum.controller.service.members import Members
+from switchsum.controller.service.users import Users
+from switchsum.controller.switches.session import Session
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 
@@ -40,13 +40,13 @@ pytestmark = pytest.mark.timeout(120)
 
 def watch_writes(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
     writes: list[Write] = []
-    write = Switch.write
+    write = Session.write
 
-    def spy(self: Switch, steps: list[list[Write]]) -> None:
+    def spy(self: Session, steps: list[list[Write]]) -> None:
         writes.extend(one for step in steps for one in step)
         write(self, steps)
 
-    monkeypatch.setattr(Switch, "write", spy)
+    monkeypatch.setattr(Session, "write", spy)
     return writes
 
 
@@ -94,13 +94,13 @@ def test_nobody_is_sent_away_by_a_controller_that_knows_nothing_yet(
     switch: AnySwitch, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers = left_running(start, switch)
-    read_state = Switch.read_state
+    read_state = Session.read_state
 
-    def read_slowly(self: Switch) -> SwitchState:
+    def read_slowly(self: Session) -> SwitchState:
         time.sleep(0.5)
         return read_state(self)
 
-    monkeypatch.setattr(Switch, "read_state", read_slowly)
+    monkeypatch.setattr(Session, "read_state", read_slowly)
     second = start()
     assert second.client.heartbeat(workers[0].request).lost == []
     second.client.leave(workers[1].request)

@@ -14,10 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import application
-from switchsum.controller import discovery, lldp
-from switchsum.controller.entries import Change, Write
-from switchsum.controller.lldp import LOST_BYTES, End
-from switchsum.controller.neighbours import (
+from switchsum.controller.jobs.entries import Change, Write
+from switchsum.controller.jobs.plan import lldp_entry
+from switchsum.controller.switches import discovery, lldp
+from switchsum.controller.switches.lldp import LOST_BYTES, End
+from switchsum.controller.switches.neighbours import (
     PERIOD_S,
     PROBED_PORTS,
     TTL_S,
@@ -27,8 +28,7 @@ from switchsum.controller.neighbours import (
     to_yaml,
     with_tree,
 )
-from switchsum.controller.plan import lldp_entry
-from switchsum.controller.switch import Switch
+from switchsum.controller.switches.session import Session
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Kind
@@ -187,7 +187,7 @@ def test_a_host_that_hands_frames_on_is_no_link_where_its_ports_are_known(net: N
 @pytest.mark.usefixtures("host")
 def test_hosts_that_have_entries_on_a_switch_are_known_without_being_told(net: Net) -> None:
     for name, port in HOST_PORTS.items():
-        switch = Switch(program(), net.switches[name].address)
+        switch = Session(program(), net.switches[name].address)
         switch.connect()
         entry = replace(lldp_entry(), match={"mac": 0x02_00_00_00_00_01}, params={"port": port})
         switch.write([[Write(change=Change.INSERT, item=entry)]])
@@ -206,7 +206,7 @@ def test_a_switch_that_runs_another_program_keeps_it_and_is_named(net: Net) -> N
     assert all(
         f"{name} at " in fault and "another program" in fault for name, fault in zip(NAMES, found.faults, strict=True)
     )
-    left = Switch(program(), net.switches["left"].address)
+    left = Session(program(), net.switches["left"].address)
     assert left.connect() is False  # it has what it had
     left.close()
 
@@ -314,7 +314,7 @@ def test_a_bare_file_gets_the_lowest_tree_and_is_written_as_a_topology() -> None
     assert not is_bare(made)
     with pytest.raises(LocalError, match="no link connects spine1, spine2 with leaf1"):
         with_tree(given, [link("leaf1", 9, "leaf2", 9)])
-    topology = pytest.importorskip("switchsum.controller.topology")
+    topology = pytest.importorskip("switchsum.planning.topology")
     given["switches"]["leaf1"]["stations"] = {"02:00:00:00:00:01": 7}  # type: ignore[assignment]
     given["switches"]["leaf2"]["stations"] = {"02:00:00:00:00:02": 7}  # type: ignore[assignment]
     network, problems = topology.parse(to_yaml(given, links, 100.0))

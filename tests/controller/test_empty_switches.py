@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.controller.entries import Change, SwitchState, Write
-from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.controller.plan import IDENTITY
-from switchsum.controller.switch import Switch
+from switchsum.controller.jobs.entries import Change, SwitchState, Write
+from switchsum.controller.jobs.plan import IDENTITY
+from switchsum.controller.switches.session import Session
+from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
@@ -32,7 +32,7 @@ def with_far_leaf(addresses: dict[str, str]) -> Fabric:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
-    monkeypatch.setattr("switchsum.controller.jobs.UNHEARD_S", 3600.0)  # these workers have no connections
+    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
     made = Tree(tmp_path, with_far_leaf, (*NAMES, "far"))
     assert made.running.connected.wait(LONG_S)
     yield made
@@ -61,7 +61,7 @@ def test_a_controller_that_was_killed_when_it_had_loaded_the_program_of_the_root
     assert tree.sum_of_round(workers, reply.first_number) == SUMS
     tree.running.stop()
     tree.switches["root"].restart()
-    dying = Switch(program(), tree.switches["root"].address)
+    dying = Session(program(), tree.switches["root"].address)
     assert dying.connect()
     dying.close()
     start_again(tree, workers)
@@ -72,7 +72,7 @@ def test_a_controller_that_was_killed_when_it_had_loaded_the_program_of_the_root
 def test_a_controller_that_was_killed_when_it_had_told_some_switches(tree: Tree) -> None:
     workers, reply = run_job(tree)
     tree.running.stop()
-    dying = Switch(program(), tree.switches["far"].address)
+    dying = Session(program(), tree.switches["far"].address)
     dying.connect()
     [identity] = dying.read_state().table(IDENTITY)
     record = {**json.loads(identity.metadata), "loads": reply.loads + 1}
@@ -84,16 +84,16 @@ def test_a_controller_that_was_killed_when_it_had_told_some_switches(tree: Tree)
 
 def test_a_switch_that_is_lost_again_when_it_has_the_program(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     workers, reply = run_job(tree)
-    reads = Switch.read_state
-    refused: list[Switch] = []
+    reads = Session.read_state
+    refused: list[Session] = []
 
-    def read_state(switch: Switch) -> SwitchState:
+    def read_state(switch: Session) -> SwitchState:
         if not refused:
             refused.append(switch)
             raise P4RuntimeError("Read", Code.DEADLINE_EXCEEDED, "it is busy")
         return reads(switch)
 
-    monkeypatch.setattr(Switch, "read_state", read_state)
+    monkeypatch.setattr(Session, "read_state", read_state)
     tree.switches["root"].restart()
     eventually(lambda: told(workers) > reply.loads)
     assert refused

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.controller.entries import (
+from switchsum.controller.jobs.entries import (
     Between,
     Change,
     Entry,

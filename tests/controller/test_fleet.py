@@ -16,13 +16,13 @@ pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
-from switchsum.controller.branch import UPLINK
-from switchsum.controller.connection import SwitchConnection
-from switchsum.controller.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.fleet import Fleet
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.plan import STATIONS, Identity, Settings, plan
-from switchsum.controller.switch import Switch
+from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState
+from switchsum.controller.jobs.plan import STATIONS, Identity, Settings, plan
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.switches.connection import SwitchConnection
+from switchsum.controller.switches.fleet import Fleet
+from switchsum.controller.switches.session import Session
+from switchsum.controller.trees.branch import UPLINK
 from switchsum.protocol.errors import RemoteError, SwitchLost
 from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind
 from switchsum.protocol.wire import build_frame, parse_frame
@@ -51,8 +51,8 @@ class Switches:
     def of(self) -> list[tuple[str, EmbeddedSwitch]]:
         return list(self.switches.items())
 
-    def _make(self, name: str) -> Switch:
-        made = Switch(program(), self.switches[name].address, on_end=lambda error: self.ends.put((name, error)))
+    def _make(self, name: str) -> Session:
+        made = Session(program(), self.switches[name].address, on_end=lambda error: self.ends.put((name, error)))
         write = made.write
 
         def noted(steps: Any) -> None:

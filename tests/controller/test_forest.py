@@ -10,10 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from switchsum.controller.branch import ADMISSION, FROM_ABOVE, UPLINK, Branch
-from switchsum.controller.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.forest import AggregationTree, Forest, Reserved, Seat, Site, reserve, switches_of
-from switchsum.controller.slots import SlotRange
+from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState
+from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, UPLINK, Branch
+from switchsum.controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, reserve, switches_of
 from switchsum.protocol.errors import NoCapacity, UsageError
 from switchsum.protocol.frame import Flag, Header, Kind
 from switchsum.protocol.tree_rules import TreeSwitch
@@ -23,8 +23,8 @@ pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
-from switchsum.controller.topology import Cable, Network
-from switchsum.controller.trees import plan as plan_trees
+from switchsum.planning.topology import Cable, Network
+from switchsum.planning.trees import plan as plan_trees
 from switchsum.testing.tree import carry_out
 from switchsum.topologies import fat_tree, leaf_spine, star, two_spines
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from switchsum.controller.job import Job
-from switchsum.controller.jobs import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
-from switchsum.controller.machines import Incarnation, IncarnationState, Member, MemberState
+from switchsum.controller.jobs.job import Job
+from switchsum.controller.jobs.machines import Incarnation, IncarnationState, Member, MemberState
+from switchsum.controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
 from switchsum.protocol.errors import (
     NoCapacity,
     NotAdmitted,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.controller import moves
-from switchsum.controller.slots import Cell
-from switchsum.controller.switch import Switch
+from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.switches.session import Session
+from switchsum.controller.trees import moves
 from switchsum.protocol import member_rpc, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -53,9 +53,9 @@ def test_a_switch_that_ends_while_a_job_is_admitted_refuses_nobody(
 ) -> None:
     running = start()
     create(running)
-    query, ends = Switch.query, [1]
+    query, ends = Session.query, [1]
 
-    def end_first(self: Switch, cells: list[tuple[int, int]]) -> list[Cell]:
+    def end_first(self: Session, cells: list[tuple[int, int]]) -> list[Cell]:
         if ends:
             ends.pop()
             self._client._stream.cancel()
@@ -63,7 +63,7 @@ def test_a_switch_that_ends_while_a_job_is_admitted_refuses_nobody(
             raise SwitchLost("the switch is gone")
         return query(self, cells)
 
-    monkeypatch.setattr(Switch, "query", end_first)
+    monkeypatch.setattr(Session, "query", end_first)
     workers = join_all(running, switch)
     ready = admit(workers)
     assert not ends

@@ -6,14 +6,14 @@ import itertools
 
 import pytest
 
-from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS
-from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.controller.job import Job
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.links import number_links, rates_of, take_down
-from switchsum.controller.plan import Identity, Settings, branches_of, plan
-from switchsum.controller.rebuild import rebuild
-from switchsum.controller.windows import most_in_flight
+from switchsum.controller.jobs.job import Job
+from switchsum.controller.jobs.links import number_links, rates_of, take_down
+from switchsum.controller.jobs.plan import Identity, Settings, branches_of, plan
+from switchsum.controller.jobs.rebuild import rebuild
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.jobs.windows import most_in_flight
+from switchsum.controller.trees.branch import ADMISSION, RESULT_ADDRESS
+from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
 from switchsum.protocol.wire import Address
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from switchsum.controller.machines import (
+from switchsum.controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
     Incarnation,

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller import moves, rails
-from switchsum.controller.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
-from switchsum.controller.entries import SwitchState, apply, diff
-from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.controller.forest import switches_of
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.machines import Door, Incarnation, MemberState
-from switchsum.controller.plan import Identity, Settings, branches_of, plan_all
-from switchsum.controller.rebuild import merged, rebuild
-from switchsum.controller.rerouting import carry_out
-from switchsum.controller.slots import Cell
+from switchsum.controller.jobs.entries import SwitchState, apply, diff
+from switchsum.controller.jobs.machines import Door, Incarnation, MemberState
+from switchsum.controller.jobs.plan import Identity, Settings, branches_of, plan_all
+from switchsum.controller.jobs.rebuild import merged, rebuild
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.trees import moves, rails
+from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
+from switchsum.controller.trees.fabric import Fabric, FabricSwitch
+from switchsum.controller.trees.forest import switches_of
+from switchsum.controller.trees.rerouting import carry_out
 from switchsum.protocol.errors import SwitchLost, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind, payload_bytes
 from switchsum.protocol.slot_rules import Replies
@@ -426,7 +426,7 @@ def test_each_rule_of_a_move_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
             run_on(begun("a1", is_dead=True))
     # Entries for those below before they send.
     with monkeypatch.context() as patched:
-        patched.setattr("switchsum.controller.rails.switches_of", lambda tree: switches_of(tree)[::-1])
+        patched.setattr("switchsum.controller.trees.rails.switches_of", lambda tree: switches_of(tree)[::-1])
         worlds = [stopped("core1", last, is_dead=True) for last in range(15, 60, 5)]
         with pytest.raises(AssertionError, match="job ends by it"):
             repeat_all(worlds)

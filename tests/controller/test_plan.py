@@ -7,12 +7,12 @@ import math
 
 import pytest
 
-from switchsum.controller.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
-from switchsum.controller.entries import Entry, Group, Replica, SwitchState, apply, diff
-from switchsum.controller.machines import IncarnationState, MemberState
-from switchsum.controller.plan import BROADCAST, FLOOD_GROUP, IDENTITY, RECORD_RANK, STATIONS, Loss, plan
-from switchsum.controller.rebuild import rebuild
-from switchsum.controller.schema import decode_group, encode_group
+from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState, apply, diff
+from switchsum.controller.jobs.machines import IncarnationState, MemberState
+from switchsum.controller.jobs.plan import BROADCAST, FLOOD_GROUP, IDENTITY, RECORD_RANK, STATIONS, Loss, plan
+from switchsum.controller.jobs.rebuild import rebuild
+from switchsum.controller.switches.schema import decode_group, encode_group
+from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
 from switchsum.protocol.errors import NotAdmitted
 
 from .planned import HERE, SCHEMA, SLOTS, address, find, make_jobs, make_settings, rebuilt, running_job

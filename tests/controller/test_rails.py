@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from switchsum.controller import moves, rails
-from switchsum.controller.branch import ADMISSION
-from switchsum.controller.fabric import Fabric, FabricSwitch
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.links import number_links, take_down, told_down
-from switchsum.controller.machines import Door
-from switchsum.controller.plan import branches_of, plan_all
-from switchsum.controller.rebuild import merged, rebuild
-from switchsum.controller.slots import Cell
+from switchsum.controller.jobs.links import number_links, take_down, told_down
+from switchsum.controller.jobs.machines import Door
+from switchsum.controller.jobs.plan import branches_of, plan_all
+from switchsum.controller.jobs.rebuild import merged, rebuild
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.trees import moves, rails
+from switchsum.controller.trees.branch import ADMISSION
+from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
 

@@ -11,10 +11,10 @@ import pytest
 
 from switchsum.cli.draw import job_text
 from switchsum.connections.member_client import MemberClient
-from switchsum.controller import moves
-from switchsum.controller.branch import ADMISSION
-from switchsum.controller.connection import SwitchConnection
-from switchsum.controller.fabric import Fabric, FabricSwitch
+from switchsum.controller.switches.connection import SwitchConnection
+from switchsum.controller.trees import moves
+from switchsum.controller.trees.branch import ADMISSION
+from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
@@ -38,7 +38,7 @@ def fabric_at(addresses: dict[str, str]) -> Fabric:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     monkeypatch.setattr(moves, "AWAY_S", 0.2)
-    monkeypatch.setattr("switchsum.controller.jobs.UNHEARD_S", 3600.0)  # these workers have no connections
+    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
     made = Tree(tmp_path, fabric_at, (*ROOTS, *LEAVES))
     assert made.running.connected.wait(LONG_S)
     yield made

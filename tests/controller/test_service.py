@@ -9,10 +9,10 @@ from typing import get_type_hints
 import grpc
 import pytest
 
-from switchsum.controller.config import Config
-from switchsum.controller.daemon import Controller
-from switchsum.controller.service import STATUS_CODES, Service, methods
-from switchsum.controller.users import Users
+from switchsum.controller.service.config import Config
+from switchsum.controller.service.controller import Controller
+from switchsum.controller.service.server import STATUS_CODES, Service, methods
+from switchsum.controller.service.users import Users
 from switchsum.protocol import errors, member_rpc, rpc
 
 from .rig import LONG_S, SWITCH, MemberCalls, program

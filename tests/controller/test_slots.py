@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from switchsum.controller.slots import Cell, SlotRange, first_fit, longest_free, plan_numbers
+from switchsum.controller.jobs.slots import Cell, SlotRange, first_fit, longest_free, plan_numbers
 from switchsum.protocol import serial
 
 TOTAL = 32

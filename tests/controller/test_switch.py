@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller import switch as module
-from switchsum.controller.branch import ADMISSION, RESULT_ADDRESS, Branch, Place
-from switchsum.controller.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
-from switchsum.controller.connection import SwitchConnection
-from switchsum.controller.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
-from switchsum.controller.plan import FLOOD_GROUP, FORWARDING, IDENTITY, STATIONS
-from switchsum.controller.schema import Schema, encode_group
-from switchsum.controller.slots import Cell, SlotRange
-from switchsum.controller.switch import BMV2_LIMITS, Limits, Switch
+from switchsum.controller.jobs.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
+from switchsum.controller.jobs.plan import FLOOD_GROUP, FORWARDING, IDENTITY, STATIONS
+from switchsum.controller.jobs.slots import Cell, SlotRange
+from switchsum.controller.switches import session as module
+from switchsum.controller.switches.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum.controller.switches.connection import SwitchConnection
+from switchsum.controller.switches.schema import Schema, encode_group
+from switchsum.controller.switches.session import BMV2_LIMITS, Limits, Session
+from switchsum.controller.trees.branch import ADMISSION, RESULT_ADDRESS, Branch, Place
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
@@ -45,8 +45,8 @@ STATE = SwitchState.of([IDENTIFIED, FLOODED, BROADCAST, RECORD])
 FRAME = b"\xff" * 6 + bytes.fromhex("020000000009") + b"\x12\x34" + bytes(60)
 
 
-def connect(switch: AnySwitch, lanes: int = LANES, **arguments: Any) -> tuple[Switch, bool]:
-    connected = Switch(program(lanes), switch.address, **arguments)
+def connect(switch: AnySwitch, lanes: int = LANES, **arguments: Any) -> tuple[Session, bool]:
+    connected = Session(program(lanes), switch.address, **arguments)
     return connected, connected.connect()
 
 
@@ -217,7 +217,7 @@ def test_cells_are_read_cleared_and_asked_for_again_when_frames_are_lost(
     connected.close()
 
 
-def set_number(connected: Switch, *, slot: int, number: int, seen: int) -> None:
+def set_number(connected: Session, *, slot: int, number: int, seen: int) -> None:
     """Write a cell as rounds would leave it."""
     header = Header(kind=Kind.SET, slot=slot, number=number, bitmap=seen)
     frame = build_frame(module.CPU_SOURCE, SWITCH, header)
@@ -269,7 +269,7 @@ def test_events_are_counted(switch: AnySwitch) -> None:
 def test_only_one_controller_is_primary(switch: AnySwitch, election_id: int) -> None:
     ends: queue.SimpleQueue[P4RuntimeError] = queue.SimpleQueue()
     first, _ = connect(switch, on_end=ends.put)
-    second = Switch(program(), switch.address, election_id=election_id)
+    second = Session(program(), switch.address, election_id=election_id)
     if election_id > 1 << 16:
         assert not second.connect()
         assert ends.get(timeout=LONG_S).code is Code.ALREADY_EXISTS
@@ -321,7 +321,7 @@ def test_the_end_of_the_switch_is_noticed(switch: AnySwitch) -> None:
 
 def test_nobody_there_is_said_at_once() -> None:
     with pytest.raises(P4RuntimeError) as caught:
-        Switch(program(), "127.0.0.1:1").connect()
+        Session(program(), "127.0.0.1:1").connect()
     assert caught.value.code is Code.UNAVAILABLE
 
 

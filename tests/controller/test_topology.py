@@ -15,7 +15,7 @@ pytest.importorskip("scipy")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.controller.topology import MOST_BYTES, Cable, TopologyError, from_mininet, load, parse
+from switchsum.planning.topology import MOST_BYTES, Cable, TopologyError, from_mininet, load, parse
 
 GOOD = """
 switches: [s1, s2]

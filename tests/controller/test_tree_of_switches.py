@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from switchsum.cli.draw import job_text
-from switchsum.controller.fabric import (
+from switchsum.controller.jobs.job import Job, new_incarnation
+from switchsum.controller.jobs.machines import Door
+from switchsum.controller.jobs.plan import RECORD_RANK, Identity, Settings, branches_of
+from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.trees.fabric import (
     MOST_TREES,
     Fabric,
     FabricSwitch,
@@ -20,12 +25,7 @@ from switchsum.controller.fabric import (
     group_of,
     shared,
 )
-from switchsum.controller.fleet_file import load, parse
-from switchsum.controller.job import Job, new_incarnation
-from switchsum.controller.jobs import Jobs
-from switchsum.controller.machines import Door
-from switchsum.controller.plan import RECORD_RANK, Identity, Settings, branches_of
-from switchsum.controller.slots import SlotRange
+from switchsum.controller.trees.fleet_file import load, parse
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import NotAdmitted, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Kind
@@ -227,7 +227,7 @@ def test_a_job_that_a_bitmap_has_no_room_for_is_refused_and_nothing_is_written(
     create(tree, len(PLACES))
     before = entries_of(tree)
     with monkeypatch.context() as patched:
-        patched.setattr("switchsum.controller.forest.MAX_WORKERS", 1)
+        patched.setattr("switchsum.controller.trees.forest.MAX_WORKERS", 1)
         workers = tree.join()
         with pytest.raises(NotAdmitted, match="switch root has 0 workers and 2 switches below"):
             admit(workers)

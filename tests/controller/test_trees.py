@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from switchsum.controller.fabric import MOST_TREES
-from switchsum.controller.topology import Cable, Network, TopologyError, problems
-from switchsum.controller.trees import ENOUGH, Plan, plan, share
+from switchsum.controller.trees.fabric import MOST_TREES
+from switchsum.planning.topology import Cable, Network, TopologyError, problems
+from switchsum.planning.trees import ENOUGH, Plan, plan, share
 from switchsum.protocol.errors import UsageError
 from switchsum.topologies import Topology, fat_tree, leaf_spine, star, two_spines
 from tests.timing import patience

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller.plan import plan
-from switchsum.controller.windows import frames_held, most_in_flight, window_slots
+from switchsum.controller.jobs.plan import plan
+from switchsum.controller.jobs.windows import frames_held, most_in_flight, window_slots
 from switchsum.protocol.errors import NoCapacity
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 

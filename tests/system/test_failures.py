@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from switchsum.connections.controller_client import ControllerClient
-from switchsum.controller.client import P4RuntimeClient
+from switchsum.controller.switches.client import P4RuntimeClient
 from switchsum.protocol import rpc
 
 from ..timing import eventually, patience

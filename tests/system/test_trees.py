@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli.topology import read
-from switchsum.controller.fleet_file import load
+from switchsum.controller.trees.fleet_file import load
 from switchsum.launch import tree as trees
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
@@ -127,7 +127,7 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_w
 
 
 def planned(source: str | Path, workers: int, *, kind: Links = Links.SHM, mbit: float = 1000.0) -> TreePlan:
-    from switchsum.launch import planning  # needs the extra `trees`
+    from switchsum.planning import runs as planning  # needs the extra `trees`
 
     return planning.plan(read(str(source), mbit), workers, kind)
 

@@ -26,11 +26,11 @@ from switchsum.protocol.frame import AGGREGATION_PORT
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 if TYPE_CHECKING:
-    from switchsum.controller.config import Config
-    from switchsum.controller.daemon import Controller
-    from switchsum.controller.fabric import Fabric
-    from switchsum.controller.service import Service
-    from switchsum.controller.switch import Build
+    from switchsum.controller.service.config import Config
+    from switchsum.controller.service.controller import Controller
+    from switchsum.controller.service.server import Service
+    from switchsum.controller.switches.session import Build
+    from switchsum.controller.trees.fabric import Fabric
 
 STANDBY_S = 0.25
 """Pause between two looks for a controller whose place may be vacant."""
@@ -86,8 +86,8 @@ class ControllerOptions:
 def controller(options: ControllerOptions) -> None:
     """Keep jobs on one switch or a tree of them: give it its program and entries; serve hosts, until interrupted."""
     from switchsum import __version__
-    from switchsum.controller import discovery
-    from switchsum.controller.config import Config
+    from switchsum.controller.service.config import Config
+    from switchsum.controller.switches import discovery
 
     log_daemon("controller", verbose=options.verbose)
     build = read_lanes(options.lanes) or largest_build(options.mtu)
@@ -126,8 +126,8 @@ def controller(options: ControllerOptions) -> None:
 
 def stand_by(listen: str) -> None:
     """Wait as long as a controller listens at an address, having imported what it takes to be one."""
-    import switchsum.controller.daemon
-    import switchsum.controller.service  # noqa: F401
+    import switchsum.controller.service.controller
+    import switchsum.controller.service.server  # noqa: F401
 
     for number in (signal.SIGINT, signal.SIGTERM):  # until `serve` has something to stop
         signal.signal(number, lambda *_: sys.exit(0))
@@ -147,7 +147,7 @@ def await_vacancy(listen: str, is_stopping: Callable[[], bool]) -> None:
 
 def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
     """Listen for a controller; one that stands by tries again where another one was faster.  Raises LocalError."""
-    from switchsum.controller.service import Service
+    from switchsum.controller.service.server import Service
 
     # Before it listens, and once: a signal that comes while another one is faster must not be forgotten.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -172,7 +172,7 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
 
     Switches may be started after their controller: until they and their links are there, it says what is missing.
     """
-    from switchsum.controller import discovery
+    from switchsum.controller.switches import discovery
 
     told = ""
     while True:
@@ -190,7 +190,7 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
 def load_program(lanes_per_frame: int) -> Build:
     """Return a lane build as the controller takes it."""
     from switchsum import p4src
-    from switchsum.controller.switch import Build
+    from switchsum.controller.switches.session import Build
 
     compiled = p4src.load(lanes_per_frame)
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)
@@ -198,7 +198,7 @@ def load_program(lanes_per_frame: int) -> Build:
 
 def serve(config: Config, listen: str, web: str | None = None, *, standby: bool = False) -> None:
     """Run a controller until interrupted."""
-    from switchsum.controller.daemon import Controller
+    from switchsum.controller.service.controller import Controller
     from switchsum.launch.ready import announce, is_launched
     from switchsum.web.local import LocalSource
     from switchsum.web.server import WebServer

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from switchsum.controller.forest import AggregationTree
-    from switchsum.controller.topology import Cable, Network
+    from switchsum.controller.trees.forest import AggregationTree
+    from switchsum.planning.topology import Cable, Network
     from switchsum.protocol.rpc import JobInfo
 
 COLOURS: Final = ("#1b6ca8", "#c8553d", "#3f7d20", "#8e44ad", "#b7950b", "#117a65", "#7b241c", "#34495e")

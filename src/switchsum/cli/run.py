@@ -19,7 +19,7 @@ def run(options: RunOptions) -> None:
     planned = None
     if options.topology is not None:
         from switchsum.cli.topology import read
-        from switchsum.launch import planning
+        from switchsum.planning import runs as planning
 
         network = read(options.topology, options.link_mbit)
         planned = planning.plan(network, options.workers, options.link_kind)

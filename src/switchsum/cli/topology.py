@@ -16,7 +16,7 @@ from switchsum.native.process.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
-    from switchsum.controller.topology import Network
+    from switchsum.planning.topology import Network
 
 app = typer.Typer(name="topology", help="Check and show a network of switches.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ MOST_OF_A_SHAPE = 128
 @app.command()
 def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption = False) -> None:
     """Say what is wrong with a topology, a line for each thing; the exit code is 1 if there is anything."""
-    from switchsum.controller import topology
+    from switchsum.planning import topology
 
     if is_shape(source):
         network = read(source, mbit)
@@ -56,7 +56,7 @@ def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption
 
 def _check_jobs(network: Network, found: list[str]) -> list[str]:
     """Plan the trees of each job; add to `found` why one has none, and return what is lost of others."""
-    from switchsum.controller import trees
+    from switchsum.planning import trees
 
     notes = []
     for job, members in network.jobs.items():
@@ -102,8 +102,8 @@ def discover(
     The switches have no controller meanwhile; one that runs finds the links by itself: switchsum link list.
     """
     from switchsum.cli.controller import load_program
-    from switchsum.controller import discovery
-    from switchsum.controller.neighbours import to_yaml
+    from switchsum.controller.switches import discovery
+    from switchsum.controller.switches.neighbours import to_yaml
     from switchsum.protocol.builds import largest_build
 
     given = discovery.read_fleet(fleet)
@@ -131,7 +131,7 @@ def is_shape(source: str) -> bool:
 
 def read(source: str, mbit: float) -> Network:
     """Read a topology from a file, or by the name of its shape; raises LocalError."""
-    from switchsum.controller import topology
+    from switchsum.planning import topology
     from switchsum.topologies import SHAPES
 
     if not is_shape(source):

@@ -18,8 +18,8 @@ from switchsum.protocol.rpc import JobInfo, JobRequest
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
-    from switchsum.controller.topology import Network
-    from switchsum.controller.trees import Plan
+    from switchsum.planning.topology import Network
+    from switchsum.planning.trees import Plan
 
 app = typer.Typer(name="tree", help="Plan and show the trees over which a job is added.", no_args_is_help=True)
 
@@ -42,7 +42,7 @@ def plan(
 ) -> None:
     """Plan the trees of a job: their rates, their shares of its slots, and the bound that no plan exceeds."""
     network = read(source, mbit)
-    from switchsum.controller import trees
+    from switchsum.planning import trees
 
     with waiting_for("the plan"):
         found = trees.plan(network, members(network, hosts, job), slots=slots, most_levels=levels)

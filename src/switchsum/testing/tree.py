@@ -6,9 +6,9 @@ from collections import deque
 from random import Random
 from typing import Any, Final
 
-from switchsum.controller.branch import Branch
-from switchsum.controller.forest import AggregationTree, Forest, Seat, Site, reserve, switches_of
-from switchsum.controller.slots import SlotRange
+from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.trees.branch import Branch
+from switchsum.controller.trees.forest import AggregationTree, Forest, Seat, Site, reserve, switches_of
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Replies
 from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum.testing.cluster import ClusterConfig

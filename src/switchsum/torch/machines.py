@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchsum.connections import tls
-from switchsum.controller.fabric import MOST_TREES
+from switchsum.controller.trees.fabric import MOST_TREES
 from switchsum.native.wires.messages import receive_bytes
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import SwitchsumError, UsageError

@@ -8,7 +8,7 @@ from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.samples import SampledFrame
 
 if TYPE_CHECKING:
-    from switchsum.controller.users import Users
+    from switchsum.controller.service.users import Users
 
 
 class LocalSource:

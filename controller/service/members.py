@@ -12,12 +12,14 @@ from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
-from . import links, rails, views
-from .job import Job
-from .jobs import RETURN_S, Jobs
+from ..jobs import links
+from ..jobs.job import Job
+from ..jobs.machines import Incarnation, Member, MemberState
+from ..jobs.registry import RETURN_S, Jobs
+from ..jobs.windows import window_slots
+from ..trees import rails
+from . import views
 from .keeper import Keeper
-from .machines import Incarnation, Member, MemberState
-from .windows import window_slots
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,6 @@
 """The controller's connection to its switch, which may end and be opened again: state of the switch, meaning of errors.
 
-`switch.py` is one P4Runtime connection; this module outlives it.  It remembers what is on the switch (`current`), so
+A `Session` is one P4Runtime connection; this module outlives it.  It remembers what is on the switch (`current`), so
 that only differences are written, and turns P4Runtime's errors into the errors that callers get.
 """
 
@@ -17,10 +17,10 @@ from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from .branch import ADMISSION
-from .entries import SwitchState, diff
-from .slots import Cell
-from .switch import Limits, Switch
+from ..jobs.entries import SwitchState, diff
+from ..jobs.slots import Cell
+from ..trees.branch import ADMISSION
+from .session import Limits, Session
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +50,10 @@ class SwitchConnection:
     need the switch raise SwitchLost if it is away, NoCapacity if it is full and RemoteError if it refuses something.
     """
 
-    def __init__(self, address: str, make_switch: Callable[[], Switch]) -> None:
+    def __init__(self, address: str, open_session: Callable[[], Session]) -> None:
         self.address = address
-        self._make_switch = make_switch
-        self._switch: Switch | None = None
+        self._open_session = open_session
+        self._session: Session | None = None
         self.current = SwitchState()
         """The entries and groups that are on the switch."""
         self.limits = Limits()
@@ -67,30 +67,30 @@ class SwitchConnection:
     @property
     def is_up(self) -> bool:
         """Whether the switch is connected."""
-        return self._switch is not None
+        return self._session is not None
 
     @property
     def trouble(self) -> str:
         """What went wrong last; nothing while the switch has all that it should have."""
         return "" if self.is_settled else self._trouble
 
-    def open(self) -> tuple[Switch, bool]:
-        """Connect to the switch; return it, and whether the program had to be loaded.  Raises P4RuntimeError."""
-        switch = self._make_switch()
-        return switch, switch.connect()
+    def open(self) -> tuple[Session, bool]:
+        """Open a session; return it, and whether the program had to be loaded.  Raises P4RuntimeError."""
+        session = self._open_session()
+        return session, session.connect()
 
-    def attach(self, switch: Switch) -> None:
-        """Use a connected switch from now on, and read its entries and groups."""
+    def attach(self, session: Session) -> None:
+        """Use a session from now on, and read its entries and groups."""
         try:
-            self.current, self.limits = switch.read_state(), switch.find_limits()
+            self.current, self.limits = session.read_state(), session.find_limits()
         except P4RuntimeError:
-            switch.close()
+            session.close()
             raise
-        self._switch, self._trouble = switch, ""
+        self._session, self._trouble = session, ""
 
-    def detach(self, error: RemoteError, switch: Switch | None = None) -> bool:
-        """Close the connection if it is the given one (None: any); return whether it was."""
-        if self._switch is None or (switch is not None and switch is not self._switch):
+    def detach(self, error: RemoteError, session: Session | None = None) -> bool:
+        """Close the session if it is the given one (None: any); return whether it was."""
+        if self._session is None or (session is not None and session is not self._session):
             return False
         self.close()
         self.note(error)
@@ -99,9 +99,9 @@ class SwitchConnection:
 
     def close(self) -> None:
         """Close the connection; the entries stay on the switch."""
-        if self._switch is not None:
-            self._switch.close()
-        self._switch, self.is_settled = None, False
+        if self._session is not None:
+            self._session.close()
+        self._session, self.is_settled = None, False
 
     def note(self, error: RemoteError) -> None:
         """Remember and log an error of the switch, once for each text."""
@@ -113,24 +113,24 @@ class SwitchConnection:
             else:
                 log.warning("switch %s: %s", self.address, error)
 
-    def need(self) -> Switch:
-        """Return the switch; raises SwitchLost."""
-        if self._switch is None:
+    def need(self) -> Session:
+        """Return the session; raises SwitchLost."""
+        if self._session is None:
             raise SwitchLost(f"the controller has no switch at {self.address}: {self._trouble or 'not connected yet'}")
-        return self._switch
+        return self._session
 
     def put(self, desired: SwitchState) -> None:
         """Write the difference between the desired state and the switch's."""
-        switch = self.need()
+        session = self.need()
         if steps := diff(self.current, desired, ADMISSION):
             self.is_settled = False
             with self._explained():
                 try:
-                    switch.write(steps)
+                    session.write(steps)
                 except P4RuntimeError as error:
                     # Writes before the one that failed were carried out: only the switch knows how far it came.
                     if error.code not in CONNECTION_CODES:
-                        self.current = switch.read_state()  # some of the writes were carried out
+                        self.current = session.read_state()  # some of the writes were carried out
                     raise
         self.current, self.is_settled = desired, True
 
@@ -152,8 +152,8 @@ class SwitchConnection:
     def count_members(self, groups: Mapping[int, int]) -> MemberCounts:
         """Return what each member has sent and was sent, given the ranks of each multicast group."""
         with self._explained():
-            switch = self.need()
-            return MemberCounts(frames=switch.count_frames(), reasons=switch.count_reasons(groups))
+            session = self.need()
+            return MemberCounts(frames=session.count_frames(), reasons=session.count_reasons(groups))
 
     def clear_counts(self, group: int, ranks: int) -> None:
         """Begin to count a group's frames from 0."""
@@ -167,7 +167,7 @@ class SwitchConnection:
             yield
         except SwitchLost as error:
             # The end of the connection is noticed here before it is handled as an event.
-            if self._switch is not None and not self._switch.is_connected:
+            if self._session is not None and not self._session.is_connected:
                 self.detach(error)
             raise
         except P4RuntimeError as error:

@@ -15,10 +15,10 @@ from typing import Final, Generic, TypeVar
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
+from ..jobs.machines import Incarnation
+from ..switches.neighbours import tree_from
 from . import rails
 from .fabric import Fabric, pruned, ways_up
-from .machines import Incarnation
-from .neighbours import tree_from
 from .rails import Pair
 
 AWAY_S: Final = 5.0

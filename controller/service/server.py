@@ -13,7 +13,7 @@ from switchsum.connections import serving, tls
 from switchsum.connections.threads import Pool, stop_server
 from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec
 
-from .daemon import Controller
+from .controller import Controller
 from .members import MAX_ATTENDING, MAX_WAITING, Members
 from .users import Users
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from switchsum.protocol.wire import Address
 
-from .fabric import Fabric, fabric_of_one
-from .switch import Build, Limits
+from ..switches.session import Build, Limits
+from ..trees.fabric import Fabric, fabric_of_one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +20,9 @@ class Config:
     address: Address
     """The switch's own Ethernet and IPv4 address and UDP port, to which hosts send."""
     growth_bytes: int | None = None
-    """Most bytes by which a frame may grow in the switch; 65535: no limit; None: as `Switch.find_limits` finds."""
+    """Most bytes by which a frame may grow in the switch; 65535: no limit; None: as `Session.find_limits` finds."""
     port_frames: int | None = None
-    """Frames that each port holds before it drops any; None: as `Switch.find_limits` finds."""
+    """Frames that each port holds before it drops any; None: as `Session.find_limits` finds."""
     stations: dict[int, int] = field(default_factory=dict)
     """Port of each Ethernet address that is known from the start."""
     flood_ports: frozenset[int] = frozenset()

@@ -18,11 +18,11 @@ from collections.abc import Collection, Mapping
 
 from switchsum.protocol.errors import UsageError
 
+from ..jobs.job import Job
+from ..jobs.links import named
+from ..jobs.machines import Incarnation
 from .fabric import Fabric, pruned, ways_up
 from .forest import switches_of
-from .job import Job
-from .links import named
-from .machines import Incarnation
 
 Pair = frozenset[str]
 """The switches at the ends of a link."""

@@ -10,10 +10,10 @@ from typing import Final
 from switchsum.protocol.errors import RemoteError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from . import moves
+from ..jobs.plan import Identity, station_ports
+from ..jobs.rebuild import view_of
+from ..trees import moves
 from .keeper import Keeper
-from .plan import Identity, station_ports
-from .rebuild import view_of
 
 log = logging.getLogger(__name__)
 

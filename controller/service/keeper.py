@@ -28,22 +28,22 @@ from switchsum.protocol.frame import FRAME_BYTES, Flag, payload_bytes
 from switchsum.protocol.p4runtime import P4RuntimeError
 from switchsum.protocol.wire import Packet, nonce_from_fields
 
-from . import moves, rails
+from ..jobs.job import Job
+from ..jobs.links import check_addresses, number_links
+from ..jobs.machines import Incarnation
+from ..jobs.plan import Identity, Settings, branches_of, plan_all
+from ..jobs.rebuild import live_records, loads_of, merged, rebuild, view_of
+from ..jobs.registry import Former, Jobs
+from ..jobs.windows import most_in_flight
+from ..switches.connection import OUSTED_CODES, SwitchConnection
+from ..switches.fleet import Fleet
+from ..switches.neighbours import PERIOD_S, Neighbours
+from ..switches.session import Session
+from ..trees import moves, rails
+from ..trees.fabric import Fabric
+from ..trees.rerouting import carry_out
 from .config import Config
-from .connection import OUSTED_CODES, SwitchConnection
-from .fabric import Fabric
-from .fleet import Fleet
-from .job import Job
-from .jobs import Former, Jobs
-from .links import check_addresses, number_links
-from .machines import Incarnation
-from .neighbours import PERIOD_S, Neighbours
-from .plan import Identity, Settings, branches_of, plan_all
-from .rebuild import live_records, loads_of, merged, rebuild, view_of
 from .refusals import Refusals
-from .rerouting import carry_out
-from .switch import Switch
-from .windows import most_in_flight
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Keeper:
         self.fabric = config.switches
         self.fleet = Fleet(
             {
-                name: SwitchConnection(switch.p4runtime, partial(self._make_switch, name))
+                name: SwitchConnection(switch.p4runtime, partial(self._open_session, name))
                 for name, switch in self.fabric.switches.items()
             }
         )
@@ -81,18 +81,18 @@ class Keeper:
         """A switch has come, or is done without from now on, and the others may not know what follows from that."""
         self._forget()
 
-    def _make_switch(self, name: str) -> Switch:
+    def _open_session(self, name: str) -> Session:
         config = self.config
-        switch = Switch(
+        session = Session(
             config.program,
             self.fabric.switches[name].p4runtime,
             device_id=config.device_id,
             election_id=config.election_id,
             on_hello=lambda port, packet: self.events.put(partial(self._take_hello, name, port, packet)),
             on_lldp=lambda payload: self.events.put(partial(self._take_lldp, name, payload)),
-            on_end=lambda error: self.events.put(partial(self._lose_switch, name, switch, error)),
+            on_end=lambda error: self.events.put(partial(self._lose_session, name, session, error)),
         )
-        return switch
+        return session
 
     def _forget(self) -> None:
         """Start without jobs; those on the switch are found when it is connected."""
@@ -177,9 +177,9 @@ class Keeper:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def _lose_switch(self, name: str, switch: Switch, error: P4RuntimeError) -> None:
+    def _lose_session(self, name: str, session: Session, error: P4RuntimeError) -> None:
         """Handle the end of the connection to a switch."""
-        self.fleet.connections[name].detach(error, switch)
+        self.fleet.connections[name].detach(error, session)
         if not self.fleet.connections[name].is_up:
             self.note_absence(name, error)
         self.end_jobs_if_ousted()

@@ -21,13 +21,13 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.samples import SampledFrame, SampleRequest
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
-from .branch import ADMISSION, RESULT_ADDRESS
+from ..jobs.entries import Change, Entry, Group, SwitchState, Write
+from ..jobs.plan import IDENTITY
+from ..jobs.slots import Cell
+from ..trees.branch import ADMISSION, RESULT_ADDRESS
 from .client import P4RuntimeClient, Pipeline
-from .entries import Change, Entry, Group, SwitchState, Write
 from .lldp import LLDP_HEAD
-from .plan import IDENTITY
 from .schema import Schema, decode_group, encode_group
-from .slots import Cell
 
 CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
 """Register array with one value for each cell; a slot has two cells."""
@@ -90,7 +90,7 @@ BMV2_LIMITS: Final = Limits(growth_bytes=512, port_frames=32)
 """BMv2 aborts if a frame grows further, and its receive ring drops the rest of a burst without counting it."""
 
 
-class Switch:
+class Session:
     """One connection to a switch, which runs the program from `connect` on.
 
     `on_hello` is called with the ingress port and each hello, `on_lldp` with each packet-in of LLDP (`lldp`), `on_end`

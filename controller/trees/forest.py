@@ -21,8 +21,8 @@ from switchsum.protocol.errors import NoCapacity, UsageError
 from switchsum.protocol.frame import MAX_WORKERS, padding_bytes
 from switchsum.protocol.wire import Address
 
+from ..jobs.slots import SlotRange, first_fit
 from .branch import Above, Branch, Place
-from .slots import SlotRange, first_fit
 
 LAST_RANK: Final = 0xFFFE
 """65535 is the rank of a job's record."""

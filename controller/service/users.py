@@ -11,11 +11,12 @@ from switchsum.protocol.frame import WIRE_VERSION
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.samples import SampledFrame
 
-from . import rails, views
-from .job import Job
+from ..jobs.job import Job
+from ..jobs.plan import CPU_PORT, Loss, live_members
+from ..jobs.windows import window_slots
+from ..trees import rails
+from . import views
 from .keeper import Keeper
-from .plan import CPU_PORT, Loss, live_members
-from .windows import window_slots
 
 LAST_PORT: Final = 510
 

@@ -12,8 +12,8 @@ from switchsum.connections.addresses import check_form, is_number
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
+from ..jobs.plan import CPU_PORT
 from .fabric import MOST_TREES, Fabric, FabricSwitch
-from .plan import CPU_PORT
 
 UDP_PORT: Final = 1
 """Number of the embedded switch's port that is a UDP socket, where it has no interfaces."""

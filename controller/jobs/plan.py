@@ -23,14 +23,14 @@ from typing import Final
 
 from switchsum.protocol.wire import Address
 
-from .branch import RESULT_ADDRESS, Branch
+from ..switches.lldp import LLDP_MAC
+from ..trees.branch import RESULT_ADDRESS, Branch
+from ..trees.fabric import ONLY, Fabric, fabric_of_one
+from ..trees.forest import Seat
 from .entries import Entry, Group, Replica, SwitchState
-from .fabric import ONLY, Fabric, fabric_of_one
-from .forest import Seat
 from .job import Job
-from .jobs import Jobs
-from .lldp import LLDP_MAC
 from .machines import Incarnation, Member, MemberState
+from .registry import Jobs
 
 IDENTITY: Final = "SwitchIngress.identity"
 FORWARDING: Final = "SwitchIngress.dispatch.forwarding"

@@ -17,12 +17,12 @@ from switchsum.connections import tls
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from . import fleet_file
-from .entries import Change, SwitchState, Write
-from .fabric import Fabric, FabricSwitch
+from ..jobs.entries import Change, SwitchState, Write
+from ..jobs.plan import lldp_entry, station_ports
+from ..trees import fleet_file
+from ..trees.fabric import Fabric, FabricSwitch
 from .neighbours import FoundLink, Neighbours, is_bare, with_tree
-from .plan import lldp_entry, station_ports
-from .switch import Build, Switch
+from .session import Build, Session
 
 REPEAT_S: Final = 0.5
 """Pause between two rounds of frames."""
@@ -74,7 +74,7 @@ def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False
         switches, hosts = {}, {}
         for name, one in given["switches"].items():
             on_lldp = partial(_note, heard, name)
-            switch = Switch(program, one["p4runtime"], on_lldp=on_lldp, **options)
+            switch = Session(program, one["p4runtime"], on_lldp=on_lldp, **options)
             try:
                 switch.connect(may_replace=may_load)
                 stack.callback(switch.close)
@@ -95,7 +95,7 @@ def _note(heard: queue.SimpleQueue[tuple[str, bytes]], name: str, payload: bytes
     heard.put((name, payload))
 
 
-def _open_way(switch: Switch) -> SwitchState:
+def _open_way(switch: Session) -> SwitchState:
     """Give a switch the entry that brings LLDP frames to its controller, unless it has it; return what it had."""
     entry, state = lldp_entry(), switch.read_state()
     if not state.has(entry):
@@ -104,7 +104,7 @@ def _open_way(switch: Switch) -> SwitchState:
 
 
 def _listen(
-    neighbours: Neighbours, switches: Mapping[str, Switch], heard: queue.SimpleQueue[tuple[str, bytes]]
+    neighbours: Neighbours, switches: Mapping[str, Session], heard: queue.SimpleQueue[tuple[str, bytes]]
 ) -> tuple[list[FoundLink], list[str]]:
     """Send from all ports until nothing new is heard for a while; return links and faults."""
     found, changed_s = neighbours.look(0.0), time.monotonic()

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 
 from switchsum.protocol.errors import RemoteError
 
+from ..jobs.entries import SwitchState
+from ..jobs.slots import Cell, SlotRange, plan_numbers
 from .connection import MemberCounts, SwitchConnection
-from .entries import SwitchState
-from .slots import Cell, SlotRange, plan_numbers
-from .switch import Limits
+from .session import Limits
 
 
 class Fleet:

@@ -10,18 +10,18 @@ from switchsum.protocol import reports, rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Reason
 
-from .branch import ADMISSION, RESULT_ADDRESS
-from .connection import MemberCounts, SwitchConnection
-from .fabric import Fabric
-from .job import Job
-from .jobs import Jobs
-from .links import rates_of
-from .lldp import End
-from .machines import Member, MemberState
-from .neighbours import FoundLink
-from .plan import Loss, Settings, live_members
-from .rails import links_of_job
-from .slots import Cell
+from ..jobs.job import Job
+from ..jobs.links import rates_of
+from ..jobs.machines import Member, MemberState
+from ..jobs.plan import Loss, Settings, live_members
+from ..jobs.registry import Jobs
+from ..jobs.slots import Cell
+from ..switches.connection import MemberCounts, SwitchConnection
+from ..switches.lldp import End
+from ..switches.neighbours import FoundLink
+from ..trees.branch import ADMISSION, RESULT_ADDRESS
+from ..trees.fabric import Fabric
+from ..trees.rails import links_of_job
 
 STALLED: Final = "stalled"
 

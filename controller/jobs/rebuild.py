@@ -16,13 +16,13 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
 from switchsum.protocol.wire import Address
 
-from .branch import ADMISSION, RESULT_ADDRESS
+from ..trees.branch import ADMISSION, RESULT_ADDRESS
 from .entries import Entry, SwitchState
 from .job import Job, new_incarnation
-from .jobs import Jobs
 from .links import named
 from .machines import Door, Incarnation, IncarnationState, Member, MemberState
 from .plan import EGRESS_LOSS, IDENTITY, INGRESS_LOSS, RECORD_RANK, Loss, Settings
+from .registry import Jobs
 from .slots import SlotRange
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 
-from .fabric import Fabric
+from ..trees.fabric import Fabric
 from .job import Job
 from .machines import Incarnation
 

@@ -13,8 +13,8 @@ from typing import Final
 
 from switchsum.protocol.wire import Address
 
-from .entries import Entry, Group, Replica
-from .slots import SlotRange
+from ..jobs.entries import Entry, Group, Replica
+from ..jobs.slots import SlotRange
 
 ADMISSION: Final = "SwitchIngress.validate.admission.admission"
 RESULT_ADDRESS: Final = "SwitchEgress.result_address"

@@ -18,12 +18,12 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
 from switchsum.protocol.wire import Address
 
+from ..jobs.job import Job
+from ..jobs.machines import Incarnation
+from ..jobs.registry import FIRST_GROUP, LAST_GROUP
+from ..jobs.slots import SlotRange
 from .branch import Branch
 from .forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
-from .job import Job
-from .jobs import FIRST_GROUP, LAST_GROUP
-from .machines import Incarnation
-from .slots import SlotRange
 
 ONLY: Final = ""
 """Name of the switch of a controller that has one."""

@@ -1,0 +1,16 @@
+"""The controller that runs: one keeper behind one lock, its loop, and what members and users may call.
+
+| file | what it holds |
+|---|---|
+| `config.py` | what a controller is told at its start |
+| `keeper.py` | lock, clock, jobs, switches and settings; brings switches up to date, admits members |
+| `upkeep.py` | the loop: connects switches, handles events, notices silence |
+| `members.py` | answers members: join, ready, reform, attend, leave |
+| `users.py` | answers users: jobs, slots, counters, links |
+| `views.py` | what users are shown, made of jobs and switches |
+| `refusals.py` | why jobs and members were refused of late |
+| `server.py` | gRPC: the table of methods, messages and errors |
+| `controller.py` | these parts put together |
+
+Whoever calls the keeper holds its lock.  `members.py` and `users.py` are given the keeper; neither knows gRPC.
+"""
